@@ -1,0 +1,110 @@
+"""Configuration of the T-MDE models."""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+BOTTLENECKS = ("first", "pyramid", "full", "dual")
+
+
+@strict
+class TmdeConfig(PreTrainedConfig):
+    r"""
+    Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`]. The defaults are the thesis's paper size
+    (table 4.1): 246 M parameters for `bottleneck="first"`, 259 M for `"pyramid"`.
+
+    Args:
+        vocab_size: Entries of the shared BPE vocabulary.
+        d_model: Width of encoder, decoder and document embedding; even, and a multiple of both head counts.
+        encoder_layers, encoder_attention_heads, encoder_ffn_dim: Size of the encoder (d_h, r, d_fc in table 4.1).
+        decoder_layers, decoder_attention_heads, decoder_ffn_dim: Size of the translation decoder.
+        dropout: Dropout on embeddings and on every residual branch.
+        attention_dropout: Dropout on attention probabilities (never on the single slot of the bottleneck, where
+            dropping the one probability would drop the whole memory).
+        activation_function: Name of a transformers activation.
+        max_position_embeddings: Longest input in tokens, `<s>` and `</s>` counted.
+        bottleneck: What the decoder sees of the encoder.
+            `"first"` (T-MDE): one slot, the embedding P, the first output of the encoder.
+            `"pyramid"` (T-MDE_P, eq. 4.8-4.17): one slot, P gathered from every layer's first output and from a
+            pyramid of learned queries.
+            `"full"` (T-MDE_F, ablation of section 4.4.4): every encoder output; P is still the first.
+            `"dual"` (dbT-MDE, section 5.2): the slot, then every encoder output.
+        pyramid_queries: Learned queries of the pyramid's first level (32 in the thesis); each of the two following
+            levels keeps half of the level before.
+        bottleneck_loss_weight: For `"dual"`, the share of the translation loss that is computed with the bottleneck
+            band alone; the rest uses both bands. 1 trains the bottleneck only, 0 never trains it alone.
+        share_embeddings: One table for encoder input, decoder input and decoder output.
+        language_embedding_dim: Width of the target-language embedding joined to every slot the decoder sees.
+        languages: Codes of the languages; positions in this list are the language ids.
+        pivot_languages: The languages the decoder is trained to translate into; a subset of `languages`.
+
+    Raises:
+        ValueError: If sizes do not fit together or a pivot language is not among the languages.
+    """
+
+    model_type = "tmde"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }
+
+    vocab_size: int = 50000
+    d_model: int = 1024
+    encoder_layers: int = 6
+    encoder_attention_heads: int = 16
+    encoder_ffn_dim: int = 4096
+    decoder_layers: int = 1
+    decoder_attention_heads: int = 16
+    decoder_ffn_dim: int = 4096
+    dropout: float | int = 0.3
+    attention_dropout: float | int = 0.0
+    activation_function: str = "relu"
+    max_position_embeddings: int = 2048
+    bottleneck: str = "first"
+    pyramid_queries: int = 32
+    bottleneck_loss_weight: float | int = 0.5
+    share_embeddings: bool = False
+    language_embedding_dim: int = 32
+    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
+    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
+    is_encoder_decoder: bool = True
+    use_cache: bool = True
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 0
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self, **kwargs):
+        self.languages = list(self.languages)
+        self.pivot_languages = list(self.pivot_languages)
+        self.tie_word_embeddings = self.share_embeddings
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        """Runs with the strict validation of every new config."""
+        super().validate_architecture()
+        if self.bottleneck not in BOTTLENECKS:
+            raise ValueError(f"bottleneck={self.bottleneck!r} is unknown; choose one of {', '.join(BOTTLENECKS)}")
+        for side in ("encoder", "decoder"):
+            heads = getattr(self, f"{side}_attention_heads")
+            if self.d_model % heads:
+                raise ValueError(f"d_model={self.d_model} is not a multiple of {side}_attention_heads={heads}")
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} must be even: positions are pairs of sine and cosine")
+        if self.bottleneck == "pyramid" and (self.encoder_layers < 3 or self.pyramid_queries < 4):
+            raise ValueError(
+                "bottleneck='pyramid' needs encoder_layers >= 3 and pyramid_queries >= 4, found "
+                f"encoder_layers={self.encoder_layers} and pyramid_queries={self.pyramid_queries}"
+            )
+        if not 0 <= self.bottleneck_loss_weight <= 1:
+            raise ValueError(f"bottleneck_loss_weight={self.bottleneck_loss_weight} must lie between 0 and 1")
+        if len(set(self.languages)) != len(self.languages):
+            raise ValueError(f"languages={self.languages} names a language twice")
+        unknown = [language for language in self.pivot_languages if language not in self.languages]
+        if unknown:
+            raise ValueError(f"pivot_languages {unknown} are not among languages={self.languages}")
+
+
+__all__ = ["TmdeConfig"]

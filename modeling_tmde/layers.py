@@ -1,0 +1,168 @@
+"""Building blocks of the transformer encoders and decoders: positions, attention, the encoder layer."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
+    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1)
+    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
+    output = probabilities @ value  # (batch, heads, query_length, head_dim)
+    return output.transpose(1, 2).contiguous(), probabilities
+
+
+class TmdeSinusoidalPositions(nn.Module):
+    """Fixed sine and cosine positions; the table is derived, so it is not part of a checkpoint."""
+
+    def __init__(self, max_positions: int, d_model: int):
+        super().__init__()
+        self.max_positions = max_positions
+        self.d_model = d_model
+        self.register_buffer("weight", self.table(), persistent=False)
+
+    def table(self) -> torch.Tensor:
+        """(max_positions, d_model): sines in the first half, cosines in the second."""
+        half = self.d_model // 2
+        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
+        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+    def forward(self, length: int, start: int = 0) -> torch.Tensor:
+        """Positions `start` to `start + length`: (length, d_model).
+
+        Raises:
+            ValueError: If they go past the longest input of the model.
+        """
+        if start + length > self.max_positions:
+            raise ValueError(
+                f"An input of {start + length} tokens is longer than max_position_embeddings={self.max_positions}; "
+                "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
+            )
+        return self.weight[start : start + length]
+
+
+class TmdeAttention(nn.Module):
+    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory of another width."""
+
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        num_heads: int,
+        memory_dim: int | None = None,
+        is_causal: bool = False,
+        layer_idx: int | None = None,
+    ):
+        super().__init__()
+        self.config = config
+        self.num_heads = num_heads
+        self.head_dim = config.d_model // num_heads
+        self.scaling = self.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = is_causal
+        self.layer_idx = layer_idx
+        memory_dim = memory_dim or config.d_model
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.k_proj = nn.Linear(memory_dim, config.d_model)
+        self.v_proj = nn.Linear(memory_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(
+            1, 2
+        )  # (batch, heads, length, head_dim)
+
+    def _keys_and_values(
+        self, memory: torch.Tensor, past_key_values: EncoderDecoderCache | None, is_cross: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if past_key_values is not None and is_cross and past_key_values.is_updated.get(self.layer_idx):
+            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            return cached.keys, cached.values
+        key = self._split_heads(self.k_proj(memory))
+        value = self._split_heads(self.v_proj(memory))
+        if past_key_values is None:
+            return key, value
+        cache: Cache = past_key_values.cross_attention_cache if is_cross else past_key_values.self_attention_cache
+        key, value = cache.update(key, value, self.layer_idx)
+        if is_cross:
+            past_key_values.is_updated[self.layer_idx] = True
+        return key, value
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model) attend `memory` (batch, memory_length, memory_dim), or themselves.
+
+        Returns the attended states (batch, length, d_model) and, under eager attention, the probabilities.
+        """
+        query = self._split_heads(self.q_proj(hidden_states))
+        is_cross = memory is not None
+        key, value = self._keys_and_values(memory if is_cross else hidden_states, past_key_values, is_cross)
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        output, probabilities = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.dropout if self.training else 0.0,
+            scaling=self.scaling,
+        )
+        return self.out_proj(output.flatten(2)), probabilities  # (batch, length, d_model)
+
+
+class TmdeEncoderLayer(GradientCheckpointingLayer):
+    """Pre-norm transformer layer (eq. 4.4-4.5). With `memory`, its own weights attend other states instead: this is
+    how the pyramid shares the encoder's parameters (eq. 4.8-4.13)."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.self_attn = TmdeAttention(config, config.encoder_attention_heads)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        memory: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model) -> the same shape, and the attention probabilities (eager only)."""
+        attended, probabilities = self.self_attn(
+            self.self_attn_layer_norm(hidden_states),
+            memory=None if memory is None else self.self_attn_layer_norm(memory),
+            attention_mask=attention_mask,
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded)), probabilities

@@ -1,0 +1,492 @@
+"""T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees little else.
+
+Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.
+"""
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    BaseModelOutputWithPooling,
+    Seq2SeqLMOutput,
+)
+from transformers.utils import can_return_tuple
+
+from .configuration_tmde import TmdeConfig
+from .layers import TmdeAttention, TmdeEncoderLayer, TmdeSinusoidalPositions
+
+
+class TmdeSlotAttention(nn.Module):
+    """Cross-attention over the single slot `[P ; language]`.
+
+    A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 is the linear map
+    `out_proj(v_proj(slot))`, the same for every position. Queries and keys would never receive a gradient and are not
+    kept.
+    """
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__()
+        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, slot: torch.Tensor) -> torch.Tensor:
+        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)."""
+        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
+
+
+class TmdeDecoderLayer(GradientCheckpointingLayer):
+    """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
+
+    def __init__(self, config: TmdeConfig, layer_idx: int):
+        super().__init__()
+        heads = config.decoder_attention_heads
+        self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        if config.bottleneck != "full":
+            self.slot_attn = TmdeSlotAttention(config)
+        if config.bottleneck in ("full", "dual"):
+            memory_dim = config.d_model + config.language_embedding_dim
+            self.encoder_attn = TmdeAttention(config, heads, memory_dim=memory_dim, layer_idx=layer_idx)
+            self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.bottleneck = config.bottleneck
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        slot: torch.Tensor,
+        memory: torch.Tensor | None,
+        memory_mask: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model); slot (batch, slot_dim); memory (batch, memory_length, slot_dim)."""
+        attended, probabilities = self.self_attn(
+            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        if self.bottleneck != "full":
+            hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
+        cross_probabilities = None
+        if memory is not None:
+            attended, cross_probabilities = self.encoder_attn(
+                self.encoder_attn_layer_norm(hidden_states),
+                memory=memory,
+                attention_mask=memory_mask,
+                past_key_values=past_key_values,
+            )
+            hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded)), probabilities, cross_probabilities
+
+
+class TmdeOutputProjection(nn.Linear):
+    """From decoder states to the vocabulary; a class of its own because it starts out like an embedding table."""
+
+
+class TmdePreTrainedModel(PreTrainedModel):
+    config: TmdeConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["TmdeEncoderLayer", "TmdeDecoderLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, TmdeOutputProjection):
+            init.normal_(module.weight, std=module.in_features**-0.5)
+        elif isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            if module.padding_idx is not None:
+                init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, TmdeSinusoidalPositions):
+            # Loading builds the model on the meta device; a buffer outside the checkpoint must be filled here.
+            init.copy_(module.weight, module.table())
+        elif isinstance(module, TmdeModel) and module.config.bottleneck == "pyramid":
+            init.normal_(module.pyramid_queries)
+
+    def save_pretrained(self, save_directory, **kwargs):
+        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
+        both Auto classes in `auto_map`, so that either opens the same folder."""
+        self.config.auto_map = {
+            "AutoConfig": "configuration_tmde.TmdeConfig",
+            "AutoModel": "modeling_tmde.TmdeModel",
+            "AutoModelForSeq2SeqLM": "modeling_tmde.TmdeForConditionalGeneration",
+        }
+        super().save_pretrained(save_directory, **kwargs)
+
+
+class TmdeModel(TmdePreTrainedModel):
+    """
+    The encoder with its bottleneck: documents in, embeddings out.
+
+    Pre-norm transformer layers over `<s> tokens </s>`, no language signal; the embedding is
+    `P = LayerNorm(H^6)[0]` without projection, dropout or L2 normalisation (section 4.2.1), and in the pyramid the
+    output of a seventh layer at the same place (eq. 4.14-4.17).
+    """
+
+    # A checkpoint of the whole encoder-decoder opens here as well; its decoder is not wanted.
+    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_scale = config.d_model**0.5
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(TmdeEncoderLayer(config) for _ in range(config.encoder_layers))
+        if config.bottleneck == "pyramid":
+            self.pyramid_queries = nn.Parameter(torch.empty(config.pyramid_queries, config.d_model))
+            self.pyramid_layer = TmdeEncoderLayer(config)
+        self.layer_norm = nn.LayerNorm(config.d_model)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        """
+        Args:
+            input_ids: (batch, length), beginning with `<s>`.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding; everything counts when it is missing.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
+            output_hidden_states: Also return H^0 to H^6 (before the final norm).
+            output_attentions: Also return attention probabilities; needs `attn_implementation="eager"`.
+
+        Returns:
+            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, length, d_model), whose
+            position 0 is P in every variant.
+
+        Raises:
+            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the input is too long.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give exactly one of input_ids and inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        positions = self.embed_positions(inputs_embeds.shape[1]).to(inputs_embeds.dtype)
+        hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
+        mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
+        )
+        states, attentions = [hidden_states], []  # H^0, H^1, ...
+        for layer in self.layers:
+            hidden_states, probabilities = layer(hidden_states, mask)
+            states.append(hidden_states)
+            attentions.append(probabilities)
+        output = self.layer_norm(hidden_states)
+        if self.config.bottleneck == "pyramid":
+            embedding = self.layer_norm(self._pyramid(states, attention_mask))
+            output = torch.cat([embedding, output[:, 1:]], dim=1)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        return BaseModelOutputWithPooling(
+            last_hidden_state=output,
+            pooler_output=output[:, 0],
+            hidden_states=tuple(states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )
+
+    def _pyramid(self, states: list[torch.Tensor], attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """The embedding of T-MDE_P before the final norm, (batch, 1, d_model), from H^0 ... H^L.
+
+        The learned queries attend H^(L-2) with the weights of layer L-2; layers L-1 and L keep the first half of the
+        queries at a time (32, 16, 8). Then one more layer attends from H^L[0] over [H^L[0] ... H^1[0] ; Z^L].
+        """
+        memory = states[-3]
+        queries = self.pyramid_queries.expand(memory.shape[0], -1, -1).to(memory.dtype)  # (batch, 32, d_model)
+        mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=queries, attention_mask=attention_mask, encoder_hidden_states=memory
+        )
+        queries, _ = self.layers[-3](queries, mask, memory)
+        for layer in self.layers[-2:]:
+            queries, _ = layer(queries[:, : queries.shape[1] // 2], None, queries)  # (batch, 16 then 8, d_model)
+        firsts = torch.stack([state[:, 0] for state in reversed(states[1:])], dim=1)  # (batch, L, d_model)
+        embedding, _ = self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
+        return embedding
+
+
+class TmdeDecoder(TmdePreTrainedModel):
+    """Translation decoder that sees the embedding and the target language, or with `full` and `dual` every output."""
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
+        self.embed_scale = config.d_model**0.5
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(TmdeDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self.layer_norm = nn.LayerNorm(config.d_model)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor,
+        embedding: torch.Tensor,
+        language_ids: torch.LongTensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        use_cache: bool = False,
+        bottleneck_only: bool = False,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """
+        Args:
+            input_ids: (batch, length) target tokens read so far, beginning with `<s>`.
+            embedding: (batch, d_model), P.
+            language_ids: (batch,) ids of the target languages.
+            encoder_hidden_states, encoder_attention_mask: (batch, source_length, d_model) and (batch, source_length),
+                for `full` and `dual`.
+            attention_mask: (batch, past + length) of the target; right padding needs none.
+            bottleneck_only: With `dual`, leave out the full band.
+
+        Returns:
+            `last_hidden_state` (batch, length, d_model), ready for the output projection.
+        """
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        inputs_embeds = self.embed_tokens(input_ids)
+        positions = self.embed_positions(input_ids.shape[1], past_length).to(inputs_embeds.dtype)
+        hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
+        mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            past_key_values=None if past_key_values is None else past_key_values.self_attention_cache,
+        )
+        language = self.embed_languages(language_ids)  # (batch, language_embedding_dim)
+        slot = torch.cat([embedding, language.to(embedding.dtype)], dim=-1)
+        memory, memory_mask = None, None
+        if self.config.bottleneck == "full" or (self.config.bottleneck == "dual" and not bottleneck_only):
+            length = encoder_hidden_states.shape[1]
+            memory = torch.cat([encoder_hidden_states, slot[:, None, embedding.shape[1] :].expand(-1, length, -1)], -1)
+            memory_mask = create_bidirectional_mask(
+                config=self.config,
+                inputs_embeds=inputs_embeds,
+                attention_mask=encoder_attention_mask,
+                encoder_hidden_states=memory,
+            )
+        states, attentions, cross_attentions = [hidden_states], [], []
+        for layer in self.layers:
+            hidden_states, probabilities, cross_probabilities = layer(
+                hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values
+            )
+            states.append(hidden_states)
+            attentions.append(probabilities)
+            cross_attentions.append(cross_probabilities)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.layer_norm(hidden_states),
+            past_key_values=past_key_values,
+            hidden_states=tuple(states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+            cross_attentions=tuple(cross_attentions) if output_attentions and memory is not None else None,
+        )
+
+
+class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
+    """
+    T-MDE with its translation decoder: what is trained, and what turns an embedding back into text.
+
+    Example:
+
+    ```python
+    >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
+    >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+    >>> tokenizer.batch_decode(model.generate(**inputs, target_language="en"), skip_special_tokens=True)
+    >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
+    >>> model.generate(encoder_outputs=embedding, target_language="es")
+    ```
+    """
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__(config)
+        self.model = TmdeModel(config)
+        self.decoder = TmdeDecoder(config)
+        self.lm_head = TmdeOutputProjection(config.d_model, config.vocab_size, bias=False)
+        if config.share_embeddings:
+            self._tied_weights_keys = {
+                "decoder.embed_tokens.weight": "model.embed_tokens.weight",
+                "lm_head.weight": "model.embed_tokens.weight",
+            }
+        self.post_init()
+
+    def get_encoder(self, modality: str | None = None) -> TmdeModel:
+        return self.model
+
+    def get_decoder(self) -> TmdeDecoder:
+        return self.decoder
+
+    def language_ids(
+        self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int
+    ) -> torch.LongTensor:
+        """Ids (batch,) of target languages given as one code, a list of codes, or ids already.
+
+        Raises:
+            ValueError: If it is missing, unknown, or does not fit the batch.
+        """
+        known = self.config.languages
+        if target_language is None:
+            raise ValueError(f"target_language is missing: name the language to decode into, one of {known}")
+        if isinstance(target_language, torch.Tensor):
+            return target_language.to(self.device).expand(batch_size)
+        codes = [target_language] * batch_size if isinstance(target_language, str) else list(target_language)
+        unknown = sorted(set(codes) - set(known))
+        if unknown:
+            raise ValueError(f"target_language {unknown[0]!r} is unknown to this model; it has {known}")
+        if len(codes) != batch_size:
+            raise ValueError(f"target_language names {len(codes)} languages for {batch_size} texts")
+        return torch.tensor([known.index(code) for code in codes], device=self.device)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutputWithPooling | torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        labels: torch.LongTensor | None = None,
+        target_language: str | list[str] | torch.LongTensor | None = None,
+        bottleneck_only: bool = False,
+        use_cache: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> Seq2SeqLMOutput:
+        """
+        Args:
+            input_ids, attention_mask: (batch, length), the source; not needed with `encoder_outputs`.
+            decoder_input_ids: (batch, target_length) beginning with `<s>`; made from `labels` when missing.
+            encoder_outputs: What `get_encoder()` returned, or embeddings (batch, d_model).
+            labels: (batch, target_length) as the tokenizer makes them, `<s> tokens </s>`, padded with -100 or
+                `pad_token_id`; the shift by one happens here, as in causal language models.
+            target_language: Language of the target, see `language_ids`.
+            bottleneck_only: With `dual`, decode from the embedding alone.
+            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation); this batch's by default.
+
+        Returns:
+            `logits` (batch, target_length, vocab_size), and with `labels` the mean cross-entropy per target token;
+            with `dual` it is `bottleneck_loss_weight` of that of the bottleneck band plus the rest of both bands.
+        """
+        encoder_outputs, attention_mask = self._encoded(input_ids, attention_mask, encoder_outputs, kwargs)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None:
+                decoder_input_ids = labels.masked_fill(labels == -100, self.config.pad_token_id)
+        if decoder_input_ids is None:
+            raise ValueError("Give decoder_input_ids, or labels to make them from")
+        embedding = encoder_outputs.pooler_output
+        inputs = {
+            "input_ids": decoder_input_ids,
+            "embedding": embedding,
+            "language_ids": self.language_ids(target_language, embedding.shape[0]),
+            "encoder_hidden_states": encoder_outputs.last_hidden_state,
+            "encoder_attention_mask": attention_mask,
+            "attention_mask": decoder_attention_mask,
+        }
+        outputs = self.decoder(
+            **inputs,
+            past_key_values=past_key_values,
+            use_cache=self.config.use_cache if use_cache is None else use_cache,
+            bottleneck_only=bottleneck_only,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = self._loss(logits, labels, num_items_in_batch)
+            if self.config.bottleneck == "dual" and not bottleneck_only:
+                alone = self.lm_head(self.decoder(**inputs, bottleneck_only=True).last_hidden_state)
+                loss = torch.lerp(
+                    loss, self._loss(alone, labels, num_items_in_batch), self.config.bottleneck_loss_weight
+                )
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.hidden_states,
+            decoder_attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.get("hidden_states"),
+            encoder_attentions=encoder_outputs.get("attentions"),
+        )
+
+    def _encoded(self, input_ids, attention_mask, encoder_outputs, kwargs) -> tuple:
+        if encoder_outputs is None:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask, **kwargs), attention_mask
+        if isinstance(encoder_outputs, torch.Tensor):
+            return self.embedding_as_encoder_outputs(encoder_outputs), None
+        return encoder_outputs, attention_mask
+
+    def _loss(self, logits, labels, num_items_in_batch) -> torch.Tensor:
+        targets = labels[:, 1:].masked_fill(labels[:, 1:] == self.config.pad_token_id, -100)
+        reduction = "mean" if num_items_in_batch is None else "sum"
+        loss = nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1).float(), targets.flatten(), reduction=reduction
+        )
+        return loss if num_items_in_batch is None else loss / num_items_in_batch
+
+    @staticmethod
+    def embedding_as_encoder_outputs(embedding: torch.Tensor) -> BaseModelOutputWithPooling:
+        """Embeddings (batch, d_model) in the form the decoder takes: a memory of one slot."""
+        return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
+
+    def generate(self, inputs=None, *args, target_language=None, encoder_outputs=None, **kwargs):
+        """Translates, or with `encoder_outputs` of shape (batch, d_model) decodes embeddings back into text.
+
+        Args as in `GenerationMixin.generate`, and `target_language`: one code, or one per text. A `dual` model
+        decodes a bare embedding with its bottleneck band alone.
+        """
+        if isinstance(encoder_outputs, torch.Tensor):
+            kwargs.setdefault("bottleneck_only", self.config.bottleneck == "dual")
+            encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs.to(self.device, self.dtype))
+        if encoder_outputs is not None:
+            kwargs["encoder_outputs"] = encoder_outputs
+            batch_size = encoder_outputs.pooler_output.shape[0]
+        else:
+            source = next(s for s in (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds")) if s is not None)
+            batch_size = source.shape[0]
+        kwargs["target_language"] = self.language_ids(target_language, batch_size)
+        return super().generate(inputs, *args, **kwargs)
+
+
+TmdeConfig.register_for_auto_class()
+TmdeModel.register_for_auto_class("AutoModel")
+TmdeForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+__all__ = ["TmdeDecoder", "TmdeForConditionalGeneration", "TmdeModel", "TmdePreTrainedModel"]

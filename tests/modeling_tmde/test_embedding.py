@@ -1,0 +1,391 @@
+"""DocumentEmbedder on tiny models: same vector in any batch, order restored, nothing truncated in silence."""
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizerLegacy,
+    GPT2Config,
+    GPT2Model,
+    MarianConfig,
+    MarianModel,
+    MPNetConfig,
+    MPNetModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5Model,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
+
+from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
+
+TEXTS = ["Die Sitzung ist eröffnet.", "The sitting is open.", "", "Se abre la sesión; gracias por su atención.", "a"]
+
+
+def make_tokenizer(special: bool = True, pad: bool = True) -> PreTrainedTokenizerFast:
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=names, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    if special:
+        ids = [(name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>")]
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ids)
+    roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | ({"pad_token": "<pad>"} if pad else {})
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
+
+
+def make_xlmr(max_positions: int = 66) -> XLMRobertaModel:
+    torch.manual_seed(0)
+    config = XLMRobertaConfig(
+        vocab_size=400,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=max_positions,
+        pad_token_id=1,
+        initializer_range=0.3,  # outputs that differ visibly from text to text
+    )
+    return XLMRobertaModel(config, add_pooling_layer=False).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def embedder(tokenizer):
+    return DocumentEmbedder(make_xlmr(), tokenizer)
+
+
+def reference(embedder, text, pooling):
+    """One text, no padding, written out."""
+    ids = torch.tensor([embedder.tokenizer(text)["input_ids"]])
+    with torch.no_grad():
+        hidden = embedder.model(input_ids=ids).last_hidden_state
+    return (hidden[0, 0] if pooling == "cls" else hidden[0].mean(0)).numpy()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_matches_the_plain_forward(tokenizer, pooling):
+    embedder = DocumentEmbedder(make_xlmr(), tokenizer, pooling=pooling)
+    vectors = embedder.encode(TEXTS)
+    assert vectors.shape == (len(TEXTS), 32) and vectors.dtype == np.float32
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        np.testing.assert_allclose(vector, reference(embedder, text, pooling), atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.text(max_size=40), min_size=1, max_size=12),
+    batch_tokens=st.integers(1, 300),
+    seed=st.randoms(use_true_random=False),
+)
+def test_vector_does_not_depend_on_the_batch(embedder, texts, batch_tokens, seed):
+    alone = np.stack([embedder.encode(text) for text in texts])
+    np.testing.assert_allclose(embedder.encode(texts), alone, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(embedder.encode(texts, batch_tokens=batch_tokens), alone, rtol=0, atol=1e-5)
+    order = list(range(len(texts)))
+    seed.shuffle(order)
+    np.testing.assert_allclose(embedder.encode([texts[i] for i in order]), alone[order], rtol=0, atol=1e-5)
+    assert np.isfinite(alone).all()
+
+
+def test_batches_keep_the_token_budget(tokenizer):
+    embedder = DocumentEmbedder(make_xlmr(), tokenizer)
+    shapes = []
+    embedder.model.register_forward_pre_hook(
+        lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    embedder.encode(["x " * n for n in (1, 2, 3, 20, 5, 1, 2)], batch_tokens=24)
+    shapes = shapes[1:]  # the first measures the dimension
+    assert sum(rows for rows, _ in shapes) == 7
+    assert all(rows * length <= 24 or rows == 1 for rows, length in shapes)
+    assert any(rows > 1 for rows, _ in shapes)
+
+
+def test_shapes_of_nothing_and_of_one(embedder):
+    assert embedder.encode([]).shape == (0, 32)
+    assert embedder.encode([], convert_to_tensor=True).shape == (0, 32)
+    assert embedder.encode("one").shape == (32,)
+    assert embedder.encode(("one", "two")).shape == (2, 32)
+    assert embedder.encode(np.array(["one", "two"])).shape == (2, 32)
+    assert embedder.dimension == 32
+
+
+def test_normalize_and_tensor(embedder):
+    plain, unit = embedder.encode(TEXTS), embedder.encode(TEXTS, normalize=True)
+    np.testing.assert_allclose(unit, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
+    tensor = embedder.encode(TEXTS, convert_to_tensor=True)
+    assert isinstance(tensor, torch.Tensor) and not tensor.is_inference()
+    np.testing.assert_array_equal(tensor.numpy(), plain)
+
+
+@pytest.mark.parametrize("bad", [None, 3, b"bytes", 0.5, ["nested"]])
+def test_non_strings_are_named(embedder, bad):
+    with pytest.raises(TypeError, match=f"text 1: found {type(bad).__name__}, expected str"):
+        embedder.encode(["fine", bad])
+    with pytest.raises(TypeError, match=f"text 3: found {type(bad).__name__}"):
+        list(embedder.encode_iter(["fine", "fine", "fine", bad], chunk_size=2))
+
+
+@pytest.mark.parametrize("bad", [None, b"bytes", {"a": 1}, {"a"}, 3])
+def test_no_collection_of_texts(embedder, bad):
+    with pytest.raises(TypeError, match=f"found {type(bad).__name__}"):
+        embedder.encode(bad)
+    with pytest.raises(TypeError, match=f"found {type(bad).__name__}"):
+        embedder.encode_iter(bad)
+
+
+def test_lone_surrogate_is_named(embedder):
+    with pytest.raises(ValueError, match=r"text 1: found the lone surrogate '\\ud800' at character 2"):
+        embedder.encode(["fine", "ab\ud800"])
+
+
+def test_bad_settings(embedder, tokenizer):
+    with pytest.raises(ValueError, match="'max', expected one of"):
+        DocumentEmbedder(make_xlmr(), tokenizer, pooling="max")
+    with pytest.raises(ValueError, match="found 2, expected more than the 2 special"):
+        DocumentEmbedder(make_xlmr(), tokenizer, max_length=2)
+    with pytest.raises(ValueError, match="batch_tokens: found 0"):
+        embedder.encode(["a"], batch_tokens=0)
+    with pytest.raises(ValueError, match="chunk_size: found 0"):
+        embedder.encode_iter(["a"], chunk_size=0)
+    with pytest.raises(TypeError, match="one str"):
+        embedder.encode_iter("a")
+
+
+def test_truncation_is_counted_and_warned_of_once(tokenizer, caplog):
+    embedder = DocumentEmbedder(make_xlmr(), tokenizer, max_length=8)
+    texts = ["x", "y" * 6, "z" * 7, "x y z w " * 700]
+    lengths = [len(tokenizer(text)["input_ids"]) for text in texts]
+    with caplog.at_level(logging.WARNING):
+        vectors = embedder.encode(texts)
+    expected = f"{sum(n > 8 for n in lengths)} of 4 texts were longer than 8 tokens and were truncated (longest"
+    assert [record.message.startswith(expected) for record in caplog.records] == [True]
+    assert f"longest {max(lengths):,} tokens" in caplog.text
+    report = embedder.last_report
+    assert report == EncodeReport(4, sum(min(n, 8) for n in lengths), 2, max(lengths), report.seconds)
+    # what is kept is the beginning, special tokens included
+    ids = tokenizer(texts[3], truncation=True, max_length=8)["input_ids"]
+    with torch.no_grad():
+        hidden = embedder.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+    np.testing.assert_allclose(vectors[3], hidden.mean(0).numpy(), atol=1e-5)
+
+
+def test_nothing_truncated_nothing_said(embedder, caplog):
+    embedder.encode(TEXTS)
+    assert not caplog.records and embedder.last_report.truncated == 0 and embedder.last_report.texts == len(TEXTS)
+
+
+def test_stream_equals_list(tokenizer, caplog):
+    embedder = DocumentEmbedder(make_xlmr(), tokenizer, max_length=10)
+    texts = [f"text {i} " * (i % 5) for i in range(23)]
+    whole = embedder.encode(texts)
+    truncated = embedder.last_report.truncated
+    caplog.clear()
+    chunks = list(embedder.encode_iter(iter(texts), chunk_size=5))
+    assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
+    np.testing.assert_allclose(np.concatenate(chunks), whole, rtol=0, atol=1e-5)
+    assert embedder.last_report.texts == 23 and embedder.last_report.truncated == truncated > 0
+    assert len(caplog.records) == 1
+    assert list(embedder.encode_iter([])) == []
+
+
+def test_stream_reads_no_more_than_it_needs(embedder):
+    read = []
+
+    def source():
+        for i in range(100):
+            read.append(i)
+            yield str(i)
+
+    stream = embedder.encode_iter(source(), chunk_size=4)
+    next(stream)
+    stream.close()
+    assert len(read) == 4 and embedder.last_report.texts == 4
+
+
+@pytest.mark.parametrize("pad", [True, False])
+def test_tokenizer_without_special_tokens(pad):
+    embedder = DocumentEmbedder(make_xlmr(), make_tokenizer(special=False, pad=pad))
+    vectors = embedder.encode(["", "abc", ""])
+    assert np.isfinite(vectors).all() and np.abs(vectors[0]).max() > 0
+    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-6)
+    np.testing.assert_allclose(embedder.encode(""), vectors[0], atol=1e-5)
+
+
+def test_slow_tokenizer_counts_truncation(tmp_path):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
+    tokenizer = BertTokenizerLegacy(str(vocabulary))
+    assert not tokenizer.is_fast
+    embedder = DocumentEmbedder(make_bert(), tokenizer, max_length=6)
+    embedder.encode(["a b", "a b a b a b", ""])
+    assert (embedder.last_report.truncated, embedder.last_report.longest) == (1, 8)
+    assert embedder.last_report.tokens == 4 + 6 + 2
+
+
+def make_bert() -> BertModel:
+    return BertModel(BertConfig(**SMALL, max_position_embeddings=40, intermediate_size=32))
+
+
+SMALL = {"vocab_size": 400, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+SEQ2SEQ = {
+    "vocab_size": 400, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 40,
+    "pad_token_id": 1, "decoder_start_token_id": 1,
+}  # fmt: skip
+T5 = {"vocab_size": 400, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (make_xlmr, 64),  # 66 positions from padding_idx + 1 on
+        (lambda: MPNetModel(MPNetConfig(**SMALL, intermediate_size=32, max_position_embeddings=42)), 40),
+        (make_bert, 40),
+        (lambda: BertForSequenceClassification(make_bert().config), 40),
+        (lambda: GPT2Model(GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2, n_positions=40)), 40),
+        (lambda: MarianModel(MarianConfig(**SEQ2SEQ)), 40),
+        (lambda: T5Model(T5Config(**T5)), 750),
+    ],
+)
+def test_position_limits_hold(make, limit, tokenizer):
+    torch.manual_seed(0)
+    embedder = DocumentEmbedder(make().eval(), tokenizer)
+    assert embedder.max_length == limit and embedder.pooling == "mean"
+    texts = ["x y z w " * 300, "short", ""]
+    vectors = embedder.encode(texts)
+    assert vectors.shape == (3, embedder.dimension) and np.isfinite(vectors).all()
+    np.testing.assert_allclose(embedder.encode("short"), vectors[1], rtol=0, atol=1e-5)
+    assert embedder.last_report.truncated == 0
+
+
+def test_tokenizer_limit_counts_too():
+    tokenizer = make_tokenizer()
+    tokenizer.model_max_length = 12
+    assert DocumentEmbedder(make_xlmr(), tokenizer).max_length == 12
+    assert DocumentEmbedder(make_xlmr(), tokenizer, max_length=9).max_length == 9
+
+
+def test_own_models_are_pooled_at_position_zero_and_not_taken_apart(tokenizer):
+    """TmdeModel: `is_encoder_decoder` is True though it is an encoder; 'tmde' and its variants pool by cls."""
+
+    class Own(torch.nn.Module):
+        config = SimpleNamespace(model_type="tmde_laser", is_encoder_decoder=True, max_position_embeddings=50)
+
+        def get_encoder(self):
+            raise AssertionError
+
+    embedder = DocumentEmbedder(Own(), tokenizer)
+    assert embedder.pooling == "cls" and embedder.max_length == 50
+
+
+def test_training_mode_is_left_as_it_was(tokenizer):
+    model = make_xlmr().train()
+    model.embeddings.eval()
+    DocumentEmbedder(model, tokenizer).encode(TEXTS)
+    assert model.training and model.encoder.training and not model.embeddings.training
+
+
+def test_interrupt_leaves_the_embedder_usable(tokenizer):
+    embedder = DocumentEmbedder(make_xlmr().train(), tokenizer)
+    embedder.dimension  # noqa: B018
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    hook = embedder.model.register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        embedder.encode(TEXTS)
+    hook.remove()
+    assert embedder.model.training and embedder.encode(TEXTS).shape == (len(TEXTS), 32)
+
+
+def test_wrong_tokenizer_for_the_model(tokenizer):
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(**(SMALL | {"vocab_size": 50}), intermediate_size=32))
+    with pytest.raises(ValueError, match="text 1: token id .* 50 token embeddings"):
+        DocumentEmbedder(model, tokenizer).encode(["", "gracias"])
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("checkpoint")
+    make_xlmr().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_from_pretrained(checkpoint, embedder):
+    loaded = DocumentEmbedder.from_pretrained(checkpoint, device="cpu")
+    assert not loaded.model.training and loaded.device.type == "cpu" and loaded.max_length == 64
+    np.testing.assert_allclose(loaded.encode(TEXTS), embedder.encode(TEXTS), atol=1e-6)
+    assert "pooling='mean'" in repr(loaded) and "XLMRobertaModel" in repr(loaded)
+    assert loaded.to("cpu") is loaded
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
+def test_low_precision_gives_float32_vectors(checkpoint, embedder, dtype):
+    loaded = DocumentEmbedder.from_pretrained(str(checkpoint), dtype=dtype, device="cpu")
+    vectors = loaded.encode(TEXTS)
+    assert loaded.model.dtype == torch.bfloat16 and vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, embedder.encode(TEXTS), atol=0.15)
+
+
+def test_seq2seq_checkpoint_loads_its_encoder(tokenizer, tmp_path):
+    torch.manual_seed(0)
+    T5Model(T5Config(**T5)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    embedder = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    encoder = AutoModel.from_pretrained(tmp_path).get_encoder().eval()
+    with torch.no_grad():
+        hidden = encoder(input_ids=torch.tensor([tokenizer(TEXTS[0])["input_ids"]])).last_hidden_state
+    np.testing.assert_allclose(embedder.encode(TEXTS[0]), hidden[0].mean(0).numpy(), atol=1e-5)
+
+
+def test_paths_that_are_no_model(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder .*nowhere"):
+        DocumentEmbedder.from_pretrained(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        DocumentEmbedder.from_pretrained(tmp_path / "file")
+
+
+def test_progress_bar_is_on_stderr_when_asked(embedder, capsys):
+    embedder.encode(TEXTS)
+    assert "Embedding" not in capsys.readouterr().err
+    embedder.encode(TEXTS, show_progress_bar=True)
+    captured = capsys.readouterr()
+    assert "5/5" in captured.err and not captured.out
+
+
+@pytest.mark.parametrize(
+    "make", [make_xlmr, lambda: T5Model(T5Config(**T5)), lambda: MarianModel(MarianConfig(**SEQ2SEQ))]
+)
+def test_checkpoint_without_tokenizer_files(make, tmp_path):
+    """transformers 5 makes up an empty tokenizer for XLM-R: every text would get the same few <unk>s."""
+    make().save_pretrained(tmp_path)
+    with pytest.raises((ValueError, OSError), match="files"):
+        DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+
+
+def test_device_is_checked_before_loading(checkpoint):
+    with pytest.raises(ValueError, match="device: found 'nonsense'"):
+        DocumentEmbedder.from_pretrained(checkpoint, device="nonsense")

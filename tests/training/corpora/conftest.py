@@ -1,0 +1,88 @@
+"""Fixtures of the corpora tests: a cache of their own, and writers of small corpora in every format."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the caches of `datasets` in a folder of the test's own."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+    # `datasets` sleeps for seconds when a stream of interleaved parquet files ends, for an old bug of pyarrow's
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0, raising=False)
+    datasets.disable_progress_bars()
+    return cache
+
+
+def write_rows(kind: str, folder: Path, rows: list[dict], name: str = "corpus") -> object:
+    """Write `[{language: text or None}]` in one of the formats and return the source for `load_parallel`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    languages = sorted(set().union(*rows))
+    if kind == "parquet":
+        struct = pa.struct([(language, pa.string()) for language in languages])
+        pq.write_table(pa.table({"translation": pa.array(rows, struct)}), folder / f"{name}.parquet")
+        return str(folder / f"{name}.parquet")
+    if kind == "parquet-flat":
+        table = pa.table({code: pa.array([row.get(code) for row in rows], pa.string()) for code in languages})
+        pq.write_table(table.append_column("id", pa.array(range(len(rows)))), folder / f"{name}.parquet")
+        return str(folder / f"{name}.parquet")
+    if kind in ("jsonl", "jsonl-flat", "jsonl.gz"):
+        values = rows if kind == "jsonl-flat" else [{"translation": row, "id": 1} for row in rows]
+        data = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
+        path = folder / (f"{name}.jsonl.gz" if kind == "jsonl.gz" else f"{name}.jsonl")
+        path.write_bytes(gzip.compress(data) if kind == "jsonl.gz" else data)
+        return str(path)
+    if kind in ("tsv", "tsv.gz"):
+        lines = ["\t".join(languages)] + ["\t".join(row[code] for code in languages) for row in rows]
+        data = "".join(line + "\n" for line in lines).encode()
+        path = folder / f"{name}.{kind}"
+        path.write_bytes(gzip.compress(data) if kind == "tsv.gz" else data)
+        return str(path)
+    for code in languages:
+        (folder / f"{name}.{code}").write_bytes("".join(row[code] + "\n" for row in rows).encode())
+    if kind == "moses":
+        return {code: str(folder / f"{name}.{code}") for code in languages}
+    assert kind == "moses-prefix"
+    return str(folder / name)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., object]:
+    """`write(kind, rows, name, folder)`: a corpus, by default in the test's folder."""
+    return lambda kind, rows, name="corpus", folder=tmp_path: write_rows(kind, folder, rows, name)
+
+
+@pytest.fixture
+def hub_folder(tmp_path: Path) -> Callable[..., str]:
+    """`hub_folder({"de-en": rows, ...})`: a folder laid out as `Helsinki-NLP/europarl` is on the Hub."""
+
+    def build(configs: dict[str, list[dict]], counts: bool = True, split: str = "train") -> str:
+        folder, listed, infos = tmp_path / "hub" / "europarl", [], []
+        for config, rows in configs.items():
+            (folder / config).mkdir(parents=True)
+            path = f"{config}/{split}-00000-of-00001.parquet"
+            codes = sorted(set().union(*rows))
+            struct = pa.struct([(code, pa.string()) for code in codes])
+            pq.write_table(pa.table({"translation": pa.array(rows, struct)}), folder / path)
+            listed.append(
+                f"- config_name: {config}\n  data_files:\n  - split: {split}\n    path: {config}/{split}-*\n"
+            )
+            infos.append(
+                f"- config_name: {config}\n  features:\n  - name: translation\n    dtype:\n      translation:\n"
+                f"        languages:\n{''.join(f'        - {code}{chr(10)}' for code in codes)}"
+                f"  splits:\n  - name: {split}\n    num_bytes: 100\n    num_examples: {len(rows)}\n"
+                "  download_size: 100\n  dataset_size: 100\n"
+            )
+        stated = "dataset_info:\n" + "".join(infos) if counts else ""
+        (folder / "README.md").write_text(f"---\n{stated}configs:\n{''.join(listed)}---\n\n# Europarl\n")
+        return str(folder)
+
+    return build

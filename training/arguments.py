@@ -1,0 +1,69 @@
+"""Training arguments: HuggingFace's, and what parallel batches and time limits add."""
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+# What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
+NO_STEP_LIMIT = 2**31 - 1
+
+
+@dataclass
+class TmdeTrainingArguments(TrainingArguments):
+    """
+    `transformers.TrainingArguments` with the defaults of thesis 4.3.1 (Adam with betas 0.9 and 0.98, decoupled weight
+    decay 1e-4 as fairseq has it, learning rate 5e-4, inverse square root schedule) and these additions:
+
+    Args:
+        batch_tokens: Padded tokens of an optimizer step over all processes; gradient accumulation follows from it
+            (128k in the thesis). None keeps `gradient_accumulation_steps` as given.
+        micro_batch_tokens: Padded tokens of one forward pass, all languages of its rows counted.
+        languages_per_row: Languages used of each row at a time; None uses all.
+        pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is uniform.
+        buffer_rows: Rows planned and shuffled together.
+        train_max_length: Tokens at which training texts are truncated (and counted).
+        eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
+        max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
+        cooldown: Last share of the run, by its nearest limit, in which the rate falls linearly to 0.
+        eval_pairs: Language pairs for retrieval on the dev rows, such as "de-es"; None takes every pair.
+        eval_pool: Rows of a dev set that retrieval searches.
+        eval_loss_rows: Dev rows on which the losses are computed.
+        embed_max_length: Tokens at which dev texts are truncated for retrieval.
+    """
+
+    optim: str = "adamw_torch_fused"
+    adam_beta2: float = 0.98
+    weight_decay: float = 1e-4
+    learning_rate: float = 5e-4
+    lr_scheduler_type: str = "inverse_sqrt"
+    warmup_steps: float = 4000
+    logging_steps: float = 50
+    eval_strategy: str = "steps"
+    eval_steps: float | None = 1000
+    save_steps: float = 1000
+    report_to: str | list[str] = "none"
+    save_total_limit: int | None = 2
+    load_best_model_at_end: bool = True
+    metric_for_best_model: str | None = "retrieval"
+    greater_is_better: bool | None = True
+    batch_tokens: int | None = field(default=None)
+    micro_batch_tokens: int = field(default=8192)
+    languages_per_row: int | None = field(default=2)
+    pair_temperature: float = field(default=float("inf"))
+    buffer_rows: int = field(default=8192)
+    train_max_length: int = field(default=256)
+    eval_minutes: float | None = field(default=None)
+    max_minutes: float | None = field(default=None)
+    cooldown: float = field(default=0.0)
+    eval_pairs: list[str] | None = field(default=None)
+    eval_pool: int = field(default=1000)
+    eval_loss_rows: int = field(default=500)
+    embed_max_length: int = field(default=256)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.cooldown <= 1:
+            raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
+        if self.batch_tokens is not None:
+            step_tokens = self.micro_batch_tokens * self.world_size
+            self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))

@@ -1,0 +1,87 @@
+"""The translation loss l_mt of eq. 4.21: label-smoothed cross-entropy, without all logits in memory."""
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+
+REDUCTIONS = ("mean", "sum")
+CHUNK_ROWS_CPU, CHUNK_ROWS_GPU = 512, 4096
+
+
+def cross_entropy_sum(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Sum of `cross_entropy(hidden @ weight.T, targets)`, holding the logits of one chunk of rows at a time.
+
+    hidden (tokens, d_model), weight (vocab_size, d_model), targets (tokens,) -> scalar, in fp32.
+    """
+    chunk_rows = CHUNK_ROWS_CPU if hidden.device.type == "cpu" else CHUNK_ROWS_GPU
+    if hasattr(nn, "LinearCrossEntropyOptions"):
+        # Computes the gradients chunk by chunk in the forward pass: no logits are kept and none are made twice.
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=chunk_rows)
+        return nn.functional.linear_cross_entropy(hidden, weight, targets, reduction="sum", options=options)
+
+    def chunk_loss(rows: torch.Tensor, row_targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy((rows @ weight.T).float(), row_targets, reduction="sum")
+
+    chunks = zip(hidden.split(chunk_rows), targets.split(chunk_rows), strict=True)
+    return sum(
+        (checkpoint(chunk_loss, rows, row_targets, use_reentrant=False) for rows, row_targets in chunks),
+        start=hidden.new_zeros((), dtype=torch.float32),
+    )
+
+
+class TranslationObjective(Objective):
+    """
+    Label-smoothed cross-entropy of the translation decoder.
+
+    With `p` the model's probabilities, `V` the vocabulary and `e` the smoothing, a target token `t` costs
+    `(1 - e) * -log p_t + e / V * sum_c -log p_c`.
+
+    Args:
+        weight: Factor in the total loss; 0.5 in eq. 4.21.
+        label_smoothing: `e`, 0.1 in the thesis (4.3.1).
+        reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), and sentences are
+            averaged. `"mean"`: tokens are averaged.
+
+    Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
+        (vocab_size, d_model), and the targets (tokens,).
+
+    Raises:
+        ValueError: On an unknown reduction or a smoothing outside [0, 1).
+
+    Example:
+
+    ```python
+    >>> objective = TranslationObjective(label_smoothing=0.1, reduction="mean")
+    >>> output = objective(hidden, model.lm_head.weight, targets)
+    >>> (output.loss / len(targets)).backward()
+    ```
+    """
+
+    needs_decoder = True
+
+    def __init__(self, weight: float = 0.5, label_smoothing: float = 0.1, reduction: str = "mean"):
+        super().__init__(weight)
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"translation reduction {reduction!r} is unknown; choose one of {', '.join(REDUCTIONS)}")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing={label_smoothing} must be at least 0 and below 1")
+        self.label_smoothing = label_smoothing
+        self.reduction = reduction
+
+    def count(self, sizes: BatchSizes) -> int:
+        return sizes.target_tokens if self.reduction == "mean" else sizes.rows * sizes.directions
+
+    def forward(self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> ObjectiveOutput:
+        if torch.is_autocast_enabled(hidden.device.type):
+            weight = weight.to(hidden.dtype)
+        nll = cross_entropy_sum(hidden, weight, targets)
+        loss = nll
+        if self.label_smoothing:
+            # sum_c -log p_c / V is logsumexp minus the mean logit, and -log p_t is logsumexp minus the target's
+            # logit; their difference needs two vectors a token instead of the whole row of logits.
+            mean_row = weight.mean(0, dtype=torch.float32)  # (d_model,)
+            target_rows = nn.functional.embedding(targets, weight).float()  # (tokens, d_model)
+            loss = nll + self.label_smoothing * (hidden.float() * (target_rows - mean_row)).sum()
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "nll": nll.detach()})

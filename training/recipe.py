@@ -1,0 +1,195 @@
+"""Recipes: everything a training run is made of, as YAML, with any key open to the command line."""
+
+import dataclasses
+import difflib
+import inspect
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from modeling_tmde.configuration_tmde import TmdeConfig
+from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.objectives import OBJECTIVES
+
+
+class RecipeError(ValueError):
+    """A recipe, or a key of one, that does not exist or does not fit."""
+
+
+@dataclass
+class DataConfig:
+    """
+    The `data` section.
+
+    Args:
+        train: Source or sources of parallel text, as `load_parallel` takes them.
+        dev: Source of held-out rows, or several by name. None holds out `dev_rows` rows of the training data.
+        languages, pivot_languages: Languages to train, and those to translate into.
+        streaming: Read the training data as a stream.
+        temperature: Mixes several corpora, see `load_parallel`.
+        bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
+        max_rows: Use only so many rows of the training data.
+        dev_rows: Rows held out when `dev` is missing; 0 trains without evaluation.
+    """
+
+    train: Any = None
+    dev: Any = None
+    languages: list[str] = field(default_factory=lambda: ["de", "en", "es", "fr", "it"])
+    pivot_languages: list[str] = field(default_factory=lambda: ["en", "es"])
+    streaming: bool = False
+    temperature: float | None = None
+    bad_rows: str = "report"
+    max_rows: int | None = None
+    dev_rows: int = 2000
+
+
+def _section_keys(section: str) -> set[str]:
+    if section == "data":
+        return {item.name for item in dataclasses.fields(DataConfig)}
+    if section == "model":
+        # The languages belong to `data`; the vocabulary's size follows from the tokenizer.
+        own = {item.name for item in dataclasses.fields(TmdeConfig)} & set(TmdeConfig.__annotations__)
+        return own - {"languages", "pivot_languages", "vocab_size"}
+    if section == "tokenizer":
+        return (set(inspect.signature(train_tokenizer).parameters) - {"texts", "show_progress"}) | {"path"}
+    if section == "training":
+        return {item.name for item in dataclasses.fields(TmdeTrainingArguments) if item.init} - {"output_dir"}
+    return set(OBJECTIVES)
+
+
+SECTIONS = ("data", "tokenizer", "model", "objectives", "training")
+
+
+def _objective_keys(name: str) -> set[str]:
+    return set(inspect.signature(OBJECTIVES[name].__init__).parameters) - {"self"}
+
+
+def _check_known(found: str, known: set[str], what: str) -> None:
+    if found not in known:
+        close = difflib.get_close_matches(found, known, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
+        raise RecipeError(f"{what} {found!r} is unknown; {hint}")
+
+
+@dataclass
+class Recipe:
+    """A training run: sections `data`, `tokenizer`, `model`, `objectives` and `training` of plain values."""
+
+    name: str
+    sections: dict[str, dict[str, Any]]
+    description: str = ""
+
+    @property
+    def data(self) -> DataConfig:
+        return DataConfig(**self.sections["data"])
+
+    def set(self, key: str, value: Any) -> None:
+        """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
+
+        Raises:
+            RecipeError: If there is no such key, naming the closest ones.
+        """
+        section, _, rest = key.partition(".")
+        if section not in SECTIONS:
+            owners = [name for name in SECTIONS if name != "objectives" and key in _section_keys(name)]
+            if len(owners) != 1:
+                everything = {f"{name}.{item}" for name in SECTIONS for item in _section_keys(name)}
+                close = difflib.get_close_matches(key, everything | {item.split(".")[1] for item in everything}, n=3)
+                hint = f"did you mean {' or '.join(close)}?" if close else f"sections are {', '.join(SECTIONS)}"
+                raise RecipeError(f"Recipe key {key!r} is unknown; {hint}")
+            section, rest = owners[0], key
+        if section == "objectives":
+            name, _, option = rest.partition(".")
+            _check_known(name, set(OBJECTIVES), "Objective")
+            if not option:
+                # objectives.distance=null removes it, a mapping replaces it
+                if value is None:
+                    self.sections[section].pop(name, None)
+                else:
+                    self.sections[section][name] = dict(value)
+            else:
+                self.sections[section].setdefault(name, {})[option] = value
+        else:
+            self.sections[section][rest] = value
+        self.check()
+
+    def check(self) -> None:
+        """Raises RecipeError on the first key that nothing reads."""
+        for section, values in self.sections.items():
+            _check_known(section, set(SECTIONS), f"Section of recipe {self.name}:")
+            for key, value in values.items():
+                _check_known(key, _section_keys(section), f"Key of section {section!r} in recipe {self.name}:")
+                if section == "objectives":
+                    for option in value or {}:
+                        _check_known(option, _objective_keys(key), f"Option of objective {key!r}")
+
+    def build_objectives(self) -> dict:
+        return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
+
+    def build_arguments(self, output_dir: str, **overrides: Any) -> TmdeTrainingArguments:
+        values = {**self.sections["training"], **overrides}
+        if "eval_steps" in values:
+            values.setdefault("save_steps", values["eval_steps"])  # the best checkpoint must be one that was saved
+        try:
+            return TmdeTrainingArguments(output_dir=output_dir, **values)
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"Section 'training' of recipe {self.name}: {error}") from error
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump({"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True)
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package."""
+    folder = resources.files("modeling_tmde.training.recipes")
+    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+
+
+def load_recipe(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
+    """Opens a recipe by its name or as a YAML file, and applies overrides of the form `key=value`.
+
+    Raises:
+        RecipeError: If there is no such recipe or key, or a value is not YAML.
+    """
+    if name_or_path in recipe_names():
+        text = resources.files("modeling_tmde.training.recipes").joinpath(f"{name_or_path}.yaml").read_text("utf-8")
+    elif Path(name_or_path).is_file():
+        text = Path(name_or_path).read_text(encoding="utf-8")
+    else:
+        raise RecipeError(
+            f"There is no recipe {name_or_path!r}: give the path of a YAML file or one of {', '.join(recipe_names())}"
+        )
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{name_or_path} is not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{name_or_path} must be a mapping with the sections {', '.join(SECTIONS)}")
+    description = content.pop("description", "")
+    content.pop("source", None)
+    recipe = Recipe(Path(name_or_path).stem, {section: {} for section in SECTIONS} | content, description)
+    recipe.sections = {section: dict(values or {}) for section, values in recipe.sections.items()}
+    recipe.check()
+    for override in overrides or []:
+        key, separator, value = override.partition("=")
+        if not separator:
+            raise RecipeError(f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4")
+        recipe.set(key.strip(), _parse(key, value))
+    return recipe
+
+
+def _parse(key: str, text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"The value of {key}={text} is not YAML: {error}") from error
+    if isinstance(value, str):
+        try:
+            return float(value)  # YAML 1.1 reads 3e-4 as a string
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,322 @@
+"""Training from a recipe: what `tmde train` and `accelerate launch -m modeling_tmde.training.train` both run."""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import datasets
+import typer
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers.utils import logging
+
+from modeling_tmde.configuration_tmde import TmdeConfig
+from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
+from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.training.corpora import CorpusReport, load_parallel
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
+from modeling_tmde.training.run_record import fingerprint, write_atomically, write_run_record
+from modeling_tmde.training.trainer import TmdeTrainer
+
+logger = logging.get_logger("modeling_tmde.training")
+
+
+class RunFolderError(ValueError):
+    """The output folder holds another run, or none to resume."""
+
+
+def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusReport]:
+    """Training rows (map-style or streaming), dev sets by name, and the count of bad training rows."""
+    data, report = recipe.data, CorpusReport()
+    if data.train is None:
+        raise RecipeError(
+            f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub dataset id, "
+            "or 'sample' for the built-in sample"
+        )
+    options = {"languages": data.languages, "pivot_languages": data.pivot_languages, "bad_rows": data.bad_rows}
+    seed = recipe.sections["training"].get("seed", 42)
+    train = load_parallel(
+        data.train,
+        **options,
+        split="train",
+        streaming=data.streaming,
+        temperature=data.temperature,
+        seed=seed,
+        max_rows=data.max_rows,
+        report=report,
+    )
+    if data.dev is not None:
+        sources = data.dev if isinstance(data.dev, dict) else {_source_name(data.dev): data.dev}
+        dev = {}
+        for name, source in sources.items():
+            split = "dev" if source == "sample" else "train"
+            dev[name] = load_parallel(source, **options, split=split, max_rows=2000 if source == "sample" else None)
+        return train, dev, report
+    if not data.dev_rows:
+        return train, {}, report
+    if isinstance(train, datasets.Dataset):
+        held = min(data.dev_rows, len(train) // 10)
+        parts = train.train_test_split(test_size=max(held, 1), seed=seed)
+        return parts["train"], {"dev": parts["test"]}, report
+    rows = list(train.take(data.dev_rows))
+    return train.skip(data.dev_rows), {"dev": datasets.Dataset.from_list(rows, features=train.features)}, report
+
+
+def _source_name(source: Any) -> str:
+    first = source[0] if isinstance(source, list) else source
+    return Path(str(first)).name.partition(".")[0].replace("*", "") or "dev"
+
+
+def prepare_tokenizer(recipe: Recipe, train: Any, folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of the recipe: opened from `tokenizer.path` or the run's folder, else trained on the corpus."""
+    options = dict(recipe.sections["tokenizer"])
+    path = options.pop("path", None)
+    if path is not None:
+        return AutoTokenizer.from_pretrained(path)
+    if not (folder / "tokenizer_config.json").exists():
+        temporary = folder.with_name(f".{folder.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        languages = recipe.data.languages
+        max_characters = options.get("max_characters", 20_000_000)
+        texts = _texts_by_language(train, languages, max_characters, recipe.sections["training"].get("seed", 42))
+        length = recipe.sections["model"].get("max_position_embeddings", TmdeConfig.max_position_embeddings)
+        options.setdefault("model_max_length", length)
+        train_tokenizer(texts, **options).save_pretrained(temporary)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(temporary, folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:
+    """Texts of shuffled rows until every language has its characters or the rows end."""
+    texts: dict[str, list[str]] = {language: [] for language in languages}
+    sizes = dict.fromkeys(languages, 0)
+    if isinstance(train, datasets.Dataset):
+        shuffled = train.shuffle(seed=seed)
+    else:
+        shuffled = train.shuffle(seed=seed, buffer_size=10_000)
+    for row in shuffled:
+        for language in languages:
+            text = row["translation"].get(language)
+            if text and sizes[language] < max_characters:
+                texts[language].append(text)
+                sizes[language] += len(text)
+        if all(size >= max_characters for size in sizes.values()):
+            break
+    return texts
+
+
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> TmdeForConditionalGeneration:
+    """A new model of the recipe's architecture, for this tokenizer."""
+    data = recipe.data
+    config = TmdeConfig(
+        **recipe.sections["model"],
+        vocab_size=len(tokenizer),
+        languages=data.languages,
+        pivot_languages=data.pivot_languages,
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.bos_token_id,
+    )
+    return TmdeForConditionalGeneration(config)
+
+
+def find_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint; one that was cut off while it was written has no readable state."""
+    steps = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+    for path in sorted(steps, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        try:
+            json.loads((path / "trainer_state.json").read_text())
+            return path
+        except (OSError, ValueError):
+            logger.warning("%s is incomplete and is skipped", path)
+    return None
+
+
+def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
+    """Checks the output folder and returns the checkpoint to resume from."""
+    used = folder.exists() and any(folder.iterdir())
+    if resume:
+        checkpoint = find_checkpoint(folder)
+        if checkpoint is None:
+            raise RunFolderError(f"{folder} holds no complete checkpoint to resume from")
+        return checkpoint
+    if used and not overwrite:
+        raise RunFolderError(f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it")
+    if used:
+        if not (folder / "recipe.yaml").exists():
+            raise RunFolderError(f"{folder} does not look like a training run; it is not overwritten")
+        shutil.rmtree(folder)
+    return None
+
+
+def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False) -> TmdeTrainer:
+    """
+    Trains a recipe into `output_dir`: the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
+    `run.json`, `log.jsonl`, `results.json` and the last checkpoints.
+
+    Args:
+        recipe: From `load_recipe`.
+        output_dir: New or empty, unless resuming or overwriting.
+        resume: Go on from the newest complete checkpoint, to the same result as a run that was never interrupted.
+        overwrite: Delete an earlier run in the folder.
+
+    Returns:
+        The trainer, with the best weights loaded.
+
+    Raises:
+        RecipeError, RunFolderError, CorpusError: Each names what was found and what was expected.
+    """
+    state = PartialState()
+    folder = Path(output_dir)
+    arguments = recipe.build_arguments(str(folder))
+    objectives = recipe.build_objectives()
+    checkpoint = None
+    error = ""
+    if state.is_main_process:
+        try:
+            checkpoint = _open_run_folder(folder, resume, overwrite)
+            folder.mkdir(parents=True, exist_ok=True)
+        except RunFolderError as problem:
+            error = str(problem)
+    checkpoint, error = _from_main([checkpoint, error])
+    if error:
+        raise RunFolderError(error)
+    with state.main_process_first():
+        train, dev, report = load_data(recipe)
+        tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
+    set_seed(arguments.seed)
+    model = build_model(recipe, tokenizer)
+    if not dev:
+        arguments.eval_strategy, arguments.load_best_model_at_end = "no", False
+    if state.is_main_process:
+        data = {"train": fingerprint(train), "dev": {name: fingerprint(rows) for name, rows in dev.items()}}
+        extra = {"parameters": sum(parameter.numel() for parameter in model.parameters()), "seed": arguments.seed}
+        write_run_record(folder, recipe.to_yaml(), data, extra)
+    trainer = TmdeTrainer(ParallelModel(model, objectives), arguments, train, tokenizer, eval_dataset=dev)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if state.is_main_process:
+        _finish(trainer, folder, report)
+    state.wait_for_everyone()
+    return trainer
+
+
+def _from_main(values: list) -> list:
+    return broadcast_object_list(values) if PartialState().num_processes > 1 else values
+
+
+def _finish(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
+    """Puts the best model at the top of the folder, complete before it gets its name, and writes the results."""
+    temporary = folder / ".final.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    trainer.save_model(str(temporary))
+    for path in temporary.iterdir():
+        os.replace(path, folder / path.name)
+    temporary.rmdir()
+    history = trainer.state.log_history
+    best = trainer.state.best_global_step
+    evaluations = [entry for entry in history if "eval_retrieval" in entry]
+    chosen = next((entry for entry in evaluations if entry["step"] == best), evaluations[-1] if evaluations else None)
+    results = {
+        "steps": trainer.state.global_step,
+        "best_step": best,
+        "best": chosen,
+        "minutes": round(trainer.seconds / 60, 2),
+        "seen": dict(trainer.seen),
+        "rows": asdict(trainer.chunk_counts),
+        "corpus": asdict(report),
+    }
+    write_atomically(folder / "results.json", json.dumps(results, indent=2, default=str))
+    counts = trainer.chunk_counts
+    if counts.truncated_texts:
+        logger.warning(
+            f"{counts.truncated_texts:,} of {counts.texts:,} training texts were longer than "
+            f"{trainer.args.train_max_length} tokens and were truncated (train_max_length)"
+        )
+    if counts.rows_without_pair:
+        logger.warning(f"{counts.rows_without_pair:,} of {counts.rows:,} rows had no pair with a pivot language")
+
+
+def _named_sources(values: list[str]) -> Any:
+    """`NAME=SOURCE` or `SOURCE` arguments: one source, or several by name."""
+    named = {}
+    for value in values:
+        name, separator, source = value.partition("=")
+        named[name if separator else _source_name(value)] = source if separator else value
+    return next(iter(named.values())) if len(named) == 1 and "=" not in values[0] else named
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or the path of a YAML file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys, such as learning_rate=3e-4.")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")] = Path("runs/tmde"),
+    train_data: Annotated[
+        list[str] | None,
+        typer.Option("--train", help="Parallel text: file, folder, glob, Hub id or 'sample'."),
+    ] = None,
+    dev_data: Annotated[
+        list[str] | None, typer.Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
+) -> None:
+    """Train a document embedder on parallel text.
+
+    Recipes: tmde, ctmde, ctmde_p (the thesis's settings), small (minutes on a CPU), quickstart. Under
+    `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
+    """
+    try:
+        chosen = load_recipe(recipe, overrides)
+        if train_data:
+            chosen.set("data.train", train_data[0] if len(train_data) == 1 else list(train_data))
+        if dev_data:
+            chosen.set("data.dev", _named_sources(dev_data))
+        trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
+    except ValueError as error:
+        # Every error of ours about input is a ValueError with a full sentence; a traceback would bury it.
+        typer.secho(f"Error: {error}", fg="red", err=True)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        typer.secho(f"Interrupted; `--resume -o {output}` goes on from the last checkpoint.", fg="yellow", err=True)
+        raise typer.Exit(130) from None
+    if PartialState().is_main_process:
+        _summarise(trainer, output)
+
+
+def _summarise(trainer: TmdeTrainer, output: Path) -> None:
+    results = json.loads((Path(output) / "results.json").read_text())
+    best = results["best"] or {}
+    precisions = {key: value for key, value in best.items() if "_p1_" in key}
+    console = Console()
+    if precisions:
+        sets = list(dict.fromkeys(key[len("eval_") :].partition("_p1_")[0] for key in precisions))
+        pairs = list(dict.fromkeys(key.partition("_p1_")[2] for key in precisions))
+        table = Table(title=f"Retrieval P@1 (%), pool of {trainer.args.eval_pool}, best checkpoint")
+        for column in ("pair", *sets):
+            table.add_column(column, justify="left" if column == "pair" else "right")
+        for pair in pairs:
+            cells = [precisions.get(f"eval_{name}_p1_{pair}") for name in sets]
+            table.add_row(pair, *("-" if cell is None else f"{100 * cell:.1f}" for cell in cells))
+        console.print(table)
+    console.print(f"{results['steps']:,} steps in {results['minutes']} minutes; the model is in {output}")
+
+
+def main() -> None:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(train)
+    app(prog_name=os.path.basename(sys.argv[0]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,395 @@
+"""`TmdeTrainer`: HuggingFace's Trainer over parallel rows."""
+
+import contextlib
+import itertools
+import json
+import math
+import time
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+
+import datasets
+import torch
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerBase, ProgressCallback, Trainer
+from transformers.trainer_callback import PrinterCallback
+
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.retrieval import precision_at_1, retrieval_pool
+from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
+from modeling_tmde.training.batching import ChunkCounts, ParallelBatch, ParallelBatches, Position
+from modeling_tmde.training.callbacks import ParallelProgress, RunLimits
+from modeling_tmde.training.parallel_model import ParallelModel
+
+DATA_STATE_NAME = "data_state.json"
+
+
+class TmdeTrainer(Trainer):
+    """
+    Trains a `ParallelModel` on parallel rows.
+
+    Micro-batches fill a token budget. Every loss is a sum divided by its count over all micro-batches and processes
+    of an optimizer step, so gradients do not depend on how a batch is cut up. Checkpoints hold the inner
+    encoder-decoder as any `save_pretrained` folder does, and the place in the data, so that a run resumes where it
+    stopped. Evaluation measures translation retrieval between every pair of languages of the dev rows.
+
+    Args:
+        model: The parallel model.
+        args: Training arguments.
+        train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
+        eval_dataset: Map-style rows, or several sets by name.
+        processing_class: The tokenizer.
+        callbacks, optimizers: As in `Trainer`.
+
+    Raises:
+        ValueError: If nothing limits the run, or the schedule needs a number of steps that is not known.
+    """
+
+    def __init__(
+        self,
+        model: ParallelModel,
+        args: TmdeTrainingArguments,
+        train_dataset: datasets.Dataset | datasets.IterableDataset,
+        processing_class: PreTrainedTokenizerBase,
+        eval_dataset: datasets.Dataset | dict[str, datasets.Dataset] | None = None,
+        callbacks: list | None = None,
+        optimizers: tuple = (None, None),
+    ):
+        self.step_limit = args.max_steps if 0 < args.max_steps < NO_STEP_LIMIT else None
+        if self.step_limit is None:
+            if args.lr_scheduler_type not in ("inverse_sqrt", "constant", "constant_with_warmup"):
+                raise ValueError(f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set")
+            args.max_steps = NO_STEP_LIMIT
+        # Parallel batches are made here, for this process, so the Trainer gets no dataset to wrap and shard.
+        if isinstance(eval_dataset, datasets.Dataset):
+            eval_dataset = {"dev": eval_dataset}
+        args.remove_unused_columns = False
+        args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
+        if args.ddp_find_unused_parameters is None:
+            args.ddp_find_unused_parameters = False
+        super().__init__(
+            model=model,
+            args=args,
+            eval_dataset=eval_dataset or None,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            optimizers=optimizers,
+        )
+        self.parallel_dataset = train_dataset
+        self.model_accepts_loss_kwargs = True
+        self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
+        self.position = Position()
+        self.seen: dict[str, float] = defaultdict(float)  # by this process, since the beginning of the run
+        self.chunk_counts = ChunkCounts()
+        self.data_wait = 0.0
+        self._last_chunk: tuple[int, int] | None = None
+        self._components: dict[str, torch.Tensor] = {}
+        self._component_counts: dict[str, float] = defaultdict(float)
+        self._window: tuple[float, dict[str, float]] | None = None
+        self._elapsed_before = 0.0
+        self._train_begin = time.perf_counter()
+        # The first process's clock as of this step: what depends on time must be decided alike by every process.
+        self.elapsed = 0.0
+        self.remove_callback(ProgressCallback)
+        self.remove_callback(PrinterCallback)
+        self.add_callback(RunLimits(self))
+        self.add_callback(ParallelProgress(self))
+
+    # ---- How far the run is
+
+    @property
+    def epoch_rows(self) -> int | None:
+        """Rows of one epoch, or None for a stream of unknown length."""
+        return len(self.parallel_dataset) if isinstance(self.parallel_dataset, datasets.Dataset) else None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training by this process's clock, those before a resume included."""
+        return self._elapsed_before + time.perf_counter() - self._train_begin
+
+    @property
+    def epochs_done(self) -> float | None:
+        if not self.epoch_rows:
+            return None
+        chunks = math.ceil(self.epoch_rows / self.args.buffer_rows)
+        return self.position.epoch + min(self.position.chunk / chunks, 1.0)
+
+    def progress(self) -> float:
+        """Share of the run that is done, between 0 and 1, by whichever limit is nearest."""
+        shares = [0.0]
+        if self.step_limit:
+            shares.append(self.state.global_step / self.step_limit)
+        else:
+            if self.epochs_done is not None:
+                shares.append(self.epochs_done / self.args.num_train_epochs)
+        if self.args.max_minutes:
+            shares.append(self.elapsed / 60 / self.args.max_minutes)
+        return min(max(shares), 1.0)
+
+    # ---- Data
+
+    def get_train_dataloader(self) -> DataLoader:
+        args = self.args
+        batches = ParallelBatches(
+            self.parallel_dataset,
+            self.processing_class,
+            self.model.config.languages,
+            self.model.config.pivot_languages,
+            micro_batch_tokens=args.micro_batch_tokens,
+            languages_per_row=args.languages_per_row,
+            temperature=args.pair_temperature,
+            buffer_rows=args.buffer_rows,
+            max_length=args.train_max_length,
+            seed=args.data_seed if args.data_seed is not None else args.seed,
+            epochs=None if self.step_limit else math.ceil(args.num_train_epochs),
+            rank=args.process_index,
+            world_size=args.world_size,
+            start=self.position,
+        )
+        return DataLoader(
+            batches,
+            batch_size=None,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
+        )
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        """The micro-batches of one optimizer step, and every objective's count over all of them and all processes."""
+        begin = time.perf_counter()
+        batches: list[ParallelBatch] = list(itertools.islice(epoch_iterator, num_batches))
+        self.data_wait += time.perf_counter() - begin
+        if len(batches) < num_batches:
+            self.control.should_training_stop = True
+            return [], None
+        for batch in batches:
+            self._account(batch)
+        self.position = batches[-1].next_position
+        objectives = self.accelerator.unwrap_model(self.model).objectives
+        totals = [sum(objective.count(batch.sizes) for batch in batches) for objective in objectives.values()]
+        totals.append(self.seconds if self.args.process_index == 0 else 0.0)
+        if self.args.world_size > 1:
+            totals = self.accelerator.reduce(torch.tensor(totals, device=device, dtype=torch.float32), "sum").tolist()
+        *counts, self.elapsed = totals
+        return batches, dict(zip(objectives, counts, strict=True))
+
+    def _account(self, batch: ParallelBatch) -> None:
+        self.seen["rows"] += batch.sizes.rows
+        self.seen["source_tokens"] += float(batch.attention_mask.sum())
+        self.seen["padded_tokens"] += batch.attention_mask.numel()
+        self.seen["target_tokens"] += batch.sizes.target_tokens
+        self.seen["source_words"] += batch.words[0]
+        self.seen["target_words"] += batch.words[1]
+        chunk = (batch.position.epoch, batch.position.chunk)
+        if chunk != self._last_chunk:
+            self._last_chunk = chunk
+            self.chunk_counts.add(batch.counts)
+
+    def _prepare_inputs(self, batch: ParallelBatch) -> ParallelBatch:
+        batch.input_ids = batch.input_ids.to(self.args.device, non_blocking=True)
+        batch.attention_mask = batch.attention_mask.to(self.args.device, non_blocking=True)
+        return batch
+
+    # ---- Loss
+
+    def compute_loss(self, model, inputs: ParallelBatch, return_outputs=False, num_items_in_batch=None):
+        """The sum of `weight * loss / count` over the objectives, such that DDP's mean over processes is the loss."""
+        outputs = model(**inputs.model_inputs())
+        objectives = self.accelerator.unwrap_model(model).objectives
+        loss = 0.0
+        for name, components in outputs.items():
+            scale = self.args.world_size / max(num_items_in_batch[name], 1.0)
+            loss = loss + objectives[name].weight * scale * components["total"]
+            self._component_counts[name] += objectives[name].count(inputs.sizes)
+            for component, value in components.items():
+                if component != "total":
+                    key = f"{name}/{component}"
+                    self._components[key] = self._components.get(key, 0) + value
+        return (loss, outputs) if return_outputs else loss
+
+    def floating_point_ops(self, inputs: ParallelBatch) -> float:
+        """6 operations per parameter and token (Kaplan et al. 2020), embedding tables not counted."""
+        model = self.accelerator.unwrap_model(self.model).model
+        tables = (model.model.embed_tokens.weight.numel(), model.decoder.embed_tokens.weight.numel())
+        encoder = sum(parameter.numel() for parameter in model.model.parameters()) - tables[0]
+        decoder = sum(parameter.numel() for parameter in model.decoder.parameters()) - tables[1]
+        output = model.lm_head.weight.numel()
+        return 6.0 * (encoder * inputs.attention_mask.numel() + (decoder + output) * inputs.sizes.target_tokens)
+
+    # ---- Schedule
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        """The schedule of the arguments, brought linearly to 0 over the last `cooldown` share of the run."""
+        scheduler = super().create_scheduler(num_training_steps, optimizer)
+        if self.args.cooldown:
+
+            def cooled(schedule):
+                return lambda step: schedule(step) * min(1.0, (1.0 - self.progress()) / self.args.cooldown)
+
+            scheduler.lr_lambdas = [cooled(schedule) for schedule in scheduler.lr_lambdas]
+        return scheduler
+
+    # ---- Logging
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if self.epochs_done is not None:
+            self.state.epoch = round(self.epochs_done, 4)
+        if "loss" in logs:
+            logs.update(self._drain_components())
+            logs.update(self._throughput())
+        super().log(logs, start_time)
+
+    def _drain_components(self) -> dict[str, float]:
+        """Every component of every loss, averaged over what was trained since the last call."""
+        names = sorted(self._components)
+        if not names:
+            return {}
+        values = torch.stack([self._components[name].float() for name in names])
+        counts = torch.tensor([self._component_counts[name.split("/")[0]] for name in names], device=values.device)
+        if self.args.world_size > 1:
+            values, counts = self.accelerator.reduce((values, counts.float()), "sum")
+        self._components.clear()
+        self._component_counts.clear()
+        means = (values / counts.clamp_min(1)).tolist()
+        return {name.replace("/", "_"): value for name, value in zip(names, means, strict=True)}
+
+    def _throughput(self) -> dict[str, float]:
+        """Words and tokens per second since the last call, and the share of the time spent waiting for data."""
+        now = time.perf_counter()
+        totals = {**self.seen, "data_wait": self.data_wait}
+        if self._window is None:
+            self._window = (self._train_begin, dict.fromkeys(totals, 0.0) | {"data_wait": 0.0})
+        before, last = self._window
+        seconds = max(now - before, 1e-9)
+        self._window = (now, totals)
+        new = {name: (value - last.get(name, 0.0)) for name, value in totals.items()}
+        processes = self.args.world_size  # every process trains an equal share
+        return {
+            "words_per_second": round((new["source_words"] + new["target_words"]) * processes / seconds, 1),
+            "source_words_per_second": round(new["source_words"] * processes / seconds, 1),
+            "target_words_per_second": round(new["target_words"] * processes / seconds, 1),
+            "tokens_per_second": round((new["source_tokens"] + new["target_tokens"]) * processes / seconds, 1),
+            "padding": round(1 - new["source_tokens"] / max(new["padded_tokens"], 1.0), 4),
+            "data_wait": round(new["data_wait"] / seconds, 4),
+            "rows": self.seen["rows"] * processes,
+            "minutes": round(self.seconds / 60, 3),
+        }
+
+    # ---- Evaluation
+
+    @torch.no_grad()
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Retrieval precision at 1 for the language pairs of every dev set, and the losses on its rows.
+
+        Returns:
+            `eval_<set>_p1_<a>-<b>` (both directions averaged, pool of `eval_pool` rows), their mean over all sets and
+            pairs, `eval_retrieval`, by which the best checkpoint is chosen, and `eval_<set>_<objective>_<part>`.
+        """
+        dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(dev_sets, datasets.Dataset):
+            dev_sets = {"dev": dev_sets}
+        model: ParallelModel = self.accelerator.unwrap_model(self.model)
+        was_training = model.training
+        model.eval()
+        metrics: dict[str, float] = {}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.compute_loss_context_manager())
+            for name, rows in dev_sets.items():
+                metrics.update({f"{name}_{key}": value for key, value in self._retrieval(model, rows).items()})
+                metrics.update({f"{name}_{key}": value for key, value in self._dev_losses(model, rows).items()})
+        model.train(was_training)
+        precisions = [value for key, value in metrics.items() if "_p1_" in key]
+        metrics["retrieval"] = sum(precisions) / max(len(precisions), 1)
+        metrics = {f"{metric_key_prefix}_{key}": round(value, 6) for key, value in metrics.items()}
+        metrics[f"{metric_key_prefix}_minutes"] = round(self.seconds / 60, 3)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _retrieval(self, model: ParallelModel, rows: datasets.Dataset) -> dict[str, float]:
+        embedder = DocumentEmbedder(model.model.model, self.processing_class, max_length=self.args.embed_max_length)
+        translations = rows["translation"][:]
+        pairs = self.args.eval_pairs
+        if pairs is None:
+            pairs = ["-".join(pair) for pair in itertools.combinations(model.config.languages, 2)]
+        results = {}
+        for pair in pairs:
+            pool = retrieval_pool(translations, *pair.split("-"), size=self.args.eval_pool)
+            if len(pool.sources) > 1:
+                vectors = [embedder.encode(texts, show_progress_bar=False) for texts in (pool.sources, pool.targets)]
+                results[f"p1_{pair}"] = precision_at_1(*vectors)
+        return results
+
+    def _dev_losses(self, model: ParallelModel, rows: datasets.Dataset) -> dict[str, float]:
+        batches = ParallelBatches(
+            rows.select(range(min(len(rows), self.args.eval_loss_rows))),
+            self.processing_class,
+            model.config.languages,
+            model.config.pivot_languages,
+            micro_batch_tokens=self.args.micro_batch_tokens,
+            languages_per_row=2,
+            max_length=self.args.train_max_length,
+            seed=0,
+        )
+        sums: dict[str, float] = defaultdict(float)
+        counts: dict[str, float] = defaultdict(float)
+        torch_state = torch.get_rng_state()
+        torch.manual_seed(0)  # the same negatives at every evaluation, and training's random numbers stay as they are
+        for batch in batches:
+            batch = self._prepare_inputs(batch)
+            for name, components in model(**batch.model_inputs()).items():
+                counts[name] += model.objectives[name].count(batch.sizes)
+                for component, value in components.items():
+                    if component != "total":
+                        sums[f"{name}/{component}"] += float(value)
+        torch.set_rng_state(torch_state)
+        return {key.replace("/", "_"): value / max(counts[key.split("/")[0]], 1) for key, value in sums.items()}
+
+    # ---- Checkpoints
+
+    def _save(self, output_dir: str | None = None, state_dict=None) -> None:
+        """Writes the encoder-decoder, not its training wrapper: a folder that every Auto class opens."""
+        if not self.args.should_save:
+            return
+        output_dir = output_dir or self.args.output_dir
+        model: ParallelModel = self.accelerator.unwrap_model(self.model)
+        model.model.save_pretrained(output_dir)
+        self.processing_class.save_pretrained(output_dir)
+        state = {
+            "position": asdict(self.position),
+            "seen": dict(self.seen),
+            "chunk_counts": asdict(self.chunk_counts),
+            "elapsed": self.seconds,
+        }
+        (Path(output_dir) / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
+        model = self.accelerator.unwrap_model(self.model if model is None else model)
+        load_weights(model.model, resume_from_checkpoint)
+        state = json.loads((Path(resume_from_checkpoint) / DATA_STATE_NAME).read_text())
+        self.position = Position(**state["position"])
+        self.seen = defaultdict(float, state["seen"])
+        self.chunk_counts = ChunkCounts(**state["chunk_counts"])
+        self._last_chunk = (self.position.epoch, self.position.chunk)
+        self._elapsed_before = self.elapsed = state["elapsed"]
+
+    def _load_best_model(self) -> None:
+        load_weights(self.accelerator.unwrap_model(self.model).model, self.state.best_model_checkpoint)
+
+    def train(self, *args, **kwargs):
+        self._train_begin = time.perf_counter()
+        return super().train(*args, **kwargs)
+
+
+def load_weights(model, folder: str) -> None:
+    """Puts the weights of a `save_pretrained` folder into a model that exists already."""
+    tensors = load_file(Path(folder) / "model.safetensors")
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    model.tie_weights()
+    tied = set(model.all_tied_weights_keys)
+    if unexpected or set(missing) - tied:
+        raise ValueError(
+            f"The weights in {folder} do not fit the model: missing {sorted(set(missing) - tied)[:5]}, "
+            f"unexpected {unexpected[:5]}; resume with the recipe the run was started with"
+        )

@@ -101,6 +101,11 @@ class TmdePreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _no_split_modules = ["TmdeEncoderLayer", "TmdeDecoderLayer"]
 
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # transformers looks for its attention interface in the source of this file; ours is used in `layers.py`.
+        return True
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, TmdeOutputProjection):

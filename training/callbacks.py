@@ -60,11 +60,9 @@ class ParallelProgress(TrainerCallback):
         self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
+        if state.is_world_process_zero and not args.disable_tqdm:
             layout = "{desc}{percentage:3.0f}%|{bar}| {postfix[0]} [{elapsed}<{remaining}]"
-            self.bar = tqdm(
-                total=1.0, desc="training ", bar_format=layout, postfix=[""], disable=args.disable_tqdm, leave=True
-            )
+            self.bar = tqdm(total=1.0, desc="training ", bar_format=layout, postfix=[""])
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.bar is not None:

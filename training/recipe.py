@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from modeling_tmde.configuration_tmde import TmdeConfig
@@ -134,6 +135,8 @@ class Recipe:
         values = {**self.sections["training"], **overrides}
         if "eval_steps" in values:
             values.setdefault("save_steps", values["eval_steps"])  # the best checkpoint must be one that was saved
+        if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+            values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
         try:
             return TmdeTrainingArguments(output_dir=output_dir, **values)
         except (TypeError, ValueError) as error:

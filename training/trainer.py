@@ -153,6 +153,8 @@ class TmdeTrainer(Trainer):
             batch_size=None,
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
+            # Starting to iterate draws a number; from a generator of its own, a resumed run is not one draw ahead.
+            generator=torch.Generator(),
         )
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
@@ -334,16 +336,16 @@ class TmdeTrainer(Trainer):
         )
         sums: dict[str, float] = defaultdict(float)
         counts: dict[str, float] = defaultdict(float)
-        torch_state = torch.get_rng_state()
-        torch.manual_seed(0)  # the same negatives at every evaluation, and training's random numbers stay as they are
-        for batch in batches:
-            batch = self._prepare_inputs(batch)
-            for name, components in model(**batch.model_inputs()).items():
-                counts[name] += model.objectives[name].count(batch.sizes)
-                for component, value in components.items():
-                    if component != "total":
-                        sums[f"{name}/{component}"] += float(value)
-        torch.set_rng_state(torch_state)
+        devices = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(0)  # the same negatives at every evaluation, whatever training has drawn
+            for batch in batches:
+                batch = self._prepare_inputs(batch)
+                for name, components in model(**batch.model_inputs()).items():
+                    counts[name] += model.objectives[name].count(batch.sizes)
+                    for component, value in components.items():
+                        if component != "total":
+                            sums[f"{name}/{component}"] += float(value)
         return {key.replace("/", "_"): value / max(counts[key.split("/")[0]], 1) for key, value in sums.items()}
 
     # ---- Checkpoints

@@ -1,0 +1,17 @@
+"""A built-in sample: parallel news sentences and labelled documents in five languages, with no file and no network.
+
+A grammar makes the sentences: names, figures and events are invented.
+"""
+
+from .generate import NEUTRAL, SPLITS, TOPICS, number_of_sentences, sample_documents, sample_sentences
+from .grammar import LANGUAGES
+
+__all__ = [
+    "LANGUAGES",
+    "NEUTRAL",
+    "SPLITS",
+    "TOPICS",
+    "number_of_sentences",
+    "sample_documents",
+    "sample_sentences",
+]

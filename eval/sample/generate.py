@@ -1,0 +1,195 @@
+"""Draws sentences and documents from the grammar; a stable hash of each sentence decides its split."""
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from datasets import Dataset, Features, Value
+
+from . import common, corporate, economics, government, markets
+from .grammar import LANGUAGES, Row, Template, compile_template
+from .numbers import NUMBER_TABLES
+
+TOPICS = ("corporate", "economics", "government", "markets")
+NEUTRAL = "neutral"
+SPLITS = ("train", "dev", "test")
+
+_MODULES = {"corporate": corporate, "economics": economics, "government": government, "markets": markets}
+_HELD_OUT = {0: "test", 1: "dev"}  # of 20 hash classes, so 5 % each
+_NEUTRAL_SHARE = 0.3  # of the sentences of a document
+_FOREIGN_SHARE = 0.25  # of the documents have one sentence of another topic
+_LONGEST = 100  # sentences in a document: far fewer than the smallest split has, so a fresh one is always found
+_PATIENCE = 5000  # draws without a new sentence until a request counts as impossible
+
+
+def _tables() -> dict[str, list[Row]]:
+    tables = dict(NUMBER_TABLES)
+    for module in (common, *_MODULES.values()):
+        tables.update(module.TABLES)
+    return tables
+
+
+@cache
+def templates() -> dict[str, tuple[Template, ...]]:
+    """The compiled templates by topic, with those of no topic under `neutral`."""
+    tables = _tables()
+    groups = {NEUTRAL: common, **_MODULES}
+    return {
+        topic: tuple(
+            compile_template(f"{topic}/{place}", topic, texts, tables) for place, texts in enumerate(module.TEMPLATES)
+        )
+        for topic, module in groups.items()
+    }
+
+
+def number_of_sentences() -> int:
+    """How many different sentences the grammar has, over all splits."""
+    return sum(template.capacity for group in templates().values() for template in group)
+
+
+def split_of(template: Template, number: int) -> str:
+    """The split of a sentence, for every process and seed: about 90 % train, 5 % dev and 5 % test."""
+    digest = hashlib.blake2b(f"{template.name}:{number}".encode(), digest_size=4).digest()
+    return _HELD_OUT.get(int.from_bytes(digest, "big") % 20, "train")
+
+
+def _draw(rng: random.Random, group: Sequence[Template], split: str) -> tuple[Template, int]:
+    """One sentence of a split; redrawing within the same template keeps the templates equally frequent."""
+    template = group[int(rng.random() * len(group))]
+    while True:
+        number = int(rng.random() * template.capacity)
+        if split_of(template, number) == split:
+            return template, number
+
+
+def _check_arguments(split: str, **counts: int) -> None:
+    if split not in SPLITS:
+        raise ValueError(f"Split of the sample: found {split!r}, expected one of {SPLITS}")
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"Size {name} of the sample: found {count!r}, expected a whole number of at least 0")
+
+
+def _distinct(rng: random.Random, split: str) -> Iterator[tuple[Template, int]]:
+    """Sentences of all topics, never one twice; ends when new ones have become too rare to find."""
+    groups = list(templates().values())
+    seen: set[tuple[str, int]] = set()
+    misses = 0
+    while misses < _PATIENCE:
+        template, number = _draw(rng, groups[int(rng.random() * len(groups))], split)
+        misses += 1
+        if (template.name, number) not in seen:
+            misses = 0
+            seen.add((template.name, number))
+            yield template, number
+
+
+def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0) -> Dataset:
+    """Parallel sentences in five languages, no row twice.
+
+    Args:
+        num_rows: How many.
+        split: `train`, `dev` or `test`; no sentence is in two of them, whatever the seeds.
+        seed: The same seed gives the same rows in every process.
+
+    Returns:
+        A dataset with `translation`, a struct with one string per language of LANGUAGES, and `topic`: one of TOPICS,
+        or `neutral` for sentences that fit all topics.
+
+    Raises:
+        ValueError: If the split is unknown, `num_rows` is negative, or the grammar has not that many sentences.
+    """
+    _check_arguments(split, num_rows=num_rows)
+    share = sum(_HELD_OUT.get(part, "train") == split for part in range(20)) / 20
+    most = int(number_of_sentences() * share)
+    if num_rows > most:
+        raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most about {most}")
+    drawn = []
+    if num_rows:
+        for template, number in _distinct(random.Random(f"sentences/{split}/{seed}"), split):
+            drawn.append((template, number))
+            if len(drawn) == num_rows:
+                break
+    if len(drawn) < num_rows:
+        raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {len(drawn)}")
+    features = Features(
+        {"translation": {language: Value("string") for language in LANGUAGES}, "topic": Value("string")}
+    )
+    columns = {
+        "translation": [template.render(number) for template, number in drawn],
+        "topic": [template.topic for template, _ in drawn],
+    }
+    return Dataset.from_dict(columns, features=features)
+
+
+def _groups_of_document(rng: random.Random, topic: str, length: int) -> list[str]:
+    """The topic of every sentence of a document; more than half of those that have a topic have its own."""
+    chosen = [topic] + [NEUTRAL if rng.random() < _NEUTRAL_SHARE else topic for _ in range(length - 1)]
+    if chosen.count(topic) >= 3 and rng.random() < _FOREIGN_SHARE:
+        chosen[chosen.index(topic)] = rng.choice([other for other in TOPICS if other != topic])
+    rng.shuffle(chosen)
+    return chosen
+
+
+def _document(rng: random.Random, topic: str, length: int, split: str) -> dict[str, str]:
+    """The text of one document in every language, no sentence twice and no template twice while there are others."""
+    sentences: list[dict[str, str]] = []
+    used: set[tuple[str, int]] = set()
+    for group in _groups_of_document(rng, topic, length):
+        names = {name for name, _ in used}
+        fresh = [template for template in templates()[group] if template.name not in names]
+        template, number = _draw(rng, fresh or templates()[group], split)
+        while (template.name, number) in used:
+            template, number = _draw(rng, templates()[group], split)
+        used.add((template.name, number))
+        sentences.append(template.render(number))
+    return {language: " ".join(sentence[language] for sentence in sentences) for language in LANGUAGES}
+
+
+def sample_documents(
+    num_documents: int = 400,
+    split: str = "test",
+    seed: int = 0,
+    min_sentences: int = 3,
+    max_sentences: int = 6,
+    languages: Sequence[str] = LANGUAGES,
+) -> Dataset:
+    """Labelled documents that are parallel in the languages.
+
+    Most sentences of a document speak about its topic, some about none, and sometimes one about another topic.
+
+    Args:
+        num_documents: How many per language.
+        split: `train`, `dev` or `test`; documents consist of sentences of that split only.
+        seed: The same seed gives the same documents in every process, for any choice of languages.
+        min_sentences, max_sentences: Bounds of a document's length.
+        languages: Languages to give, in this order.
+
+    Returns:
+        A dataset with one row per document and language and the columns `doc_id`, `language`, `text`, `label` and
+        `split`. Rows with one doc_id are translations. Labels are equally frequent to within one document.
+
+    Raises:
+        ValueError: If the split or a language is unknown, a size is negative, or the length bounds contradict.
+    """
+    _check_arguments(split, num_documents=num_documents, min_sentences=min_sentences, max_sentences=max_sentences)
+    unknown = [language for language in languages if language not in LANGUAGES]
+    if isinstance(languages, str) or unknown or not languages or len(set(languages)) < len(languages):
+        raise ValueError(f"Languages of the sample: found {languages!r}, expected a list of some of {LANGUAGES}")
+    if not 1 <= min_sentences <= max_sentences <= _LONGEST:
+        found = f"{min_sentences} to {max_sentences}"
+        raise ValueError(f"Sentences in a document: found {found}, expected a range within 1 to {_LONGEST}")
+    rng = random.Random(f"documents/{split}/{seed}")
+    labels = [TOPICS[place % len(TOPICS)] for place in range(num_documents)]
+    rng.shuffle(labels)
+    rows: list[dict[str, str]] = []
+    for place, label in enumerate(labels):
+        texts = _document(rng, label, rng.randint(min_sentences, max_sentences), split)
+        doc_id = f"{split}-{seed}-{place:06d}"
+        for language in languages:
+            text = texts[language]
+            rows.append({"doc_id": doc_id, "language": language, "text": text, "label": label, "split": split})
+    names = ("doc_id", "language", "text", "label", "split")
+    features = Features({name: Value("string") for name in names})
+    return Dataset.from_dict({name: [row[name] for row in rows] for name in names}, features=features)

@@ -1,0 +1,63 @@
+"""A tiny corpus, tokenizer and model that need no files and no network."""
+
+import random
+
+import datasets
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, train_tokenizer
+
+LANGUAGES = ("de", "en", "es", "fr", "it")
+WORDS = {
+    "de": "haus hund katze baum fluss stadt licht nacht brot wasser".split(),
+    "en": "house dog cat tree river town light night bread water".split(),
+    "es": "casa perro gato árbol río ciudad luz noche pan agua".split(),
+    "fr": "maison chien chat arbre fleuve ville lumière nuit pain eau".split(),
+    "it": "casa cane gatto albero fiume città luce notte pane acqua".split(),
+}
+
+
+def make_rows(num_rows: int, seed: int = 0, languages: tuple[str, ...] = LANGUAGES) -> list[dict[str, str]]:
+    """Word-for-word translations of random word lists."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(num_rows):
+        indices = [rng.randrange(10) for _ in range(rng.randint(2, 9))]
+        rows.append({language: " ".join(WORDS[language][index] for index in indices) for language in languages})
+    return rows
+
+
+def make_dataset(rows: list[dict[str, str | None]]) -> datasets.Dataset:
+    features = datasets.Features({"translation": {language: datasets.Value("string") for language in sorted(rows[0])}})
+    return datasets.Dataset.from_list([{"translation": row} for row in rows], features=features)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    rows = make_rows(300)
+    texts = {language: [row[language] for row in rows] for language in LANGUAGES}
+    return train_tokenizer(texts, vocab_size=400, model_max_length=128)
+
+
+def tiny_config(**changes) -> TmdeConfig:
+    sizes = {
+        "vocab_size": 400,
+        "d_model": 32,
+        "encoder_layers": 3,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_layers": 1,
+        "decoder_attention_heads": 4,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 128,
+        "language_embedding_dim": 8,
+        "dropout": 0.0,
+    }
+    return TmdeConfig(**(sizes | changes))
+
+
+def tiny_model(seed: int = 0, **changes) -> TmdeForConditionalGeneration:
+    torch.manual_seed(seed)
+    return TmdeForConditionalGeneration(tiny_config(**changes)).eval()

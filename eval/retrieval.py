@@ -16,21 +16,21 @@ class RetrievalPool:
 
 
 def retrieval_pool(rows: list[dict[str, str | None]], source: str, target: str, size: int = 1000) -> RetrievalPool:
-    """The first `size` rows that have both languages and repeat no text of either.
+    """Up to `size` of the first rows that have both languages and repeat no text of either.
 
     Repeated texts are left out because their vectors are equal, and which of them comes first says nothing.
     """
     seen: tuple[set[str], set[str]] = (set(), set())
     kept: list[tuple[str, str]] = []
     for row in rows:
+        if len(kept) >= size:
+            break
         pair = (row.get(source), row.get(target))
         if not all(pair) or any(text in known for text, known in zip(pair, seen, strict=True)):
             continue
         for text, known in zip(pair, seen, strict=True):
             known.add(text)
         kept.append(pair)
-        if len(kept) == size:
-            break
     return RetrievalPool(source, target, [pair[0] for pair in kept], [pair[1] for pair in kept])
 
 

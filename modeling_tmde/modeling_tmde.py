@@ -355,6 +355,13 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
     def get_decoder(self) -> TmdeDecoder:
         return self.decoder
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in transformers, which knows the encoder's table and the output; the decoder's goes along."""
+        self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
     def language_ids(
         self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int
     ) -> torch.LongTensor:

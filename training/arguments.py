@@ -21,6 +21,7 @@ class TmdeTrainingArguments(TrainingArguments):
         languages_per_row: Languages used of each row at a time; None uses all.
         pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is uniform.
         buffer_rows: Rows planned and shuffled together.
+        max_joined_rows: Joins up to so many rows to longer texts, see `ParallelBatches`.
         train_max_length: Tokens at which training texts are truncated (and counted).
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
@@ -51,6 +52,7 @@ class TmdeTrainingArguments(TrainingArguments):
     languages_per_row: int | None = field(default=2)
     pair_temperature: float = field(default=float("inf"))
     buffer_rows: int = field(default=8192)
+    max_joined_rows: int = field(default=1)
     train_max_length: int = field(default=256)
     eval_minutes: float | None = field(default=None)
     max_minutes: float | None = field(default=None)

@@ -33,6 +33,7 @@ class Position:
 class ChunkCounts:
     """What became of the rows and texts of a chunk."""
 
+    batches: int = 0
     rows: int = 0
     rows_without_pair: int = 0
     texts: int = 0
@@ -55,6 +56,7 @@ class ParallelBatch:
         words: Whitespace-separated words of (all texts, all target texts of all directions).
         position: Where this batch stands; `next_position` is where the stream goes on after the round it belongs to.
         counts: Of the chunk that this batch comes from.
+        chunk_done: Share of its chunk that is done after the round this batch belongs to.
     """
 
     input_ids: torch.Tensor
@@ -65,6 +67,7 @@ class ParallelBatch:
     position: Position = field(default_factory=Position)
     next_position: Position = field(default_factory=Position)
     counts: ChunkCounts = field(default_factory=ChunkCounts)
+    chunk_done: float = 0.0
 
     def model_inputs(self) -> dict:
         return {"input_ids": self.input_ids, "attention_mask": self.attention_mask, "languages": self.languages}
@@ -102,6 +105,8 @@ class ParallelBatches(IterableDataset):
         languages_per_row: Languages used of each row; None uses all that a row has.
         temperature: Of the draw described above.
         buffer_rows: Rows of a chunk.
+        max_joined_rows: Joins up to this many rows (a number drawn evenly from 1 to it) to one longer text in every
+            language, so that the encoder also learns texts of several sentences; 1 leaves rows as they are.
         max_length: Longer texts are truncated to this many tokens, and counted.
         seed: Of shuffling and drawing.
         epochs: Passes over the rows; None repeats them for ever.
@@ -124,6 +129,7 @@ class ParallelBatches(IterableDataset):
         languages_per_row: int | None = 2,
         temperature: float = float("inf"),
         buffer_rows: int = 8192,
+        max_joined_rows: int = 1,
         max_length: int = 256,
         seed: int = 0,
         epochs: int | None = 1,
@@ -136,6 +142,8 @@ class ParallelBatches(IterableDataset):
             raise ValueError(f"Parallel rows need at least two languages, found {languages}")
         if languages_per_row is not None and languages_per_row < 2:
             raise ValueError(f"languages_per_row={languages_per_row} must be at least 2, or null for all of a row")
+        if max_joined_rows < 1:
+            raise ValueError(f"max_joined_rows={max_joined_rows} must be at least 1")
         if temperature <= 0:
             raise ValueError(f"pair_temperature={temperature} must be above 0 (inf is uniform)")
         self.dataset = dataset
@@ -146,6 +154,7 @@ class ParallelBatches(IterableDataset):
         self.languages_per_row = languages_per_row
         self.temperature = temperature
         self.buffer_rows = buffer_rows
+        self.max_joined_rows = max_joined_rows
         self.max_length = max_length
         self.seed = seed
         self.epochs = epochs
@@ -169,8 +178,9 @@ class ParallelBatches(IterableDataset):
                 return
             if index % workers == worker_id:
                 batch = self._collate(*window[self.rank])
-                last = window[-1][0]
+                last, _, _, counts = window[-1]
                 batch.next_position = Position(last.epoch, last.chunk, last.batch + 1)
+                batch.chunk_done = (last.batch + 1) / counts.batches
                 yield batch
 
     def _batches(self) -> Iterator[tuple[Position, tuple[str, ...], list[_EncodedRow], ChunkCounts]]:
@@ -193,21 +203,21 @@ class ParallelBatches(IterableDataset):
 
     def _chunks(self, epoch: int, first_chunk: int) -> Iterator[list[dict[str, str | None]]]:
         """The rows of an epoch, `buffer_rows` at a time, beginning with chunk `first_chunk`."""
-        first_row = first_chunk * self.buffer_rows
         if isinstance(self.dataset, datasets.Dataset):
             order = np.arange(len(self.dataset))
             if self.shuffle:
                 order = np.random.default_rng([self.seed, epoch]).permutation(order)
-            for begin in range(first_row, len(order), self.buffer_rows):
+            for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
                 yield self.dataset[order[begin : begin + self.buffer_rows]]["translation"]
             return
         stream = self.dataset
         if self.shuffle:
             stream = stream.shuffle(seed=self.seed, buffer_size=self.buffer_rows)
             stream.set_epoch(epoch)
-        rows = iter(stream.skip(first_row) if first_row else stream)
-        while chunk := [row["translation"] for row in itertools.islice(rows, self.buffer_rows)]:
-            yield chunk
+        # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take a share of its files
+        # and another seed; and `skip` would forget the epoch.
+        for rows in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
+            yield rows["translation"]
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019 - lives as long as the run, a handful of language sets
     def _choices(self, available: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -239,11 +249,23 @@ class ParallelBatches(IterableDataset):
                 groups[sets[int(np.searchsorted(weights, draw * weights[-1]))]].append(row)
         planned = []
         for languages, group in sorted(groups.items()):
-            encoded = self._encode(languages, group, counts)
+            encoded = self._encode(languages, self._join(languages, group, rng), counts)
             planned.extend((languages, batch) for batch in self._pack(encoded, len(languages), rng))
         if self.shuffle:
             planned = [planned[index] for index in rng.permutation(len(planned))]
+        counts.batches = len(planned)
         return planned, counts
+
+    def _join(self, languages: tuple[str, ...], rows: list[dict], rng: np.random.Generator) -> list[dict[str, str]]:
+        if self.max_joined_rows == 1:
+            return rows
+        sizes = rng.integers(1, self.max_joined_rows + 1, size=len(rows))
+        ends = np.minimum(np.cumsum(sizes), len(rows))
+        bounds = itertools.pairwise([0, *dict.fromkeys(ends.tolist())])
+        return [
+            {language: " ".join(row[language] for row in rows[begin:end]) for language in languages}
+            for begin, end in bounds
+        ]
 
     def _encode(self, languages: tuple[str, ...], rows: list[dict], counts: ChunkCounts) -> list[_EncodedRow]:
         columns, words = [], []

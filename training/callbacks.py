@@ -20,7 +20,8 @@ class RunLimits(TrainerCallback):
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.finished_step: int | None = None
+        self.evaluated_step: int | None = None
+        self.saved_step: int | None = None
         self.last_evaluation = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -41,13 +42,19 @@ class RunLimits(TrainerCallback):
 
     def on_epoch_end(self, args, state, control, **kwargs):
         # The stream has no epochs for the Trainer, so this is the end of the run.
-        if self.finished_step != state.global_step:
-            self.finished_step = state.global_step
-            control.should_log = True
+        control.should_log = True
+        if self.evaluated_step != state.global_step:
             control.should_evaluate = args.eval_strategy != "no" and self.trainer.eval_dataset is not None
+        if self.saved_step != state.global_step:
             control.should_save = args.save_strategy != "no"
         control.should_training_stop = True
         return control
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.evaluated_step = state.global_step
+
+    def on_save(self, args, state, control, **kwargs):
+        self.saved_step = state.global_step
 
 
 class ParallelProgress(TrainerCallback):

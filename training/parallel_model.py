@@ -32,15 +32,21 @@ class ParallelModel(nn.Module):
         self.model = model
         self.objectives = nn.ModuleDict(objectives)
         if not any(objective.needs_decoder for objective in objectives.values()):
-            model.decoder.requires_grad_(False)
-            model.lm_head.requires_grad_(False)
+            encoder = {id(parameter) for parameter in model.model.parameters()}  # a shared table is the encoder's too
+            for parameter in model.parameters():
+                if id(parameter) not in encoder:
+                    parameter.requires_grad_(False)
 
     @property
     def config(self):
         return self.model.config
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None) -> None:
-        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs)
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **kwargs) -> None:
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs, **kwargs)
+
+    def activation_checkpointing_enable(self, **kwargs) -> None:
+        """The name that transformers calls from 5.23 on."""
+        self.model.activation_checkpointing_enable(**kwargs)
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, languages: tuple[str, ...]

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import inspect
+import re
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -76,6 +77,20 @@ def _check_known(found: str, known: set[str], what: str) -> None:
         raise RecipeError(f"{what} {found!r} is unknown; {hint}")
 
 
+def _check_mapping(value: Any, what: str) -> None:
+    if value is not None and not isinstance(value, dict):
+        raise RecipeError(f"{what} must be a mapping of keys to values, found {value!r}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 3e-4 as a number; YAML 1.1 wants 3.0e-4."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
 @dataclass
 class Recipe:
     """A training run: sections `data`, `tokenizer`, `model`, `objectives` and `training` of plain values."""
@@ -111,9 +126,10 @@ class Recipe:
                 if value is None:
                     self.sections[section].pop(name, None)
                 else:
+                    _check_mapping(value, f"Objective {name!r}")
                     self.sections[section][name] = dict(value)
             else:
-                self.sections[section].setdefault(name, {})[option] = value
+                self.sections[section][name] = {**(self.sections[section].get(name) or {}), option: value}
         else:
             self.sections[section][rest] = value
         self.check()
@@ -167,13 +183,17 @@ def load_recipe(name_or_path: str, overrides: list[str] | None = None) -> Recipe
             f"There is no recipe {name_or_path!r}: give the path of a YAML file or one of {', '.join(recipe_names())}"
         )
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise RecipeError(f"{name_or_path} is not YAML: {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"{name_or_path} must be a mapping with the sections {', '.join(SECTIONS)}")
     description = content.pop("description", "")
     content.pop("source", None)
+    for section, values in content.items():
+        _check_mapping(values, f"Section {section!r} of {name_or_path}")
+    for objective, options in (content.get("objectives") or {}).items():
+        _check_mapping(options, f"Objective {objective!r} of {name_or_path}")
     recipe = Recipe(Path(name_or_path).stem, {section: {} for section in SECTIONS} | content, description)
     recipe.sections = {section: dict(values or {}) for section, values in recipe.sections.items()}
     recipe.check()

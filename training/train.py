@@ -12,6 +12,7 @@ import datasets
 import typer
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
+from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
@@ -117,16 +118,19 @@ def _texts_by_language(train, languages: list[str], max_characters: int, seed: i
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> TmdeForConditionalGeneration:
     """A new model of the recipe's architecture, for this tokenizer."""
     data = recipe.data
-    config = TmdeConfig(
-        **recipe.sections["model"],
-        vocab_size=len(tokenizer),
-        languages=data.languages,
-        pivot_languages=data.pivot_languages,
-        bos_token_id=tokenizer.bos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        decoder_start_token_id=tokenizer.bos_token_id,
-    )
+    try:
+        config = TmdeConfig(
+            **recipe.sections["model"],
+            vocab_size=len(tokenizer),
+            languages=data.languages,
+            pivot_languages=data.pivot_languages,
+            bos_token_id=tokenizer.bos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            decoder_start_token_id=tokenizer.bos_token_id,
+        )
+    except StrictDataclassError as error:  # no ValueError, but it comes from one
+        raise RecipeError(f"Section 'model' of recipe {recipe.name}: {error.__cause__ or error}") from error
     return TmdeForConditionalGeneration(config)
 
 

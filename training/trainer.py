@@ -81,6 +81,7 @@ class TmdeTrainer(Trainer):
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
         self.position = Position()
+        self.chunk_done = 0.0  # of the chunk at `position`
         self.seen: dict[str, float] = defaultdict(float)  # by this process, since the beginning of the run
         self.chunk_counts = ChunkCounts()
         self.data_wait = 0.0
@@ -114,13 +115,13 @@ class TmdeTrainer(Trainer):
         if not self.epoch_rows:
             return None
         chunks = math.ceil(self.epoch_rows / self.args.buffer_rows)
-        return self.position.epoch + min(self.position.chunk / chunks, 1.0)
+        return self.position.epoch + (self.position.chunk + self.chunk_done) / chunks
 
-    def progress(self) -> float:
-        """Share of the run that is done, between 0 and 1, by whichever limit is nearest."""
+    def progress(self, step: int | None = None) -> float:
+        """Share of the run that is done, between 0 and 1, by whichever limit is nearest; `step` if not this one."""
         shares = [0.0]
         if self.step_limit:
-            shares.append(self.state.global_step / self.step_limit)
+            shares.append((self.state.global_step if step is None else step) / self.step_limit)
         else:
             if self.epochs_done is not None:
                 shares.append(self.epochs_done / self.args.num_train_epochs)
@@ -141,6 +142,7 @@ class TmdeTrainer(Trainer):
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
             buffer_rows=args.buffer_rows,
+            max_joined_rows=args.max_joined_rows,
             max_length=args.train_max_length,
             seed=args.data_seed if args.data_seed is not None else args.seed,
             epochs=None if self.step_limit else math.ceil(args.num_train_epochs),
@@ -167,7 +169,7 @@ class TmdeTrainer(Trainer):
             return [], None
         for batch in batches:
             self._account(batch)
-        self.position = batches[-1].next_position
+        self.position, self.chunk_done = batches[-1].next_position, batches[-1].chunk_done
         objectives = self.accelerator.unwrap_model(self.model).objectives
         totals = [sum(objective.count(batch.sizes) for batch in batches) for objective in objectives.values()]
         totals.append(self.seconds if self.args.process_index == 0 else 0.0)
@@ -227,7 +229,7 @@ class TmdeTrainer(Trainer):
         if self.args.cooldown:
 
             def cooled(schedule):
-                return lambda step: schedule(step) * min(1.0, (1.0 - self.progress()) / self.args.cooldown)
+                return lambda step: schedule(step) * min(1.0, (1.0 - self.progress(step)) / self.args.cooldown)
 
             scheduler.lr_lambdas = [cooled(schedule) for schedule in scheduler.lr_lambdas]
         return scheduler
@@ -360,6 +362,7 @@ class TmdeTrainer(Trainer):
         self.processing_class.save_pretrained(output_dir)
         state = {
             "position": asdict(self.position),
+            "chunk_done": self.chunk_done,
             "seen": dict(self.seen),
             "chunk_counts": asdict(self.chunk_counts),
             "elapsed": self.seconds,
@@ -370,7 +373,7 @@ class TmdeTrainer(Trainer):
         model = self.accelerator.unwrap_model(self.model if model is None else model)
         load_weights(model.model, resume_from_checkpoint)
         state = json.loads((Path(resume_from_checkpoint) / DATA_STATE_NAME).read_text())
-        self.position = Position(**state["position"])
+        self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]
         self.seen = defaultdict(float, state["seen"])
         self.chunk_counts = ChunkCounts(**state["chunk_counts"])
         self._last_chunk = (self.position.epoch, self.position.chunk)

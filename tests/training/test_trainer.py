@@ -1,0 +1,611 @@
+"""`TmdeTrainer`: gradients, processes, limits, schedules, logs, evaluation, memory and precision options."""
+
+import copy
+import dataclasses
+import itertools
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, TrainerCallback
+
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
+from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.trainer import TmdeTrainer
+from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+
+ROOT = Path(__file__).parents[2]
+WEIGHTS = {"translation": 0.5, "distance": 0.25}
+
+
+def both_objectives() -> dict:
+    return {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
+
+
+def make_trainer(
+    folder: Path,
+    tokenizer,
+    rows: list[dict] | datasets.IterableDataset | None = None,
+    objectives: dict | None = None,
+    eval_rows: list[dict] | None = None,
+    callbacks: list | None = None,
+    model_changes: dict | None = None,
+    **arguments,
+) -> TmdeTrainer:
+    defaults = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "max_steps": 4,
+        "warmup_steps": 2,
+        "logging_steps": 1,
+        "eval_strategy": "steps" if eval_rows else "no",
+        "save_strategy": "no",
+        "load_best_model_at_end": False,
+        "micro_batch_tokens": 400,
+        "eval_pairs": ["de-en"],
+        "seed": 7,
+    }
+    rows = make_rows(120, seed=2) if rows is None else rows
+    return TmdeTrainer(
+        ParallelModel(tiny_model(seed=1, **(model_changes or {})), objectives or both_objectives()),
+        TmdeTrainingArguments(**(defaults | arguments)),
+        make_dataset(rows) if isinstance(rows, list) else rows,
+        tokenizer,
+        eval_dataset=make_dataset(eval_rows) if eval_rows else None,
+        callbacks=callbacks,
+    )
+
+
+def weights_of(trainer: TmdeTrainer) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in trainer.model.state_dict().items()}
+
+
+def logged(trainer: TmdeTrainer, key: str = "loss") -> list[dict]:
+    return [entry for entry in trainer.state.log_history if key in entry]
+
+
+class Gradients(TrainerCallback):
+    """Keeps the gradients of every optimizer step."""
+
+    def __init__(self):
+        self.steps: list[dict[str, torch.Tensor]] = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.steps.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+
+
+# ---- Gradients do not depend on how a batch is cut up
+
+
+def count_by_hand(batches: list[ParallelBatch], pivots: tuple[str, ...] = ("en", "es")) -> dict[str, int]:
+    """Target tokens without `<s>`, and ordered pairs of languages times rows."""
+    tokens = pairs = 0
+    for batch in batches:
+        for _, target in itertools.permutations(batch.languages, 2):
+            pairs += batch.input_ids.shape[1]
+            if target in pivots:
+                mask = batch.attention_mask[batch.languages.index(target)]
+                tokens += int(mask.sum()) - mask.shape[0]
+    return {"translation": tokens, "distance": pairs}
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("languages_per_row", [2, 3])
+def test_accumulated_gradient_equals_one_reference_backward(accumulation, languages_per_row, tokenizer, tmp_path):
+    gradients = Gradients()
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        callbacks=[gradients],
+        max_steps=1,
+        gradient_accumulation_steps=accumulation,
+        languages_per_row=languages_per_row,
+        max_grad_norm=0.0,
+    )
+    batches = list(itertools.islice(trainer.get_train_dataloader(), accumulation))
+    assert accumulation == 1 or len({batch.input_ids.shape[1] for batch in batches}) > 1  # unequal micro-batches
+    reference = copy.deepcopy(trainer.model)
+    trainer.train()
+    counts = count_by_hand(batches)
+    sums = {"translation": 0.0, "distance": 0.0}
+    for batch in batches:
+        for name, output in reference(**batch.model_inputs()).items():
+            sums[name] = sums[name] + output["total"]
+    loss = sum(WEIGHTS[name] * sums[name] / counts[name] for name in sums)
+    loss.backward()
+    assert len(gradients.steps) == 1
+    for name, parameter in reference.named_parameters():
+        torch.testing.assert_close(gradients.steps[0][name], parameter.grad, rtol=1e-4, atol=1e-7)
+    (log,) = logged(trainer)
+    assert log["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for name in sums:
+        assert log[f"{name}_loss"] == pytest.approx(sums[name].item() / counts[name], rel=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_translation_gradient_equals_that_of_one_big_batch(reduction, tokenizer, tmp_path):
+    rows = make_rows(60, seed=4, languages=("de", "en", "es"))
+    found = []
+    for budget in (500, 100_000):
+        gradients = Gradients()
+        options = {"micro_batch_tokens": budget, "languages_per_row": None, "max_grad_norm": 0.0, "max_steps": 1}
+        batches = list(
+            ParallelBatches(
+                make_dataset(rows), tokenizer, LANGUAGES, ("en", "es"), budget, languages_per_row=None, seed=7
+            )
+        )
+        trainer = make_trainer(
+            tmp_path,
+            tokenizer,
+            rows,
+            objectives={"translation": TranslationObjective(reduction=reduction)},
+            callbacks=[gradients],
+            gradient_accumulation_steps=len(batches),
+            **options,
+        )
+        trainer.train()
+        assert trainer.seen["rows"] == 60  # the same rows, all of them
+        found.append((len(batches), gradients.steps[0], logged(trainer)[0]["loss"]))
+    assert found[0][0] > 4 and found[1][0] == 1
+    assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
+    for name, gradient in found[1][1].items():
+        torch.testing.assert_close(found[0][1][name], gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
+    from tests.training.worker_trainer import one_run
+
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    arguments = {
+        "max_steps": 5,
+        "warmup_steps": 2,
+        "logging_steps": 1,
+        "eval_steps": 3,
+        "save_steps": 3,
+        "eval_pairs": ["de-en"],
+        "micro_batch_tokens": 400,
+        "learning_rate": 5e-3,
+        "cooldown": 0.4,
+        "seed": 7,
+    }
+    two, one = tmp_path / "two", tmp_path / "one"
+    two.mkdir()
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "arguments": {**arguments, "output_dir": str(two)}}
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    process = subprocess.run(
+        [*command, str(Path(__file__).with_name("worker_trainer.py")), str(tmp_path / "options.json")],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr[-4000:]
+    before = weights_of(make_trainer(tmp_path, tokenizer))
+    trainer = one_run(tokenizer, str(one), gradient_accumulation_steps=2, **arguments)
+    seen = [json.loads((two / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
+    assert all(counts["world_size"] == 2 for counts in seen)
+    assert seen[0]["rows"] + seen[1]["rows"] == trainer.seen["rows"]
+    assert min(counts["rows"] for counts in seen) > 0
+    expected = weights_of(trainer)
+    assert any((expected[name] - before[name]).abs().max() > 1e-2 for name in expected)  # something was learned
+    for rank in (0, 1):
+        for name, value in load_file(two / f"weights-{rank}.safetensors").items():
+            torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5)
+    logs = [[json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()] for folder in (one, two)]
+    assert [set(entry) for entry in logs[0]] == [set(entry) for entry in logs[1]]
+    names = ("loss", "grad_norm", "learning_rate", "epoch", "rows", "eval_retrieval", "eval_dev_distance_loss")
+    names += ("translation_loss", "translation_nll", "distance_positive", "distance_negative", "distance_hinge")
+    for name in names:
+        found = [[entry[name] for entry in entries if name in entry] for entries in logs]
+        assert found[0], name
+        if name != "rows":  # of two processes an estimate from the first
+            assert found[1] == pytest.approx(found[0], rel=1e-4), name
+
+
+# ---- What ends a run
+
+
+def test_max_steps_ends_with_one_last_evaluation_and_checkpoint(tokenizer, tmp_path):
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        eval_rows=make_rows(12, seed=9),
+        max_steps=5,
+        eval_steps=2,
+        save_steps=2,
+        save_strategy="steps",
+        save_total_limit=None,
+    )
+    trainer.train()
+    assert trainer.state.global_step == 5
+    assert [entry["step"] for entry in logged(trainer)] == [1, 2, 3, 4, 5]
+    assert [entry["step"] for entry in logged(trainer, "eval_retrieval")] == [2, 4, 5]
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4", "checkpoint-5"}
+    assert trainer.progress() == 1.0
+
+
+def test_last_step_that_is_evaluated_anyway_is_evaluated_once(tokenizer, tmp_path):
+    trainer = make_trainer(tmp_path, tokenizer, eval_rows=make_rows(12, seed=9), max_steps=4, eval_steps=2)
+    trainer.train()
+    assert [entry["step"] for entry in logged(trainer, "eval_retrieval")] == [2, 4]
+
+
+class Rows:
+    """The German token ids of every row trained on, by epoch."""
+
+    def __init__(self, trainer: TmdeTrainer):
+        self.by_epoch: dict[int, Counter] = {}
+        account = trainer._account
+
+        def record(batch: ParallelBatch) -> None:
+            german = batch.languages.index("de")
+            for ids, mask in zip(batch.input_ids[german], batch.attention_mask[german], strict=True):
+                counter = self.by_epoch.setdefault(batch.position.epoch, Counter())
+                counter[tuple(ids[mask.bool()].tolist())] += 1
+            account(batch)
+
+        trainer._account = record
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("buffer_rows", [17, 1000])
+def test_epochs_end_after_every_row_was_seen_once_in_each(streaming, buffer_rows, tokenizer, tmp_path):
+    rows = make_rows(50, seed=4)
+    dataset = make_dataset(rows)
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        dataset.to_iterable_dataset(num_shards=2) if streaming else rows,
+        eval_rows=make_rows(12, seed=9),
+        max_steps=-1,
+        num_train_epochs=2,
+        buffer_rows=buffer_rows,
+        languages_per_row=None,
+        eval_steps=1000,
+        save_steps=1000,
+        save_strategy="steps",
+    )
+    seen = Rows(trainer)
+    trainer.train()
+    expected = Counter(tuple(tokenizer(row["de"])["input_ids"]) for row in rows)
+    assert set(seen.by_epoch) == {0, 1}
+    assert seen.by_epoch[0] == expected and seen.by_epoch[1] == expected
+    assert trainer.seen["rows"] == 100
+    last = trainer.state.global_step
+    assert last > 2
+    assert [entry["step"] for entry in logged(trainer, "eval_retrieval")] == [last]
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {f"checkpoint-{last}"}
+    if not streaming:
+        assert logged(trainer)[-1]["epoch"] == pytest.approx(2.0)
+
+
+def test_epoch_grows_within_a_chunk_and_a_share_of_an_epoch_is_enough(tokenizer, tmp_path):
+    trainer = make_trainer(tmp_path, tokenizer, max_steps=-1, num_train_epochs=0.5, languages_per_row=None)
+    batches = len(list(trainer.get_train_dataloader()))
+    assert batches > 6
+    trainer.train()
+    assert trainer.state.global_step == math.ceil(batches / 2)
+    epochs = [entry["epoch"] for entry in logged(trainer)]
+    assert epochs == pytest.approx([(step + 1) / batches for step in range(len(epochs))], abs=1e-3)
+
+
+def test_max_minutes_ends_with_an_evaluation_and_a_checkpoint(tokenizer, tmp_path):
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        eval_rows=make_rows(12, seed=9),
+        max_steps=1000,
+        max_minutes=1e-7,
+        eval_steps=1000,
+        save_steps=1000,
+        save_strategy="steps",
+    )
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert [entry["step"] for entry in logged(trainer, "eval_retrieval")] == [1]
+    assert (tmp_path / "checkpoint-1" / "model.safetensors").is_file()
+    assert trainer.progress() == 1.0
+
+
+def test_eval_minutes_evaluates_and_saves_between_steps(tokenizer, tmp_path):
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        eval_rows=make_rows(12, seed=9),
+        max_steps=3,
+        eval_minutes=1e-7,
+        eval_steps=1000,
+        save_steps=1000,
+        save_strategy="steps",
+        save_total_limit=None,
+    )
+    trainer.train()
+    assert [entry["step"] for entry in logged(trainer, "eval_retrieval")] == [1, 2, 3]
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 3
+
+
+def test_schedule_that_needs_a_length_is_refused_without_one(tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="lr_scheduler_type=linear needs max_steps"):
+        make_trainer(tmp_path, tokenizer, max_steps=-1, lr_scheduler_type="linear")
+
+
+# ---- Learning rate
+
+
+class Rates(TrainerCallback):
+    """The learning rate with which every step is made."""
+
+    def __init__(self):
+        self.rates: list[float] = []
+
+    def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
+        self.rates.append(optimizer.param_groups[0]["lr"])
+
+
+def inverse_sqrt(step: int, rate: float, warmup: int) -> float:
+    return rate * min(step / warmup, math.sqrt(warmup / step)) if step else 0.0
+
+
+def test_inverse_square_root_schedule_with_warm_up(tokenizer, tmp_path):
+    rates = Rates()
+    make_trainer(
+        tmp_path,
+        tokenizer,
+        callbacks=[rates],
+        max_steps=30,
+        warmup_steps=6,
+        learning_rate=3e-3,
+        micro_batch_tokens=100,
+    ).train()
+    assert rates.rates == pytest.approx([inverse_sqrt(step, 3e-3, 6) for step in range(30)], rel=1e-6)
+    assert max(rates.rates) == rates.rates[6] == pytest.approx(3e-3)
+
+
+def test_cooldown_falls_linearly_to_zero(tokenizer, tmp_path):
+    rates = Rates()
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        callbacks=[rates],
+        max_steps=20,
+        warmup_steps=2,
+        learning_rate=3e-3,
+        cooldown=0.5,
+        micro_batch_tokens=100,
+    )
+    trainer.train()
+    expected = [inverse_sqrt(step, 3e-3, 2) * min(1.0, (20 - step) / 10) for step in range(20)]
+    assert rates.rates == pytest.approx(expected, rel=1e-6)
+    assert trainer.lr_scheduler.get_last_lr() == [0.0, 0.0]  # with and without weight decay, after the last step
+
+
+def test_cooldown_of_a_constant_rate_is_a_straight_line(tokenizer, tmp_path):
+    rates = Rates()
+    make_trainer(
+        tmp_path,
+        tokenizer,
+        callbacks=[rates],
+        max_steps=10,
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        learning_rate=1e-3,
+        cooldown=1.0,
+    ).train()
+    assert rates.rates == pytest.approx([1e-3 * (10 - step) / 10 for step in range(10)], rel=1e-6)
+
+
+# ---- Logs and evaluation
+
+
+def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):
+    trainer = make_trainer(tmp_path, tokenizer, eval_rows=make_rows(12, seed=9), max_steps=4, eval_steps=2)
+    trainer.train()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    training = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in training] == [1, 2, 3, 4]
+    components = {"translation_loss", "translation_nll", "distance_loss"}
+    components |= {"distance_positive", "distance_negative", "distance_hinge"}
+    speeds = {"words_per_second", "source_words_per_second", "target_words_per_second", "tokens_per_second"}
+    for line in training:
+        assert components | speeds | {"epoch", "learning_rate", "grad_norm", "rows", "padding"} <= set(line)
+        assert all(math.isfinite(value) for value in line.values())
+        assert all(line[name] > 0 for name in speeds)
+        assert line["words_per_second"] == pytest.approx(
+            line["source_words_per_second"] + line["target_words_per_second"], abs=0.2
+        )
+        weighted = sum(weight * line[f"{name}_loss"] for name, weight in WEIGHTS.items())
+        assert line["loss"] == pytest.approx(weighted, rel=1e-4)
+        assert line["distance_loss"] == pytest.approx(line["distance_positive"] + line["distance_hinge"], rel=1e-4)
+    evaluations = [line for line in lines if "eval_retrieval" in line]
+    assert [line["step"] for line in evaluations] == [2, 4]
+    for line in evaluations:
+        assert {f"eval_dev_{name}" for name in components} <= set(line)
+        assert {"eval_dev_p1_de-en", "eval_minutes"} <= set(line)
+
+
+def test_seen_rows_words_and_tokens_are_counted(tokenizer, tmp_path):
+    rows = make_rows(40, seed=4, languages=("de", "en", "es"))
+    trainer = make_trainer(tmp_path, tokenizer, rows, max_steps=-1, num_train_epochs=1, languages_per_row=None)
+    trainer.train()
+    words = {language: sum(len(row[language].split()) for row in rows) for language in rows[0]}
+    tokens = {language: sum(len(tokenizer(row[language])["input_ids"]) for row in rows) for language in rows[0]}
+    assert trainer.seen["rows"] == 40
+    assert trainer.seen["source_words"] == sum(words.values())
+    assert trainer.seen["target_words"] == 2 * (words["en"] + words["es"])
+    assert trainer.seen["source_tokens"] == sum(tokens.values())
+    assert trainer.seen["target_tokens"] == 2 * (tokens["en"] + tokens["es"] - 2 * 40)
+    assert trainer.chunk_counts.rows == 40 and trainer.chunk_counts.truncated_texts == 0
+
+
+def test_retrieval_and_losses_of_an_evaluation_equal_a_plain_reference(tokenizer, tmp_path):
+    rows = make_rows(30, seed=9, languages=("de", "en", "es"))
+    trainer = make_trainer(
+        tmp_path, tokenizer, eval_rows=rows, eval_pairs=None, eval_pool=20, micro_batch_tokens=100_000
+    )
+    metrics = trainer.evaluate()
+    model = trainer.model.model
+
+    def vector(text: str) -> torch.Tensor:
+        ids = torch.tensor([tokenizer(text)["input_ids"]])
+        return torch.nn.functional.normalize(model.model(ids).pooler_output[0], dim=0)
+
+    kept: list[dict] = []
+    with torch.no_grad():
+        for row in rows:
+            if len(kept) < 20 and all(row["de"] != other["de"] for other in kept):
+                kept.append(row)
+        for pair in (("de", "en"), ("de", "es"), ("en", "es")):
+            first, second = ([vector(row[language]) for row in kept] for language in pair)
+            hits = sum(max(range(20), key=lambda j, i=i: float(first[i] @ second[j])) == i for i in range(20))
+            hits += sum(max(range(20), key=lambda i, j=j: float(first[i] @ second[j])) == j for j in range(20))
+            assert metrics[f"eval_dev_p1_{'-'.join(pair)}"] == pytest.approx(hits / 40), pair
+    precisions = [value for key, value in metrics.items() if "_p1_" in key]
+    assert len(precisions) == 3  # fr and it have no text
+    assert metrics["eval_retrieval"] == pytest.approx(sum(precisions) / 3, abs=1e-5)
+    assert 0 < metrics["eval_retrieval"] < 1
+    sums, counts = {"translation": 0.0, "distance": 0.0}, Counter()
+    batches = list(ParallelBatches(make_dataset(rows), tokenizer, LANGUAGES, ("en", "es"), 100_000, seed=0))
+    for batch in batches:
+        counts.update(count_by_hand([batch]))
+        for name, output in trainer.model.eval()(**batch.model_inputs()).items():
+            sums[name] += output["loss"].item()
+    for name in sums:
+        assert metrics[f"eval_dev_{name}_loss"] == pytest.approx(sums[name] / counts[name], rel=1e-4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_evaluation_leaves_random_states_and_training_mode(training, tokenizer, tmp_path):
+    # Dropout and more rows than negatives: both would draw random numbers.
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        eval_rows=make_rows(40, seed=9),
+        objectives={"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=3)},
+        model_changes={"dropout": 0.3},
+        micro_batch_tokens=100_000,
+    )
+    trainer.model.train(training)
+    before = (torch.get_rng_state(), random.getstate(), np.random.get_state())
+    first = trainer.evaluate()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert all(np.array_equal(a, b) for a, b in zip(np.random.get_state(), before[2], strict=True))
+    assert all(module.training == training for module in trainer.model.modules())
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+    torch.rand(5)  # whatever training draws, the next evaluation gives the same
+    second = trainer.evaluate()
+    assert {key: value for key, value in first.items() if "minutes" not in key} == {
+        key: value for key, value in second.items() if "minutes" not in key
+    }
+
+
+def test_several_dev_sets_are_reported_by_name(tokenizer, tmp_path):
+    trainer = make_trainer(tmp_path, tokenizer, eval_rows=make_rows(12, seed=9))
+    dev = {"news": make_dataset(make_rows(12, seed=9)), "talks": make_dataset(make_rows(12, seed=8))}
+    metrics = trainer.evaluate(dev)
+    named = [metrics[f"eval_{name}_p1_de-en"] for name in dev]
+    assert metrics["eval_retrieval"] == pytest.approx(sum(named) / 2)
+    assert {"eval_news_translation_loss", "eval_talks_distance_loss"} <= set(metrics)
+
+
+def test_best_checkpoint_is_chosen_by_retrieval(tokenizer, tmp_path, monkeypatch):
+    planted, states = iter([0.3, 0.8, 0.5]), []
+
+    def retrieval(self, model, rows):
+        states.append({name: value.clone() for name, value in model.model.state_dict().items()})
+        return {"p1_de-en": next(planted)}
+
+    monkeypatch.setattr(TmdeTrainer, "_retrieval", retrieval)
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        eval_rows=make_rows(12, seed=9),
+        max_steps=6,
+        eval_steps=2,
+        save_steps=2,
+        save_strategy="steps",
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        model_changes={"share_embeddings": True},
+    )
+    trainer.train()
+    assert len(states) == 3
+    assert trainer.state.best_global_step == 4 and trainer.state.best_metric == 0.8
+    folder = tmp_path / "checkpoint-4"
+    assert trainer.state.best_model_checkpoint == str(folder)
+    saved = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
+    for name, value in trainer.model.model.state_dict().items():
+        assert torch.equal(value, states[1][name]), name
+        assert torch.equal(saved[name], states[1][name]), name
+    assert not torch.equal(states[1]["model.embed_tokens.weight"], states[2]["model.embed_tokens.weight"])
+
+
+# ---- Memory and precision
+
+
+@pytest.mark.filterwarnings("ignore:.*checkpointing.*:FutureWarning")
+@pytest.mark.parametrize("argument", ["gradient_checkpointing", "activation_checkpointing"])  # before and from 5.23
+def test_gradient_checkpointing_through_the_arguments(argument, tokenizer, tmp_path):
+    if argument not in {item.name for item in dataclasses.fields(TmdeTrainingArguments)}:
+        pytest.skip(f"this transformers has no {argument}")
+    found = []
+    for checkpointing in (False, True):
+        trainer = make_trainer(
+            tmp_path, tokenizer, model_changes={"bottleneck": "pyramid"}, **{argument: checkpointing}
+        )
+        trainer.train()
+        layers = [*trainer.model.model.model.layers, *trainer.model.model.decoder.layers]
+        assert all(layer.gradient_checkpointing == checkpointing for layer in layers)
+        found.append(weights_of(trainer))
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_bfloat16_on_a_cpu_learns(tokenizer, tmp_path):
+    dtypes = []
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        eval_rows=make_rows(12, seed=9),
+        bf16=True,
+        max_steps=40,
+        learning_rate=5e-3,
+        warmup_steps=5,
+        eval_steps=20,
+    )
+    trainer.model.model.model.layers[0].fc1.register_forward_hook(
+        lambda _, inputs, output: dtypes.append(output.dtype)
+    )
+    trainer.train()
+    assert torch.bfloat16 in dtypes
+    assert all(parameter.dtype == torch.float32 for parameter in trainer.model.parameters())
+    losses = [entry["translation_nll"] for entry in logged(trainer)]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert sum(losses[-5:]) / 5 < 0.8 * sum(losses[:5]) / 5
+    assert len(logged(trainer, "eval_retrieval")) == 2
+
+
+def test_dataloader_worker_gives_the_same_run(tokenizer, tmp_path):
+    found = []
+    for workers in (0, 1):
+        trainer = make_trainer(tmp_path, tokenizer, dataloader_num_workers=workers, model_changes={"dropout": 0.2})
+        torch.manual_seed(3)
+        trainer.train()
+        found.append([entry["loss"] for entry in logged(trainer)])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)

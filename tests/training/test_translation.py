@@ -1,0 +1,127 @@
+"""The translation loss: numbers by hand, and torch's own label-smoothed cross-entropy over all logits."""
+
+from math import exp, log
+
+import pytest
+import torch
+from torch import nn
+
+from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, TranslationObjective, translation
+
+
+@pytest.fixture(params=["torch", "fallback"])
+def path(request, monkeypatch):
+    """Runs with and without torch's chunked loss, which older releases lack."""
+    if request.param == "fallback":
+        monkeypatch.delattr(nn, "LinearCrossEntropyOptions", raising=False)
+    return request.param
+
+
+def random_case(tokens: int, width: int = 16, vocabulary: int = 50, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(tokens, width, generator=generator)
+    weight = torch.randn(vocabulary, width, generator=generator) * 0.5 + 0.1
+    targets = torch.randint(vocabulary, (tokens,), generator=generator)
+    return hidden.requires_grad_(), weight.requires_grad_(), targets
+
+
+def full_loss(hidden, weight, targets, label_smoothing):
+    """All logits at once, in float64; gives value and gradients."""
+    hidden, weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
+    loss = nn.functional.cross_entropy(hidden @ weight.T, targets, label_smoothing=label_smoothing, reduction="sum")
+    loss.backward()
+    return loss.detach(), hidden.grad, weight.grad
+
+
+def test_two_tokens_by_hand(path):
+    hidden = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    # logits: (1, 0, 1) and (0, 2, 2); targets: the first and the second word
+    output = TranslationObjective(label_smoothing=0.1)(hidden, weight, torch.tensor([0, 1]))
+    first, second = log(exp(1) + exp(0) + exp(1)), log(exp(0) + exp(2) + exp(2))
+    nll = (first - 1) + (second - 2)
+    smooth = ((first - 1) + (first - 0) + (first - 1)) / 3 + ((second - 0) + (second - 2) + (second - 2)) / 3
+    assert output.components["nll"].item() == pytest.approx(nll)
+    assert output.loss.item() == pytest.approx(0.9 * nll + 0.1 * smooth)
+    assert output.components["loss"].item() == output.loss.item()
+    plain = TranslationObjective(label_smoothing=0.0)(hidden, weight, torch.tensor([0, 1]))
+    assert plain.loss.item() == pytest.approx(nll)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.6])
+@pytest.mark.parametrize(("tokens", "chunk_rows"), [(1, 512), (40, 512), (40, 7), (21, 7), (1100, 512)])
+def test_value_and_gradients_equal_cross_entropy(path, label_smoothing, tokens, chunk_rows, monkeypatch):
+    monkeypatch.setattr(translation, "CHUNK_ROWS_CPU", chunk_rows)
+    hidden, weight, targets = random_case(tokens)
+    output = TranslationObjective(label_smoothing=label_smoothing)(hidden, weight, targets)
+    output.loss.backward()
+    loss, hidden_gradient, weight_gradient = full_loss(hidden, weight, targets, label_smoothing)
+    assert output.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(hidden.grad.double(), hidden_gradient, atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(weight.grad.double(), weight_gradient, atol=2e-5 * tokens**0.5, rtol=1e-4)
+    nll, _, _ = full_loss(hidden, weight, targets, 0.0)
+    assert output.components["nll"].item() == pytest.approx(nll.item(), rel=1e-5)
+
+
+def test_gradients_scale_with_the_factor_of_the_loss(path):
+    """The trainer divides the sum by its count before it calls backward."""
+    hidden, weight, targets = random_case(30)
+    (TranslationObjective()(hidden, weight, targets).loss * (0.5 / 30)).backward()
+    _, hidden_gradient, weight_gradient = full_loss(hidden, weight, targets, 0.1)
+    torch.testing.assert_close(hidden.grad.double(), hidden_gradient * 0.5 / 30, atol=1e-7, rtol=1e-4)
+    torch.testing.assert_close(weight.grad.double(), weight_gradient * 0.5 / 30, atol=1e-6, rtol=1e-4)
+
+
+def test_no_more_logits_than_one_chunk_in_the_fallback(monkeypatch):
+    monkeypatch.delattr(nn, "LinearCrossEntropyOptions", raising=False)
+    monkeypatch.setattr(translation, "CHUNK_ROWS_CPU", 7)
+    shapes, original = [], nn.functional.cross_entropy
+
+    def recorded(logits, *arguments, **keywords):
+        shapes.append(tuple(logits.shape))
+        return original(logits, *arguments, **keywords)
+
+    monkeypatch.setattr(nn.functional, "cross_entropy", recorded)
+    TranslationObjective()(*random_case(17)).loss.backward()
+    assert shapes[:3] == [(7, 50), (7, 50), (3, 50)]
+    assert sorted(shapes[3:]) == sorted(shapes[:3])  # made again for the backward pass, not kept
+
+
+@pytest.mark.parametrize("hidden_dtype", [torch.bfloat16, torch.float32])
+def test_bfloat16_autocast_is_close(path, hidden_dtype):
+    hidden, weight, targets = random_case(64)
+    states = hidden.to(hidden_dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = TranslationObjective()(states, weight, targets)
+    output.loss.backward()
+    loss, hidden_gradient, weight_gradient = full_loss(hidden, weight, targets, 0.1)
+    assert output.loss.dtype == torch.float32
+    assert output.loss.item() == pytest.approx(loss.item(), rel=1e-2)
+    for gradient, expected in ((hidden.grad, hidden_gradient), (weight.grad, weight_gradient)):
+        assert gradient.dtype == torch.float32
+        assert (gradient - expected).norm() < 0.03 * expected.norm()
+
+
+def test_count_is_tokens_or_sentences():
+    sizes = BatchSizes(rows=6, languages=3, directions=4, target_tokens=131)
+    assert TranslationObjective(reduction="mean").count(sizes) == 131
+    assert TranslationObjective(reduction="sum").count(sizes) == 6 * 4
+
+
+def test_defaults_are_those_of_the_thesis():
+    objective = OBJECTIVES["translation"]()
+    assert (objective.weight, objective.label_smoothing, objective.reduction) == (0.5, 0.1, "mean")
+    assert objective.needs_decoder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reduction": "none"}, "'none' is unknown; choose one of mean, sum"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0 must be at least 0 and below 1"),
+        ({"label_smoothing": -0.1}, "label_smoothing=-0.1 must be"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        TranslationObjective(**options)

@@ -33,7 +33,6 @@ class Position:
 class ChunkCounts:
     """What became of the rows and texts of a chunk."""
 
-    batches: int = 0
     rows: int = 0
     rows_without_pair: int = 0
     texts: int = 0
@@ -177,13 +176,12 @@ class ParallelBatches(IterableDataset):
             if len(window) < self.world_size:
                 return
             if index % workers == worker_id:
-                batch = self._collate(*window[self.rank])
-                last, _, _, counts = window[-1]
+                batch = self._collate(*window[self.rank][:-1])
+                last, *_, batch.chunk_done = window[-1]
                 batch.next_position = Position(last.epoch, last.chunk, last.batch + 1)
-                batch.chunk_done = (last.batch + 1) / counts.batches
                 yield batch
 
-    def _batches(self) -> Iterator[tuple[Position, tuple[str, ...], list[_EncodedRow], ChunkCounts]]:
+    def _batches(self) -> Iterator[tuple[Position, tuple[str, ...], list[_EncodedRow], ChunkCounts, float]]:
         epochs = itertools.count(self.start.epoch) if self.epochs is None else range(self.start.epoch, self.epochs)
         for epoch in epochs:
             first_chunk = self.start.chunk if epoch == self.start.epoch else 0
@@ -194,7 +192,7 @@ class ParallelBatches(IterableDataset):
                 found = found or bool(planned)
                 for index, (languages, batch_rows) in enumerate(planned):
                     if index >= skip:
-                        yield Position(epoch, chunk, index), languages, batch_rows, counts
+                        yield Position(epoch, chunk, index), languages, batch_rows, counts, (index + 1) / len(planned)
             if not found and first_chunk == 0:
                 raise ValueError(
                     f"No row of the training data has two of the languages {self.languages} with one of the pivot "
@@ -214,8 +212,8 @@ class ParallelBatches(IterableDataset):
         if self.shuffle:
             stream = stream.shuffle(seed=self.seed, buffer_size=self.buffer_rows)
             stream.set_epoch(epoch)
-        # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take a share of its files
-        # and another seed; and `skip` would forget the epoch.
+        # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take a share of its
+        # files and another seed; and `skip` would forget the epoch.
         for rows in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
             yield rows["translation"]
 
@@ -253,7 +251,6 @@ class ParallelBatches(IterableDataset):
             planned.extend((languages, batch) for batch in self._pack(encoded, len(languages), rng))
         if self.shuffle:
             planned = [planned[index] for index in rng.permutation(len(planned))]
-        counts.batches = len(planned)
         return planned, counts
 
     def _join(self, languages: tuple[str, ...], rows: list[dict], rng: np.random.Generator) -> list[dict[str, str]]:

@@ -197,6 +197,8 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         raise RunFolderError(error)
     with state.main_process_first():
         train, dev, report = load_data(recipe)
+        if state.is_main_process:  # from here on the folder is a run, which --overwrite may delete
+            write_atomically(folder / "recipe.yaml", recipe.to_yaml())
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
     set_seed(arguments.seed)
     model = build_model(recipe, tokenizer)
@@ -204,7 +206,8 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         arguments.eval_strategy, arguments.load_best_model_at_end = "no", False
     if state.is_main_process:
         data = {"train": fingerprint(train), "dev": {name: fingerprint(rows) for name, rows in dev.items()}}
-        extra = {"parameters": sum(parameter.numel() for parameter in model.parameters()), "seed": arguments.seed}
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        extra = {"parameters": parameters, "seed": arguments.seed, "processes": state.num_processes}
         write_run_record(folder, recipe.to_yaml(), data, extra)
     trainer = TmdeTrainer(ParallelModel(model, objectives), arguments, train, tokenizer, eval_dataset=dev)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

@@ -161,6 +161,9 @@ class TmdeTrainer(Trainer):
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """The micro-batches of one optimizer step, and every objective's count over all of them and all processes."""
+        if self.progress() >= 1.0:  # a finished run was resumed
+            self.control.should_training_stop = True
+            return [], None
         begin = time.perf_counter()
         batches: list[ParallelBatch] = list(itertools.islice(epoch_iterator, num_batches))
         self.data_wait += time.perf_counter() - begin
@@ -237,8 +240,8 @@ class TmdeTrainer(Trainer):
     # ---- Logging
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if self.epochs_done is not None:
-            self.state.epoch = round(self.epochs_done, 4)
+        # Of a stream whole passes are known; what transformers thinks is a share of the steps.
+        self.state.epoch = round(float(self.position.epoch) if self.epochs_done is None else self.epochs_done, 4)
         if "loss" in logs:
             logs.update(self._drain_components())
             logs.update(self._throughput())

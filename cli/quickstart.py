@@ -53,7 +53,7 @@ def quickstart(
     train_recipe(recipe, output / "model")
 
     console.print("[bold]2. Embedding[/] documents and classifying them, labels in English only")
-    train = sample_documents(600, "train", seed=seed, languages=["en"])
+    train = sample_documents(1000, "train", seed=seed, languages=["en"])
     test = sample_documents(200, "test", seed=seed)
     embedder = DocumentEmbedder.from_pretrained(str(output / "model"))
     test_vectors = embedder.encode(test["text"][:])

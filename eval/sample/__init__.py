@@ -3,7 +3,7 @@
 A grammar makes the sentences: names, figures and events are invented.
 """
 
-from .generate import NEUTRAL, SPLITS, TOPICS, number_of_sentences, sample_documents, sample_sentences
+from .generate import NEUTRAL, SPLITS, TOPICS, number_of_sentences, sample_documents, sample_parallel, sample_sentences
 from .grammar import LANGUAGES
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "TOPICS",
     "number_of_sentences",
     "sample_documents",
+    "sample_parallel",
     "sample_sentences",
 ]

@@ -11,14 +11,11 @@ def same(names: str) -> list[Row]:
 TABLES: dict[str, list[Row]] = {
     # invented, without article; none starts with H, before which French elision depends on the word
     "company": same(
-        "Velmora, Tarkonis, Brandelis, Nordvika, Solanetta, Kervion, Altessia, Merigon, Fontarex, Quintora, Lumidex, "
-        "Pelagron, Corvanta, Dravimex, Exanova, Girondix, Ilventis, Jarlmont, Kostrava, Mirandel, Ostwerk, Prelvia, "
-        "Rudmark, Sarvento, Telbrook, Umbrixa, Vantorel, Zephalon"
+        "Velmora, Tarkonis, Brandelis, Nordvika, Solanetta, Kervion, Altessia, Quintora, Zephalon"
     ),
     "person": same(
-        "Anna Kessler, Marco Belloni, Claire Dumont, Pablo Herrera, John Whitmore, Eva Lindner, Giulia Santoro, "
-        "Paul Marchand, Lucia Ortega, Mary Stanton, Karl Brenner, Luca Ferrante, Alice Renaud, Diego Salinas, "
-        "Peter Hollis, Nora Weidmann, Carlo Rinaldi, Sophie Garnier, Ana Beltran, David Mercer"
+        "Anna Kessler, Marco Belloni, Claire Dumont, Pablo Herrera, John Whitmore, Eva Lindner, Lucia Ortega, "
+        "Mary Stanton, Paul Marchand"
     ),
     "city": [
         ("Berlin", "Berlin", "Berlín", "Berlin", "Berlino"),
@@ -26,19 +23,10 @@ TABLES: dict[str, list[Row]] = {
         ("Rom", "Rome", "Roma", "Rome", "Roma"),
         ("Madrid", "Madrid", "Madrid", "Madrid", "Madrid"),
         ("London", "London", "Londres", "Londres", "Londra"),
-        ("Wien", "Vienna", "Viena", "Vienne", "Vienna"),
         ("Brüssel", "Brussels", "Bruselas", "Bruxelles", "Bruxelles"),
-        ("Lissabon", "Lisbon", "Lisboa", "Lisbonne", "Lisbona"),
         ("Warschau", "Warsaw", "Varsovia", "Varsovie", "Varsavia"),
-        ("Prag", "Prague", "Praga", "Prague", "Praga"),
-        ("Athen", "Athens", "Atenas", "Athènes", "Atene"),
         ("Mailand", "Milan", "Milán", "Milan", "Milano"),
-        ("München", "Munich", "Múnich", "Munich", "Monaco di Baviera"),
-        ("Genf", "Geneva", "Ginebra", "Genève", "Ginevra"),
-        ("Zürich", "Zurich", "Zúrich", "Zurich", "Zurigo"),
-        ("Tokio", "Tokyo", "Tokio", "Tokyo", "Tokyo"),
         ("New York", "New York", "Nueva York", "New York", "New York"),
-        ("Moskau", "Moscow", "Moscú", "Moscou", "Mosca"),
     ],
     # second part: "in the country"; third in French: "of the country" after an office
     "country": [
@@ -50,30 +38,14 @@ TABLES: dict[str, list[Row]] = {
          "l'Espagne|en Espagne|d'Espagne", "la Spagna|in Spagna"),
         ("Italien|in Italien", "Italy|in Italy", "Italia|en Italia",
          "l'Italie|en Italie|d'Italie", "l'Italia|in Italia"),
-        ("Portugal|in Portugal", "Portugal|in Portugal", "Portugal|en Portugal",
-         "le Portugal|au Portugal|du Portugal", "il Portogallo|in Portogallo"),
         ("Polen|in Polen", "Poland|in Poland", "Polonia|en Polonia",
          "la Pologne|en Pologne|de Pologne", "la Polonia|in Polonia"),
-        ("Griechenland|in Griechenland", "Greece|in Greece", "Grecia|en Grecia",
-         "la Grèce|en Grèce|de Grèce", "la Grecia|in Grecia"),
-        ("Schweden|in Schweden", "Sweden|in Sweden", "Suecia|en Suecia",
-         "la Suède|en Suède|de Suède", "la Svezia|in Svezia"),
-        ("Norwegen|in Norwegen", "Norway|in Norway", "Noruega|en Noruega",
-         "la Norvège|en Norvège|de Norvège", "la Norvegia|in Norvegia"),
-        ("Russland|in Russland", "Russia|in Russia", "Rusia|en Rusia",
-         "la Russie|en Russie|de Russie", "la Russia|in Russia"),
         ("China|in China", "China|in China", "China|en China",
          "la Chine|en Chine|de Chine", "la Cina|in Cina"),
         ("Japan|in Japan", "Japan|in Japan", "Japón|en Japón",
          "le Japon|au Japon|du Japon", "il Giappone|in Giappone"),
         ("Brasilien|in Brasilien", "Brazil|in Brazil", "Brasil|en Brasil",
          "le Brésil|au Brésil|du Brésil", "il Brasile|in Brasile"),
-        ("Mexiko|in Mexiko", "Mexico|in Mexico", "México|en México",
-         "le Mexique|au Mexique|du Mexique", "il Messico|in Messico"),
-        ("Kanada|in Kanada", "Canada|in Canada", "Canadá|en Canadá",
-         "le Canada|au Canada|du Canada", "il Canada|in Canada"),
-        ("Indien|in Indien", "India|in India", "India|en India",
-         "l'Inde|en Inde|d'Inde", "l'India|in India"),
     ],
     "day": [
         ("am Montag", "on Monday", "el lunes", "lundi", "lunedì"),
@@ -84,17 +56,11 @@ TABLES: dict[str, list[Row]] = {
     ],
     "month": [
         ("im Januar", "in January", "en enero", "en janvier", "a gennaio"),
-        ("im Februar", "in February", "en febrero", "en février", "a febbraio"),
         ("im März", "in March", "en marzo", "en mars", "a marzo"),
-        ("im April", "in April", "en abril", "en avril", "ad aprile"),
         ("im Mai", "in May", "en mayo", "en mai", "a maggio"),
-        ("im Juni", "in June", "en junio", "en juin", "a giugno"),
         ("im Juli", "in July", "en julio", "en juillet", "a luglio"),
-        ("im August", "in August", "en agosto", "en août", "ad agosto"),
         ("im September", "in September", "en septiembre", "en septembre", "a settembre"),
-        ("im Oktober", "in October", "en octubre", "en octobre", "a ottobre"),
         ("im November", "in November", "en noviembre", "en novembre", "a novembre"),
-        ("im Dezember", "in December", "en diciembre", "en décembre", "a dicembre"),
     ],
     # change by a share; Italian continues with "del ..."
     "move": [

@@ -9,7 +9,15 @@ from collections import Counter
 
 import pytest
 
-from modeling_tmde.eval.sample import LANGUAGES, NEUTRAL, SPLITS, TOPICS, sample_documents, sample_sentences
+from modeling_tmde.eval.sample import (
+    LANGUAGES,
+    NEUTRAL,
+    SPLITS,
+    TOPICS,
+    sample_documents,
+    sample_parallel,
+    sample_sentences,
+)
 from modeling_tmde.eval.sample.generate import number_of_sentences, templates
 from modeling_tmde.eval.sample.grammar import compile_template, inflect
 
@@ -140,7 +148,6 @@ def test_documents_of_some_languages_are_the_same_documents(documents):
 
 
 def test_topics_are_learnable_within_a_language_and_not_across(documents):
-    pytest.importorskip("sklearn")
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -201,3 +208,14 @@ def test_forms(language, phrase, form, expected):
 
 def test_there_are_many_sentences():
     assert number_of_sentences() > 300_000
+
+
+def test_parallel_text_is_of_one_split_and_has_passages():
+    rows = sample_parallel(400, "test")["translation"]
+    assert sample_parallel(400, "test")["translation"][:] == rows[:]
+    assert sample_parallel(400, "test", seed=1)["translation"][:] != rows[:]
+    known = {row["translation"]["de"] for row in sample_sentences(3000, "train", seed=7)}
+    known |= {row["translation"]["de"] for row in sample_sentences(3000, "train", seed=8)}
+    sentences = [sentence for row in rows for sentence in re.split(r"(?<=[a-zäöüß]\.) ", row["de"])]
+    assert 2.0 < len(sentences) / len(rows) < 4.0
+    assert known.isdisjoint(sentences)

@@ -11,13 +11,11 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,12 +23,21 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from .loading import (
+    check_device,
+    default_device,
+    filler_ids,
+    input_vocabulary,
+    local_or_hub,
+    position_limit,
+    tokenizer_limit,
+)
+
 logger = logging.getLogger(__name__)
 
 POOLINGS = ("cls", "mean")
 _TOKENIZER_CHUNK = 2048  # texts tokenised at once: enough for the tokenizer's threads, little memory
 _PROGRESS_BAR_FROM = 2000  # texts; fewer are done before a bar is read
-_NO_LIMIT = 10**9  # tokenizers without a limit say 1e30
 
 
 @dataclass(frozen=True)
@@ -94,15 +101,15 @@ class DocumentEmbedder:
         self.tokenizer = tokenizer
         self.pooling = pooling
         self.last_report: EncodeReport | None = None
-        self._max_length = min(max_length, _position_limit(model), _tokenizer_limit(tokenizer))
+        self._max_length = min(max_length, position_limit(model), tokenizer_limit(tokenizer))
         self._special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
         if self._max_length <= self._special_tokens:
             raise ValueError(
                 f"max_length: found {self._max_length}, expected more than the {self._special_tokens} special tokens "
                 "that the tokenizer adds to every text"
             )
-        self._vocabulary = _input_vocabulary(model)
-        self._pad_id, self._empty_id = _filler_ids(model, tokenizer)
+        self._vocabulary = input_vocabulary(model)
+        self._pad_id, self._empty_id = filler_ids(model, tokenizer)
         self._dimension: int | None = None
 
     @classmethod
@@ -133,10 +140,10 @@ class DocumentEmbedder:
             FileNotFoundError: a path (not a possible Hub id) that is no folder of a model.
             OSError, ValueError: a device that is not there, or what transformers finds wrong with the repository.
         """
-        name = _local_or_hub(path_or_hub_id)
+        name = local_or_hub(path_or_hub_id)
         if device is None and "device_map" not in model_kwargs:
-            device = _default_device()
-        _check_device(device)
+            device = default_device()
+        check_device(device)
         shared = {"trust_remote_code": trust_remote_code, "revision": revision or "main", "token": token}
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, **shared)
@@ -375,66 +382,6 @@ def _batches(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
         rows = max(1, batch_tokens // int(lengths[order[start]]))
         yield order[start : start + rows]
         start += rows
-
-
-def _position_limit(model: PreTrainedModel) -> int:
-    """Longest input that the model has positions for; a large number if it does not say."""
-    limit = getattr(model.config, "max_position_embeddings", None)
-    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1
-        return _NO_LIMIT
-    for name, module in model.named_modules():
-        # RoBERTa and its kin count positions from padding_idx + 1: of 514, 512 are usable.
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            return limit - module.padding_idx - 1
-    return limit
-
-
-def _tokenizer_limit(tokenizer: PreTrainedTokenizerBase) -> int:
-    limit = tokenizer.model_max_length
-    return int(limit) if limit and limit < _NO_LIMIT else _NO_LIMIT
-
-
-def _input_vocabulary(model: PreTrainedModel) -> int | None:
-    try:
-        return getattr(model.get_input_embeddings(), "num_embeddings", None)
-    except (NotImplementedError, AttributeError):
-        return None
-
-
-def _filler_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Ids for padding (masked, so any will do) and for a text without any token (attended)."""
-    pads = (tokenizer.pad_token_id, getattr(model.config, "pad_token_id", None), tokenizer.eos_token_id)
-    pad = next((i for i in pads if i is not None and i >= 0), 0)
-    attended = (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.unk_token_id)
-    return pad, next((i for i in attended if i is not None), pad)
-
-
-def _default_device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def _check_device(device: str | torch.device | None) -> None:
-    """Before a large model is loaded; torch itself raises an AssertionError without CUDA."""
-    try:
-        torch.empty(0, device=device)
-    except (AssertionError, RuntimeError) as error:
-        raise ValueError(f"device: found {str(device)!r}, which cannot be used here: {error}") from error
-
-
-def _local_or_hub(path: str | os.PathLike) -> str:
-    """The folder, or the Hub id; what can be neither gets a better error than the Hub client's about repo names."""
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-            raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")
-        return str(folder)
-    if folder.exists():
-        raise NotADirectoryError(f"{folder} is a file; expected the folder of a saved model")
-    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
-        raise FileNotFoundError(f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'")
-    return str(path)
 
 
 def _progress_bar(show: bool | None, total: int | None, stream: bool = False) -> tqdm:

@@ -7,10 +7,8 @@ import torch
 from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPooling,
@@ -19,75 +17,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 from .configuration_tmde import TmdeConfig
-from .layers import TmdeAttention, TmdeEncoderLayer, TmdeSinusoidalPositions
-
-
-class TmdeSlotAttention(nn.Module):
-    """Cross-attention over the single slot `[P ; language]`.
-
-    A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 is the linear map
-    `out_proj(v_proj(slot))`, the same for every position. Queries and keys would never receive a gradient and are not
-    kept.
-    """
-
-    def __init__(self, config: TmdeConfig):
-        super().__init__()
-        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(self, slot: torch.Tensor) -> torch.Tensor:
-        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)."""
-        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
-
-
-class TmdeDecoderLayer(GradientCheckpointingLayer):
-    """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
-
-    def __init__(self, config: TmdeConfig, layer_idx: int):
-        super().__init__()
-        heads = config.decoder_attention_heads
-        self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        if config.bottleneck != "full":
-            self.slot_attn = TmdeSlotAttention(config)
-        if config.bottleneck in ("full", "dual"):
-            memory_dim = config.d_model + config.language_embedding_dim
-            self.encoder_attn = TmdeAttention(config, heads, memory_dim=memory_dim, layer_idx=layer_idx)
-            self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.bottleneck = config.bottleneck
-        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
-        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        slot: torch.Tensor,
-        memory: torch.Tensor | None,
-        memory_mask: torch.Tensor | None,
-        past_key_values: EncoderDecoderCache | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """hidden_states (batch, length, d_model); slot (batch, slot_dim); memory (batch, memory_length, slot_dim)."""
-        attended, probabilities = self.self_attn(
-            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
-        )
-        hidden_states = hidden_states + self.dropout(attended)
-        if self.bottleneck != "full":
-            hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
-        cross_probabilities = None
-        if memory is not None:
-            attended, cross_probabilities = self.encoder_attn(
-                self.encoder_attn_layer_norm(hidden_states),
-                memory=memory,
-                attention_mask=memory_mask,
-                past_key_values=past_key_values,
-            )
-            hidden_states = hidden_states + self.dropout(attended)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded)), probabilities, cross_probabilities
+from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions
 
 
 class TmdeOutputProjection(nn.Linear):

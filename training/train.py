@@ -202,6 +202,11 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
     set_seed(arguments.seed)
     model = build_model(recipe, tokenizer)
+    if arguments.train_max_length > model.config.max_position_embeddings:
+        raise RecipeError(
+            f"train_max_length={arguments.train_max_length} is more than the model takes, "
+            f"max_position_embeddings={model.config.max_position_embeddings}; lower the one or raise the other"
+        )
     if not dev:
         arguments.eval_strategy, arguments.load_best_model_at_end = "no", False
     if state.is_main_process:
@@ -238,7 +243,7 @@ def _finish(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
         "best_step": best,
         "best": chosen,
         "minutes": round(trainer.seconds / 60, 2),
-        "seen": dict(trainer.seen),
+        "seen": {name: value * trainer.args.world_size for name, value in trainer.seen.items()},
         "rows": asdict(trainer.chunk_counts),
         "corpus": asdict(report),
     }

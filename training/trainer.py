@@ -16,11 +16,10 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback, Trainer
 from transformers.trainer_callback import PrinterCallback
 
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.retrieval import precision_at_1, retrieval_pool
 from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
 from modeling_tmde.training.batching import ChunkCounts, ParallelBatch, ParallelBatches, Position
 from modeling_tmde.training.callbacks import ParallelProgress, RunLimits
+from modeling_tmde.training.evaluation import dev_losses, dev_retrieval
 from modeling_tmde.training.parallel_model import ParallelModel
 
 DATA_STATE_NAME = "data_state.json"
@@ -168,6 +167,11 @@ class TmdeTrainer(Trainer):
         batches: list[ParallelBatch] = list(itertools.islice(epoch_iterator, num_batches))
         self.data_wait += time.perf_counter() - begin
         if len(batches) < num_batches:
+            if self.state.global_step == 0:
+                raise ValueError(
+                    f"The training data fill {len(batches)} micro-batches per process, an optimizer step takes "
+                    f"{num_batches}: lower batch_tokens or micro_batch_tokens, or give more rows"
+                )
             self.control.should_training_stop = True
             return [], None
         for batch in batches:
@@ -266,7 +270,7 @@ class TmdeTrainer(Trainer):
         now = time.perf_counter()
         totals = {**self.seen, "data_wait": self.data_wait}
         if self._window is None:
-            self._window = (self._train_begin, dict.fromkeys(totals, 0.0) | {"data_wait": 0.0})
+            self._window = (self._train_begin, {})
         before, last = self._window
         seconds = max(now - before, 1e-9)
         self._window = (now, totals)
@@ -303,8 +307,9 @@ class TmdeTrainer(Trainer):
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.compute_loss_context_manager())
             for name, rows in dev_sets.items():
-                metrics.update({f"{name}_{key}": value for key, value in self._retrieval(model, rows).items()})
-                metrics.update({f"{name}_{key}": value for key, value in self._dev_losses(model, rows).items()})
+                measured = dev_retrieval(model, self.processing_class, rows, self.args)
+                measured |= dev_losses(model, self.processing_class, rows, self.args)
+                metrics.update({f"{name}_{key}": value for key, value in measured.items()})
         model.train(was_training)
         precisions = [value for key, value in metrics.items() if "_p1_" in key]
         metrics["retrieval"] = sum(precisions) / max(len(precisions), 1)
@@ -313,45 +318,6 @@ class TmdeTrainer(Trainer):
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
-
-    def _retrieval(self, model: ParallelModel, rows: datasets.Dataset) -> dict[str, float]:
-        embedder = DocumentEmbedder(model.model.model, self.processing_class, max_length=self.args.embed_max_length)
-        translations = rows["translation"][:]
-        pairs = self.args.eval_pairs
-        if pairs is None:
-            pairs = ["-".join(pair) for pair in itertools.combinations(model.config.languages, 2)]
-        results = {}
-        for pair in pairs:
-            pool = retrieval_pool(translations, *pair.split("-"), size=self.args.eval_pool)
-            if len(pool.sources) > 1:
-                vectors = [embedder.encode(texts, show_progress_bar=False) for texts in (pool.sources, pool.targets)]
-                results[f"p1_{pair}"] = precision_at_1(*vectors)
-        return results
-
-    def _dev_losses(self, model: ParallelModel, rows: datasets.Dataset) -> dict[str, float]:
-        batches = ParallelBatches(
-            rows.select(range(min(len(rows), self.args.eval_loss_rows))),
-            self.processing_class,
-            model.config.languages,
-            model.config.pivot_languages,
-            micro_batch_tokens=self.args.micro_batch_tokens,
-            languages_per_row=2,
-            max_length=self.args.train_max_length,
-            seed=0,
-        )
-        sums: dict[str, float] = defaultdict(float)
-        counts: dict[str, float] = defaultdict(float)
-        devices = [self.args.device] if self.args.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(0)  # the same negatives at every evaluation, whatever training has drawn
-            for batch in batches:
-                batch = self._prepare_inputs(batch)
-                for name, components in model(**batch.model_inputs()).items():
-                    counts[name] += model.objectives[name].count(batch.sizes)
-                    for component, value in components.items():
-                        if component != "total":
-                            sums[f"{name}/{component}"] += float(value)
-        return {key.replace("/", "_"): value / max(counts[key.split("/")[0]], 1) for key, value in sums.items()}
 
     # ---- Checkpoints
 
@@ -381,6 +347,7 @@ class TmdeTrainer(Trainer):
         self.chunk_counts = ChunkCounts(**state["chunk_counts"])
         self._last_chunk = (self.position.epoch, self.position.chunk)
         self._elapsed_before = self.elapsed = state["elapsed"]
+        self._window = (time.perf_counter(), dict(self.seen))
 
     def _load_best_model(self) -> None:
         load_weights(self.accelerator.unwrap_model(self.model).model, self.state.best_model_checkpoint)

@@ -8,7 +8,7 @@ from torch import nn
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.configuration_tmde import BOTTLENECKS
-from modeling_tmde.modeling_tmde import TmdeSlotAttention
+from modeling_tmde.layers import TmdeSlotAttention
 from tests.conftest import tiny_config, tiny_model
 
 

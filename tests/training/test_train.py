@@ -31,6 +31,7 @@ TINY = [
     "encoder_ffn_dim=48",
     "decoder_ffn_dim=48",
     "max_position_embeddings=128",
+    "train_max_length=128",
     "learning_rate=0.005",
     "warmup_steps=2",
     "max_steps=4",
@@ -139,11 +140,11 @@ def test_model_of_a_run_opens_with_the_auto_classes(finished):
 def test_best_weights_are_at_the_top_not_the_last(corpus, tmp_path, monkeypatch):
     planted, states = iter([0.2, 0.7, 0.4]), []
 
-    def retrieval(self, model, rows):
+    def retrieval(model, tokenizer, rows, args):
         states.append({name: value.clone() for name, value in model.model.state_dict().items()})
         return {"p1_de-en": next(planted)}
 
-    monkeypatch.setattr(TmdeTrainer, "_retrieval", retrieval)
+    monkeypatch.setattr("modeling_tmde.training.trainer.dev_retrieval", retrieval)
     train_recipe(tiny_recipe(corpus, "max_steps=6"), tmp_path / "run")
     found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run").state_dict()
     results = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -173,6 +174,19 @@ def test_built_in_sample_trains(tmp_path):
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert 0 <= results["best"]["eval_sample_p1_de-en"] <= 1
     assert trainer.state.global_step == 2
+
+
+def test_texts_longer_than_the_model_takes_are_refused_before_training(corpus, tmp_path):
+    with pytest.raises(RecipeError, match="train_max_length=129 .* max_position_embeddings=128"):
+        train_recipe(tiny_recipe(corpus, "train_max_length=129"), tmp_path / "run")
+
+
+def test_a_corpus_smaller_than_one_step_is_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match="micro-batches per process, an optimizer step takes 1000"):
+        train_recipe(
+            tiny_recipe(corpus, "gradient_accumulation_steps=1000", "max_steps=-1", "num_train_epochs=1"),
+            tmp_path / "run",
+        )
 
 
 def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path):

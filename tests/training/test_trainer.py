@@ -531,11 +531,11 @@ def test_several_dev_sets_are_reported_by_name(tokenizer, tmp_path):
 def test_best_checkpoint_is_chosen_by_retrieval(tokenizer, tmp_path, monkeypatch):
     planted, states = iter([0.3, 0.8, 0.5]), []
 
-    def retrieval(self, model, rows):
+    def retrieval(model, tokenizer, rows, args):
         states.append({name: value.clone() for name, value in model.model.state_dict().items()})
         return {"p1_de-en": next(planted)}
 
-    monkeypatch.setattr(TmdeTrainer, "_retrieval", retrieval)
+    monkeypatch.setattr("modeling_tmde.training.trainer.dev_retrieval", retrieval)
     trainer = make_trainer(
         tmp_path,
         tokenizer,

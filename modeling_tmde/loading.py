@@ -1,0 +1,70 @@
+"""What is asked of any encoder before texts go through it: where it is, how long an input it takes, which fillers."""
+
+import os
+import re
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+NO_LIMIT = 10**9  # tokenizers without a limit say 1e30
+
+
+def position_limit(model: PreTrainedModel) -> int:
+    """Longest input that the model has positions for; a large number if it does not say."""
+    limit = getattr(model.config, "max_position_embeddings", None)
+    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1
+        return NO_LIMIT
+    for name, module in model.named_modules():
+        # RoBERTa and its kin count positions from padding_idx + 1: of 514, 512 are usable.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return limit - module.padding_idx - 1
+    return limit
+
+
+def tokenizer_limit(tokenizer: PreTrainedTokenizerBase) -> int:
+    limit = tokenizer.model_max_length
+    return int(limit) if limit and limit < NO_LIMIT else NO_LIMIT
+
+
+def input_vocabulary(model: PreTrainedModel) -> int | None:
+    try:
+        return getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except (NotImplementedError, AttributeError):
+        return None
+
+
+def filler_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+    """Ids for padding (masked, so any will do) and for a text without any token (attended)."""
+    pads = (tokenizer.pad_token_id, getattr(model.config, "pad_token_id", None), tokenizer.eos_token_id)
+    pad = next((i for i in pads if i is not None and i >= 0), 0)
+    attended = (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.unk_token_id)
+    return pad, next((i for i in attended if i is not None), pad)
+
+
+def default_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def check_device(device: str | torch.device | None) -> None:
+    """Before a large model is loaded; torch itself raises an AssertionError without CUDA."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(f"device: found {str(device)!r}, which cannot be used here: {error}") from error
+
+
+def local_or_hub(path: str | os.PathLike) -> str:
+    """The folder, or the Hub id; what can be neither gets a better error than the Hub client's about repo names."""
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+            raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")
+        return str(folder)
+    if folder.exists():
+        raise NotADirectoryError(f"{folder} is a file; expected the folder of a saved model")
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
+        raise FileNotFoundError(f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'")
+    return str(path)

@@ -83,7 +83,8 @@ class TmdeAttention(nn.Module):
         self.layer_idx = layer_idx
         memory_dim = memory_dim or config.d_model
         self.q_proj = nn.Linear(config.d_model, config.d_model)
-        self.k_proj = nn.Linear(memory_dim, config.d_model)
+        # A bias on keys adds the same to all scores of a query, which softmax ignores: it would only collect noise.
+        self.k_proj = nn.Linear(memory_dim, config.d_model, bias=False)
         self.v_proj = nn.Linear(memory_dim, config.d_model)
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 

@@ -74,7 +74,8 @@ def plain_layer(layer, query, memory):
         return scaled * module.weight.double() + module.bias.double()
 
     def linear(x, module):
-        return x @ module.weight.double().T + module.bias.double()
+        product = x @ module.weight.double().T
+        return product if module.bias is None else product + module.bias.double()
 
     attention = layer.self_attn
     q = linear(norm(query, layer.self_attn_layer_norm), attention.q_proj)

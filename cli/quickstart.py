@@ -31,9 +31,12 @@ console = Console()
 
 
 def quickstart(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for everything that is made.")] = Path(
-        "tmde-quickstart"
-    ),
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", help="Folder for everything that is made; an earlier quickstart in it is replaced."
+        ),
+    ] = Path("tmde-quickstart"),
     seed: Annotated[int, typer.Option(help="Seed of the sample, the model and its training.")] = 42,
 ) -> None:
     """Train a tiny embedder on the built-in sample and classify documents across languages with it.
@@ -47,7 +50,7 @@ def quickstart(
     if output.exists() and any(output.iterdir()):
         if not (output / "model" / "recipe.yaml").exists():
             raise typer.BadParameter(f"{output} is not empty and not an earlier quickstart; choose another -o folder")
-        shutil.rmtree(output)
+        shutil.rmtree(output / "model")
     console.print("[bold]1. Training[/] a tiny cT-MDE on parallel sentences of the built-in sample")
     recipe = load_recipe("quickstart", [f"training.seed={seed}"])
     train_recipe(recipe, output / "model")

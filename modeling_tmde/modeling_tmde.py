@@ -243,6 +243,10 @@ class TmdeDecoder(TmdePreTrainedModel):
             states.append(hidden_states)
             attentions.append(probabilities)
             cross_attentions.append(cross_probabilities)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.layer_norm(hidden_states),
             past_key_values=past_key_values,
@@ -365,6 +369,7 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
             past_key_values=past_key_values,
             use_cache=self.config.use_cache if use_cache is None else use_cache,
             bottleneck_only=bottleneck_only,
+            return_dict=True,
             **kwargs,
         )
         logits = self.lm_head(outputs.last_hidden_state)
@@ -372,7 +377,7 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
         if labels is not None:
             loss = self._loss(logits, labels, num_items_in_batch)
             if self.config.bottleneck == "dual" and not bottleneck_only:
-                alone = self.lm_head(self.decoder(**inputs, bottleneck_only=True).last_hidden_state)
+                alone = self.lm_head(self.decoder(**inputs, bottleneck_only=True, return_dict=True).last_hidden_state)
                 loss = torch.lerp(
                     loss, self._loss(alone, labels, num_items_in_batch), self.config.bottleneck_loss_weight
                 )
@@ -390,7 +395,8 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
 
     def _encoded(self, input_ids, attention_mask, encoder_outputs, kwargs) -> tuple:
         if encoder_outputs is None:
-            return self.model(input_ids=input_ids, attention_mask=attention_mask, **kwargs), attention_mask
+            inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+            return self.model(**inputs, return_dict=True, **kwargs), attention_mask
         if isinstance(encoder_outputs, torch.Tensor):
             return self.embedding_as_encoder_outputs(encoder_outputs), None
         return encoder_outputs, attention_mask
@@ -421,7 +427,10 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
             kwargs["encoder_outputs"] = encoder_outputs
             batch_size = encoder_outputs.pooler_output.shape[0]
         else:
-            source = next(s for s in (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds")) if s is not None)
+            given = (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
+            source = next((tensor for tensor in given if tensor is not None), None)
+            if source is None:
+                raise ValueError("Give input_ids to translate, or encoder_outputs to decode embeddings from")
             batch_size = source.shape[0]
         kwargs["target_language"] = self.language_ids(target_language, batch_size)
         return super().generate(inputs, *args, **kwargs)

@@ -63,7 +63,9 @@ class ParallelModel(nn.Module):
         needed = sorted({source for source, _ in directions})
         if any(objective.needs_all_embeddings for objective in self.objectives.values()):
             needed = list(range(len(languages)))
-        encoded = self.model.model(input_ids[needed].flatten(0, 1), attention_mask[needed].flatten(0, 1))
+        encoded = self.model.model(
+            input_ids[needed].flatten(0, 1), attention_mask[needed].flatten(0, 1), return_dict=True
+        )
         shape = (len(needed), input_ids.shape[1])
         embeddings = encoded.pooler_output.unflatten(0, shape)  # (needed, rows, d_model)
         outputs = {}
@@ -97,7 +99,7 @@ class ParallelModel(nn.Module):
         labels = target_ids[:, 1:][real]  # (tokens,)
 
         def loss(**kwargs):
-            hidden = self.model.decoder(**inputs, **kwargs).last_hidden_state
+            hidden = self.model.decoder(**inputs, **kwargs, return_dict=True).last_hidden_state
             return objective(hidden[real], self.model.lm_head.weight, labels)
 
         output = loss()

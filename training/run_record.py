@@ -32,7 +32,7 @@ def fingerprint(dataset: datasets.Dataset | datasets.IterableDataset | None) -> 
 
 
 def write_run_record(folder: Path, recipe_yaml: str, data: dict[str, Any], extra: dict[str, Any]) -> None:
-    """Writes `recipe.yaml` (resolved) and `run.json` (versions, machine, data fingerprints)."""
+    """Writes `recipe.yaml` (the recipe with its overrides) and `run.json` (versions, machine, data fingerprints)."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "recipe.yaml", recipe_yaml)
     record = {

@@ -25,7 +25,7 @@ from modeling_tmde.training.corpora import CorpusReport, load_parallel
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.run_record import fingerprint, write_atomically, write_run_record
-from modeling_tmde.training.trainer import TmdeTrainer
+from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -171,7 +171,8 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     Args:
         recipe: From `load_recipe`.
         output_dir: New or empty, unless resuming or overwriting.
-        resume: Go on from the newest complete checkpoint, to the same result as a run that was never interrupted.
+        resume: Go on from the newest complete checkpoint, to the same result as a run that was never interrupted
+            (a run limited by minutes ends where the clock says).
         overwrite: Delete an earlier run in the folder.
 
     Returns:
@@ -197,7 +198,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         raise RunFolderError(error)
     with state.main_process_first():
         train, dev, report = load_data(recipe)
-        if state.is_main_process:  # from here on the folder is a run, which --overwrite may delete
+        if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe.to_yaml())
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
     set_seed(arguments.seed)
@@ -209,7 +210,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         )
     if not dev:
         arguments.eval_strategy, arguments.load_best_model_at_end = "no", False
-    if state.is_main_process:
+    if state.is_main_process and checkpoint is None:
         data = {"train": fingerprint(train), "dev": {name: fingerprint(rows) for name, rows in dev.items()}}
         parameters = sum(parameter.numel() for parameter in model.parameters())
         extra = {"parameters": parameters, "seed": arguments.seed, "processes": state.num_processes}
@@ -234,6 +235,7 @@ def _finish(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
     for path in temporary.iterdir():
         os.replace(path, folder / path.name)
     temporary.rmdir()
+    (folder / DATA_STATE_NAME).unlink(missing_ok=True)  # the place in the data belongs to checkpoints
     history = trainer.state.log_history
     best = trainer.state.best_global_step
     evaluations = [entry for entry in history if "eval_retrieval" in entry]
@@ -260,11 +262,15 @@ def _finish(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
 
 def _named_sources(values: list[str]) -> Any:
     """`NAME=SOURCE` or `SOURCE` arguments: one source, or several by name."""
-    named = {}
+    named: dict[str, str] = {}
     for value in values:
         name, separator, source = value.partition("=")
-        named[name if separator else _source_name(value)] = source if separator else value
-    return next(iter(named.values())) if len(named) == 1 and "=" not in values[0] else named
+        if not separator or "/" in name:  # a path may hold an equals sign
+            name, source = _source_name(value), value
+        if name in named:
+            raise RecipeError(f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE")
+        named[name] = source
+    return named
 
 
 def train(

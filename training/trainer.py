@@ -60,10 +60,19 @@ class TmdeTrainer(Trainer):
         if self.step_limit is None:
             if args.lr_scheduler_type not in ("inverse_sqrt", "constant", "constant_with_warmup"):
                 raise ValueError(f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set")
+            for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
+                if 0 < (getattr(args, name) or 0) < 1:
+                    raise ValueError(f"{name}={getattr(args, name)} is a share of all steps and needs max_steps")
+            endless = not args.max_minutes and not isinstance(train_dataset, datasets.Dataset)
+            if args.cooldown and endless:
+                raise ValueError("cooldown of streamed data needs max_steps or max_minutes: their length is unknown")
             args.max_steps = NO_STEP_LIMIT
         # Parallel batches are made here, for this process, so the Trainer gets no dataset to wrap and shard.
         if isinstance(eval_dataset, datasets.Dataset):
             eval_dataset = {"dev": eval_dataset}
+        for pair in args.eval_pairs or ():
+            if not set(pair.split("-")) <= set(model.config.languages) or pair.count("-") != 1:
+                raise ValueError(f"eval_pairs: {pair!r} is not a pair of the languages {model.config.languages}")
         args.remove_unused_columns = False
         args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
         if args.ddp_find_unused_parameters is None:
@@ -312,7 +321,12 @@ class TmdeTrainer(Trainer):
                 metrics.update({f"{name}_{key}": value for key, value in measured.items()})
         model.train(was_training)
         precisions = [value for key, value in metrics.items() if "_p1_" in key]
-        metrics["retrieval"] = sum(precisions) / max(len(precisions), 1)
+        if not precisions:
+            raise ValueError(
+                f"No dev set has two rows of any of the pairs {self.args.eval_pairs or 'of its languages'}; "
+                "check eval_pairs and the dev data"
+            )
+        metrics["retrieval"] = sum(precisions) / len(precisions)
         metrics = {f"{metric_key_prefix}_{key}": round(value, 6) for key, value in metrics.items()}
         metrics[f"{metric_key_prefix}_minutes"] = round(self.seconds / 60, 3)
         self.log(metrics)
@@ -327,7 +341,10 @@ class TmdeTrainer(Trainer):
             return
         output_dir = output_dir or self.args.output_dir
         model: ParallelModel = self.accelerator.unwrap_model(self.model)
+        use_cache = model.config.use_cache  # which transformers turns off while it trains
+        model.config.use_cache = True
         model.model.save_pretrained(output_dir)
+        model.config.use_cache = use_cache
         self.processing_class.save_pretrained(output_dir)
         state = {
             "position": asdict(self.position),

@@ -308,6 +308,19 @@ def test_target_language_changes_the_output_and_bad_ones_are_named():
             model(ids, mask, labels=labels, target_language=target_language)
 
 
+def test_generate_without_input_says_what_to_give():
+    with pytest.raises(ValueError, match="Give input_ids to translate, or encoder_outputs"):
+        tiny_model().generate(target_language="en")
+
+
+def test_return_dict_false_in_the_config_gives_tuples():
+    model = tiny_model(return_dict=False)
+    ids, mask = random_batch(5)
+    labels, _ = random_batch(4, seed=1)
+    outputs = decode(model, ids, mask, labels)
+    assert isinstance(outputs, tuple) and outputs[1].shape == (1, 4, 400)
+
+
 # ---- Training features
 
 

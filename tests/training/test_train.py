@@ -18,7 +18,14 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
-from modeling_tmde.training.train import RunFolderError, build_model, find_checkpoint, load_data, train_recipe
+from modeling_tmde.training.train import (
+    RunFolderError,
+    _named_sources,
+    build_model,
+    find_checkpoint,
+    load_data,
+    train_recipe,
+)
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_rows
 
@@ -468,3 +475,22 @@ def test_command_line_under_accelerate_launch_on_a_cpu(corpus, tmp_path):
     assert process.returncode == 0, process.stderr[-4000:]
     assert [line["step"] for line in log_lines(tmp_path / "run") if "loss" in line] == [1, 2, 3]
     AutoModel.from_pretrained(tmp_path / "run")
+
+
+def test_dev_sources_keep_their_names_and_never_replace_each_other():
+    assert _named_sources(["a/talks.jsonl", "news=b/dev.jsonl"]) == {"talks": "a/talks.jsonl", "news": "b/dev.jsonl"}
+    assert _named_sources(["d/lang=de/x.parquet"]) == {"x": "d/lang=de/x.parquet"}
+    with pytest.raises(RecipeError, match="Two --dev sources are called 'dev'"):
+        _named_sources(["a/dev.jsonl", "b/dev.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("eval_pairs=[de-xx]", "'de-xx' is not a pair of the languages"),
+        ("warmup_steps=0.1", "warmup_steps=0.1 is a share of all steps and needs max_steps"),
+    ],
+)
+def test_settings_that_could_never_work_are_refused(corpus, tmp_path, override, message):
+    with pytest.raises(ValueError, match=message):
+        train_recipe(tiny_recipe(corpus, "max_steps=-1", "num_train_epochs=1", override), tmp_path / "run")

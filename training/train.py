@@ -19,9 +19,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.configuration_tmde import TmdeConfig
+from modeling_tmde.eval.corpora import CorpusReport, load_parallel
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.tokenization import train_tokenizer
-from modeling_tmde.training.corpora import CorpusReport, load_parallel
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.run_record import fingerprint, write_atomically, write_run_record

@@ -12,7 +12,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 
-logger = logging.getLogger("modeling_tmde.training.corpora")
+logger = logging.getLogger("modeling_tmde.eval.corpora")
 
 MAX_EXAMPLES = 10
 _LOCK = threading.Lock()  # interleaved streams are read in threads; here, since a report must be picklable

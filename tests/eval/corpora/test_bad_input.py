@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from modeling_tmde.training.corpora import CorpusError, CorpusReport, load_parallel
+from modeling_tmde.eval.corpora import CorpusError, CorpusReport, load_parallel
 
 ROWS = [{"de": f"Satz {i}", "en": f"sentence {i}"} for i in range(5)]
 

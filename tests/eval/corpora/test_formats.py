@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.training.corpora import CorpusError, CorpusReport, load_parallel
+from modeling_tmde.eval.corpora import CorpusError, CorpusReport, load_parallel
 
 KINDS = ["parquet", "parquet-flat", "jsonl", "jsonl-flat", "jsonl.gz", "tsv", "tsv.gz", "moses", "moses-prefix"]
 ROWS = [
@@ -109,7 +109,7 @@ def test_rows_without_two_requested_languages_are_not_bad(write):
 
 
 def test_language_that_jsonl_holds_only_further_down(write, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.training.corpora.readers.PEEK_ROWS", 2)
+    monkeypatch.setattr("modeling_tmde.eval.corpora.readers.PEEK_ROWS", 2)
     rows = [{"de": "a", "en": "b"}] * 5 + [{"de": "c", "fr": "d"}]
     source = write("jsonl", rows)
     assert rows_of(load_parallel(source, languages=["de", "fr"])) == [{"de": "c", "fr": "d"}]
@@ -142,7 +142,7 @@ def test_changed_file_is_read_again(kind, write):
 def test_cache_is_used(write, monkeypatch):
     source = write("tsv", ROWS)
     load_parallel(source)
-    monkeypatch.setattr("modeling_tmde.training.corpora.builder.read_blocks", None)
+    monkeypatch.setattr("modeling_tmde.eval.corpora.builder.read_blocks", None)
     assert rows_of(load_parallel(source)) == ROWS
 
 

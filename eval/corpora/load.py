@@ -15,7 +15,7 @@ from .hub import HubPart, hub_parts, is_hub_layout
 from .readers import count_rows, find_languages
 from .sample import sample_part
 
-logger = logging.getLogger("modeling_tmde.training.corpora")
+logger = logging.getLogger("modeling_tmde.eval.corpora")
 
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 AnyDataset = datasets.Dataset | datasets.IterableDataset

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from modeling_tmde.training.corpora import CorpusError, CorpusReport, load_parallel
-from modeling_tmde.training.corpora.hub import select_configs
-from modeling_tmde.training.corpora.load import mixing_probabilities
+from modeling_tmde.eval.corpora import CorpusError, CorpusReport, load_parallel
+from modeling_tmde.eval.corpora.hub import select_configs
+from modeling_tmde.eval.corpora.load import mixing_probabilities
 
 
 def pair(first: str, second: str, size: int) -> list[dict]:

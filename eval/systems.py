@@ -1,0 +1,158 @@
+"""What is evaluated: anything that turns texts into rows of a matrix. Embedders, and TF-IDF as their baseline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse
+import torch
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.preprocessing import normalize
+
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.cache import ArrayCache
+from modeling_tmde.eval.tasks import text_fingerprint
+
+Matrix = np.ndarray | scipy.sparse.csr_matrix
+
+
+class System(Protocol):
+    """A way to represent texts.
+
+    `represent(texts, fit_on)` gives a (len(texts), d) matrix, dense float32 or CSR. `fit_on` are the texts that a
+    representation may be fitted on: in classification those of the training language only, in retrieval both sides of
+    the pool. A pretrained embedder ignores them. `truncated` counts texts beyond the system's limit among the `texts`
+    seen so far.
+    """
+
+    name: str
+    fingerprint: str
+    truncated: int
+    texts: int
+
+    def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> Matrix: ...
+
+
+class EmbeddingSystem:
+    """A `DocumentEmbedder` with cached vectors.
+
+    Args:
+        name: In tables.
+        embedder: Loaded embedder.
+        cache: Where vectors are kept; None keeps none.
+        show_progress_bar, batch_tokens: As for `DocumentEmbedder.encode`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        embedder: DocumentEmbedder,
+        cache: ArrayCache | None = None,
+        show_progress_bar: bool | None = None,
+        batch_tokens: int = 16384,
+    ) -> None:
+        self.name = name
+        self.embedder = embedder
+        self.cache = cache or ArrayCache(None)
+        self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
+        self.fingerprint = model_fingerprint(embedder)
+        self.truncated = self.texts = 0
+        self._recent: dict[str, np.ndarray] = {}
+
+    def represent(self, texts: Sequence[str], fit_on: Sequence[str] = ()) -> np.ndarray:
+        """Vectors (n, d) float32.
+
+        Raises:
+            ValueError: A vector that is not finite.
+        """
+        texts = list(texts)
+        key = text_fingerprint(texts)
+        if key in self._recent:
+            return self._recent[key]
+
+        def compute() -> tuple[dict[str, np.ndarray], dict]:
+            vectors = self.embedder.encode(texts, **self.options)
+            self._check_finite(vectors, texts)
+            report = self.embedder.last_report
+            note = {"texts": report.texts, "truncated": report.truncated, "tokens": report.tokens}
+            return {"vectors": vectors}, note
+
+        arrays, note = self.cache.get(f"vectors/{self.fingerprint}", key, compute)
+        self.texts += note["texts"]
+        self.truncated += note["truncated"]
+        self._recent[key] = arrays["vectors"]
+        return arrays["vectors"]
+
+    def _check_finite(self, vectors: np.ndarray, texts: list[str]) -> None:
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(bad):
+            raise ValueError(
+                f"{self.name}: found a vector that is not finite for text {bad[0]} ({texts[bad[0]][:60]!r}), and for "
+                f"{len(bad)} of {len(texts)} texts in all, expected numbers. Is the checkpoint damaged, or its dtype "
+                "too small?"
+            )
+
+
+def model_fingerprint(embedder: DocumentEmbedder) -> str:
+    """SHA-256 (first 16 hex digits) over what decides a vector: weights, config, tokenizer, pooling and limit."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(embedder.model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    config = embedder.model.config.to_dict()
+    config.pop("_name_or_path", None)
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    tokenizer = embedder.tokenizer
+    if tokenizer.is_fast:  # without the truncation and padding that the last call left behind
+        state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    else:
+        state = tokenizer.get_vocab()
+    digest.update(json.dumps(state, sort_keys=True).encode("utf-8", "surrogatepass"))
+    digest.update(f"{type(embedder.model).__name__} {embedder.pooling} {embedder.max_length}".encode())
+    return digest.hexdigest()[:16]
+
+
+class CharacterTfidf:
+    """The baseline without any embedder: TF-IDF of character 2- to 5-grams within words.
+
+    Document frequencies come from `fit_on`, and so does the vocabulary: n-grams of at least two of its texts. It
+    equals scikit-learn's `TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2)` but for
+    n-grams hashed to 2^20 columns, so that each text is counted once however many languages it is fitted on.
+    """
+
+    COLUMNS = 2**20
+
+    def __init__(self, name: str = "TF-IDF") -> None:
+        self.name = name
+        self.fingerprint = text_fingerprint(["char_wb 2-5 sublinear min_df=2", str(self.COLUMNS)])
+        self.truncated = self.texts = 0
+        self._vectorizer = HashingVectorizer(
+            analyzer="char_wb", ngram_range=(2, 5), n_features=self.COLUMNS, alternate_sign=False, norm=None
+        )
+        self._counts: dict[str, scipy.sparse.csr_matrix] = {}
+
+    def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> scipy.sparse.csr_matrix:
+        """L2-normalised rows (n, columns found in `fit_on`).
+
+        Raises:
+            ValueError: `fit_on` shares no n-gram between two texts.
+        """
+        fitted = self._count(list(fit_on))
+        frequency = np.bincount(fitted.indices, minlength=self.COLUMNS)
+        columns = np.flatnonzero(frequency >= 2)
+        if not len(columns):
+            raise ValueError(f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on, expected some")
+        inverse = np.log((1 + fitted.shape[0]) / (1 + frequency[columns])) + 1
+        chosen = self._count(list(texts))[:, columns].astype(np.float32)
+        chosen.data = 1 + np.log(chosen.data)
+        return normalize(chosen.multiply(inverse.astype(np.float32)).tocsr())
+
+    def _count(self, texts: list[str]) -> scipy.sparse.csr_matrix:
+        key = text_fingerprint(texts)
+        if key not in self._counts:
+            self._counts[key] = self._vectorizer.transform(texts).astype(np.float32)
+        return self._counts[key]

@@ -1,0 +1,197 @@
+"""What a task gives to the protocols: texts, labels or alignment, and where they come from."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+class TaskError(ValueError):
+    """Bad evaluation data. The message names task, file or split, row, the value found and the value expected."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a task's data come from: for the report and the model card.
+
+    hub_id: Hub dataset, if it is one; url: page of the data; licence: of the data; citation: authors, title, year;
+    source: what was loaded, a path or a Hub id (filled in by `load`).
+    """
+
+    citation: str
+    licence: str
+    hub_id: str | None = None
+    url: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Labelled texts of one language, in order.
+
+    Args:
+        ids: One a row, unique in the split. Rows of different languages with one id are translations; ids of a task
+            whose texts are not parallel begin with the language, so that no two languages share one.
+        texts: n texts; for pairs of texts (NLI) the first of each.
+        labels: n class names.
+        second_texts: the second text of each pair, or None.
+
+    Raises:
+        TaskError: Different lengths, or an id twice.
+    """
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    labels: Sequence[str]
+    second_texts: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {"ids": len(self.ids), "texts": len(self.texts), "labels": len(self.labels)}
+        if self.second_texts is not None:
+            sizes["second_texts"] = len(self.second_texts)
+        if len(set(sizes.values())) > 1:
+            raise TaskError(f"A split needs as many ids as texts and labels, found {sizes}")
+        if len(set(self.ids)) < len(self.ids):
+            twice = next(name for position, name in enumerate(self.ids) if name in self.ids[:position])
+            raise TaskError(f"The ids of a split must differ, found {twice!r} twice")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger train set).
+
+    `domain_label` says what is classified (`"topic"`), `provenance` where it comes from.
+    """
+
+    splits: Mapping[str, Mapping[str, Split]]
+    provenance: Provenance
+
+    @property
+    def languages(self) -> list[str]:
+        return list(self.splits)
+
+
+@dataclass(frozen=True)
+class RetrievalData:
+    """n-way aligned texts: row i of every language is the same content, None where a language lacks it.
+
+    Args:
+        ids: n, unique.
+        texts: by language, n texts or None.
+        distractors: by language, further candidates that are nobody's translation (XSR's 200,000).
+    """
+
+    ids: Sequence[str]
+    texts: Mapping[str, Sequence[str | None]]
+    provenance: Provenance
+    distractors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for language, texts in self.texts.items():
+            if len(texts) != len(self.ids):
+                raise TaskError(
+                    f"Language {language} has {len(texts)} texts, expected one for each of {len(self.ids)}"
+                )
+
+    @property
+    def languages(self) -> list[str]:
+        return list(self.texts)
+
+
+@dataclass(frozen=True)
+class SimilarityPairs:
+    """Pairs of texts with a gold similarity (any scale), for one pair of languages."""
+
+    ids: Sequence[str]
+    first: Sequence[str]
+    second: Sequence[str]
+    scores: Sequence[float]
+
+
+@dataclass(frozen=True)
+class SimilarityData:
+    """`pairs[(first language, second language)]`."""
+
+    pairs: Mapping[tuple[str, str], SimilarityPairs]
+    provenance: Provenance
+
+
+TaskData = ClassificationData | RetrievalData | SimilarityData
+
+
+class Task(abc.ABC):
+    """A benchmark. A subclass in a file of this package, decorated with [`register`], is all that a new one needs.
+
+    Class attributes: `name`, as on the command line; `description`, one line; `languages`, those it has by default
+    (ISO 639-1 where there is a code); `default_source`, the Hub id or None; `local_names`, globs by which its files are
+    found in a data folder; `head`, the default head of a classification task.
+    """
+
+    name: str
+    description: str
+    languages: tuple[str, ...] = ()
+    default_source: str | None = None
+    local_names: tuple[str, ...] = ()
+    head: str = "logistic_regression"
+
+    @abc.abstractmethod
+    def load(
+        self, source: str | None = None, languages: Sequence[str] | None = None, streaming: bool = False, **options
+    ) -> TaskData:
+        """Loads the data.
+
+        Args:
+            source: A file, a folder or a Hub id; None for `default_source`.
+            languages: Which languages; None for those that the source has (of `languages`).
+            streaming: Read the Hub without downloading whole files first.
+
+        Raises:
+            TaskError: Missing split, column or language, and other bad data.
+        """
+
+
+def text_fingerprint(*columns: Iterable[str | None]) -> str:
+    """SHA-256 (first 16 hex digits) over texts in order; None and "" differ, and so do ["ab"] and ["a", "b"]."""
+    digest = hashlib.sha256()
+    for column in columns:
+        for text in column:
+            data = b"" if text is None else text.encode("utf-8", "surrogatepass")
+            digest.update(b"%d:" % (-1 if text is None else len(data)))
+            digest.update(data)
+        digest.update(b"|")
+    return digest.hexdigest()[:16]
+
+
+def data_fingerprint(data: TaskData) -> str:
+    """Fingerprint of everything that decides a result: ids, texts, labels, scores."""
+    parts: list[str] = []
+    if isinstance(data, ClassificationData):
+        for language, splits in data.splits.items():
+            for name, split in splits.items():
+                columns = [[language, name], split.ids, split.texts, split.labels, split.second_texts or []]
+                parts.append(text_fingerprint(*columns))
+    elif isinstance(data, RetrievalData):
+        parts.append(text_fingerprint(data.ids))
+        for group in (data.texts, data.distractors):
+            parts += [text_fingerprint([language], texts) for language, texts in group.items()]
+    else:
+        for (first, second), pairs in data.pairs.items():
+            scores = [repr(float(score)) for score in pairs.scores]
+            parts.append(text_fingerprint([first, second], pairs.ids, pairs.first, pairs.second, scores))
+    return text_fingerprint(parts)
+
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register(task: type[Task]) -> type[Task]:
+    """Class decorator: makes a task known by its name."""
+    if task.name in TASKS and TASKS[task.name].__module__ != task.__module__:
+        raise ValueError(f"Two tasks are called {task.name!r}: {TASKS[task.name].__module__}, {task.__module__}")
+    TASKS[task.name] = task
+    return task

@@ -120,8 +120,8 @@ class CharacterTfidf:
     """The baseline without any embedder: TF-IDF of character 2- to 5-grams within words.
 
     Document frequencies come from `fit_on`, and so does the vocabulary: n-grams of at least two of its texts. It
-    equals scikit-learn's `TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2)` but for
-    n-grams hashed to 2^20 columns, so that each text is counted once however many languages it is fitted on.
+    equals scikit-learn's `TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2)` but
+    for n-grams hashed to 2^20 columns, so that each text is counted once however many languages it is fitted on.
     """
 
     COLUMNS = 2**20

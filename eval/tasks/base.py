@@ -64,8 +64,6 @@ class Split:
 @dataclass(frozen=True)
 class ClassificationData:
     """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger train set).
-
-    `domain_label` says what is classified (`"topic"`), `provenance` where it comes from.
     """
 
     splits: Mapping[str, Mapping[str, Split]]
@@ -128,8 +126,8 @@ class Task(abc.ABC):
     """A benchmark. A subclass in a file of this package, decorated with [`register`], is all that a new one needs.
 
     Class attributes: `name`, as on the command line; `description`, one line; `languages`, those it has by default
-    (ISO 639-1 where there is a code); `default_source`, the Hub id or None; `local_names`, globs by which its files are
-    found in a data folder; `head`, the default head of a classification task.
+    (ISO 639-1 where there is a code); `default_source`, the Hub id or None; `local_names`, globs by which its files
+    are found in a data folder; `head`, the default head of a classification task.
     """
 
     name: str

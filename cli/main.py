@@ -2,13 +2,14 @@
 
 import typer
 
+from modeling_tmde.cli import evaluate
 from modeling_tmde.cli.embed import embed
 from modeling_tmde.cli.quickstart import quickstart
 from modeling_tmde.training.train import train
 
 app = typer.Typer(
     name="tmde",
-    help="Train multilingual document embedders on parallel text, and embed documents with them.",
+    help="Train multilingual document embedders on parallel text, embed documents with them, and measure them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -16,6 +17,7 @@ app = typer.Typer(
 app.command()(quickstart)
 app.command()(train)
 app.command()(embed)
+app.add_typer(evaluate.app, name="eval")
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ from modeling_tmde.eval.classification import (
     zero_shot_accuracy,
 )
 from modeling_tmde.eval.figures import draw_embedding_space
+from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.sample import LANGUAGES, sample_documents
 from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.run_record import write_atomically
 from modeling_tmde.training.train import train_recipe
 
 console = Console()

@@ -1,11 +1,30 @@
-"""Pictures of an embedding space."""
+"""Pictures: an embedding space, accuracy by language pair, the curves of training runs."""
 
-import os
-from collections.abc import Sequence
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.manifold import TSNE
+
+from modeling_tmde.eval.records import replacing
+from modeling_tmde.eval.results import Cell, summarize
+from modeling_tmde.eval.sections import AXES, METRICS, languages_of
+from modeling_tmde.eval.training_log import LogError, panels, read_log
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which colour-blind people tell apart; with more groups the markers change.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
+LINES = ("-", "--", ":", "-.")
+DPI = 130
+LEGEND_ROWS = 24
 
 
 def draw_embedding_space(
@@ -16,6 +35,7 @@ def draw_embedding_space(
     document_ids: Sequence[str],
     title: str = "",
     seed: int = 0,
+    max_documents: int = 400,
 ) -> None:
     """Draws documents in two dimensions (t-SNE), coloured by class, by language, and with translations joined.
 
@@ -27,43 +47,223 @@ def draw_embedding_space(
         vectors: (n, d), one document a row.
         labels, languages, document_ids: Of each row; rows of one document id are translations.
         title: Above the panels.
-        seed: Of t-SNE.
+        seed: Of t-SNE, and of the choice of documents.
+        max_documents: More document ids than these are sampled, each with all its translations: t-SNE of more than
+            about 2,000 points is slow, and unreadable.
 
     Raises:
         ImportError: If matplotlib is missing.
-        ValueError: If there are fewer than five documents, too few for t-SNE.
+        ValueError: If there are fewer than five documents, too few for t-SNE, or not as many labels as vectors.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Drawing needs matplotlib: pip install 'tmde[figures]'") from error
+    columns = {"labels": labels, "languages": languages, "document_ids": document_ids}
+    for name, column in columns.items():
+        if len(column) != len(vectors):
+            raise ValueError(f"{name}: found {len(column)}, expected one for each of {len(vectors)} vectors")
+    names = np.array(list(dict.fromkeys(document_ids)), dtype=object)
+    if len(names) > max_documents:
+        chosen = set(np.random.default_rng(seed).choice(len(names), max_documents, replace=False).tolist())
+        place = {name: position for position, name in enumerate(names)}
+        kept = [row for row, name in enumerate(document_ids) if place[name] in chosen]
+        vectors = np.asarray(vectors)[kept]
+        labels, languages, document_ids = ([column[row] for row in kept] for column in columns.values())
+        title = f"{title} ({max_documents:,} of {len(names):,} documents)".strip()
     if len(vectors) < 5:
         raise ValueError(f"t-SNE needs at least 5 documents, found {len(vectors)}")
+    _save(embedding_space_figure(vectors, labels, languages, document_ids, title, seed), path)
+
+
+def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> None:
+    """Draws the X-Y matrix of each system as a heat map, all on one colour scale, with the numbers in %.
+
+    Args:
+        path: PNG, SVG or PDF to write.
+        cells_by_system: By name of the system, cells of one metric. A pair that a system lacks stays grey.
+        title: Above the panels.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        ValueError: If there are no cells, or cells of several metrics.
+    """
+    _save(accuracy_matrix_figure(cells_by_system, title), path)
+
+
+def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> None:
+    """Draws loss, dev retrieval, each objective's loss and words per second, against step and (if logged) minutes.
+
+    Args:
+        path: PNG, SVG or PDF to write.
+        logs: By name of the run, its `log.jsonl` or its folder; a run may still be going on.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        LogError: If a log is missing, empty or damaged, or holds nothing to draw.
+    """
+    _save(training_curves_figure(logs), path)
+
+
+def embedding_space_figure(
+    vectors: np.ndarray,
+    labels: Sequence[str],
+    languages: Sequence[str],
+    document_ids: Sequence[str],
+    title: str = "",
+    seed: int = 0,
+) -> Figure:
+    """See `draw_embedding_space`."""
+    figure = _new_figure((16.5, 5.6))
     points = TSNE(
         metric="cosine", init="random", perplexity=min(30, len(vectors) // 4), random_state=seed
     ).fit_transform(vectors)
-    figure = Figure(figsize=(16.5, 5.6), layout="constrained")
     by_class, by_language, joined = figure.subplots(1, 3)
     for axes, groups, name in ((by_class, labels, "by class"), (by_language, languages, "by language")):
         _scatter(axes, points, np.asarray(groups))
         axes.set_title(name)
-    for document in dict.fromkeys(document_ids):
-        line = points[np.asarray(document_ids) == document]
-        joined.plot(*line.T, color="0.6", linewidth=0.6, zorder=1)
+    rows_of: dict[str, list[int]] = {}
+    for row, document in enumerate(document_ids):
+        rows_of.setdefault(document, []).append(row)
+    for rows in rows_of.values():
+        joined.plot(*points[rows].T, color="0.6", linewidth=0.6, zorder=1)
     _scatter(joined, points, np.asarray(languages), size=7)
+    if len(set(languages)) > len(COLOURS):  # as large as the panel, and the second panel has it
+        joined.get_legend().remove()
     joined.set_title("translations joined")
     figure.suptitle(title)
-    path = Path(path)
-    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
-    figure.savefig(temporary, dpi=130)
-    os.replace(temporary, path)
+    return figure
 
 
-def _scatter(axes, points: np.ndarray, groups: np.ndarray, size: float = 14) -> None:
-    colours = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
-    for index, group in enumerate(sorted(set(groups))):
-        chosen = points[groups == group]
-        axes.scatter(*chosen.T, s=size, color=colours[index % len(colours)], label=group, linewidths=0, zorder=2)
-    axes.legend(markerscale=1.8, fontsize=9, loc="best", framealpha=0.8)
+def _scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, size: float = 14) -> None:
+    names = sorted(set(groups))
+    for index, group in enumerate(names):
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
+        axes.scatter(
+            *points[groups == group].T, s=size, color=colour, marker=marker, label=group, linewidths=0, zorder=2
+        )
+    if len(names) > len(COLOURS):
+        columns = math.ceil(len(names) / LEGEND_ROWS)
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1.8, fontsize=8, ncols=columns)
+    else:
+        axes.legend(markerscale=1.8, fontsize=9, loc="best", framealpha=0.8)
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def accuracy_matrix_figure(cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> Figure:
+    """See `draw_accuracy_matrix`."""
+    every = [cell for cells in cells_by_system.values() for cell in cells]
+    metrics = sorted({cell.metric for cell in every})
+    if len(metrics) != 1:
+        raise ValueError(f"An accuracy matrix: found cells of the metrics {metrics}, expected one metric")
+    sources, targets = languages_of([(cell.source, cell.target) for cell in every])
+    values = [100 * cell.value for cell in every if math.isfinite(cell.value)] or [0.0]
+    low, high = min(values), max(values)
+    low, high = (low, high) if high > low else (low - 1, high + 1)
+    columns = min(3, len(cells_by_system))
+    rows = math.ceil(len(cells_by_system) / columns)
+    side = 0.68 if max(len(sources), len(targets)) <= 12 else 0.48
+    size = (columns * (side * len(targets) + 1.2) + 1.2, rows * (side * len(sources) + 1.5) + 0.4)
+    figure = _new_figure(size)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(cells_by_system) :]:
+        axes.set_axis_off()
+    used = grid.flat[: len(cells_by_system)]
+    for axes, (system, cells) in zip(used, cells_by_system.items(), strict=True):
+        image = _heat_map(axes, cells, sources, targets, (low, high), font=11 if side > 0.5 else 8)
+        means = ", ".join(f"{name} {100 * value:.1f}" for name, value in summarize(cells).items() if name != "All")
+        axes.set_title(f"{system}\n{means}", fontsize=11)
+        of_rows, of_columns = AXES.get(metrics[0], ("source", "target"))
+        axes.set_ylabel(of_rows)
+        axes.set_xlabel(of_columns)
+    figure.colorbar(image, ax=list(used), label=METRICS.get(metrics[0], metrics[0]), shrink=0.8)
+    figure.suptitle(title)
+    return figure
+
+
+def _heat_map(
+    axes: Axes, cells: Sequence[Cell], sources: list[str], targets: list[str], limits: tuple[float, float], font: int
+):
+    values = np.full((len(sources), len(targets)), np.nan)
+    for cell in cells:
+        values[sources.index(cell.source), targets.index(cell.target)] = 100 * cell.value
+    image = axes.imshow(np.ma.masked_invalid(values), cmap="cividis", vmin=limits[0], vmax=limits[1], aspect="equal")
+    axes.set_facecolor("0.9")
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            colour = _legible_on(image.cmap(image.norm(value)))
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=colour, fontsize=font)
+    axes.set_xticks(range(len(targets)), targets, rotation=45 if max(map(len, targets)) > 4 else 0)
+    axes.set_yticks(range(len(sources)), sources)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return image
+
+
+def _legible_on(colour: Sequence[float]) -> str:
+    """Black or white, whichever has the higher contrast (WCAG 2: that of black is the higher from 0.179 on)."""
+    red, green, blue = (((value + 0.055) / 1.055) ** 2.4 for value in colour[:3])
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "black"
+
+
+def training_curves_figure(logs: Mapping[str, str | Path]) -> Figure:
+    """See `draw_training_curves`."""
+    runs = {name: panels(read_log(path)) for name, path in logs.items()}
+    titles = list(dict.fromkeys(title for found in runs.values() for title in found))
+    if not titles:
+        raise LogError(f"{', '.join(map(str, logs.values()))}: found no loss, dev measure or speed to draw")
+    titles.sort(key=lambda title: title == "Words per second")  # stable: runs differ in objectives
+    sets = list(dict.fromkeys(name for found in runs.values() for curves in found.values() for name in curves))
+    sets.sort(key=lambda name: name != "training")
+    every = [one for found in runs.values() for curves in found.values() for one in curves.values()]
+    axes_names = ["step"] + (["minutes"] if any(np.isfinite(one.minutes).any() for one in every) else [])
+    figure = _new_figure((6.2 * len(axes_names) + 0.4, 2.3 * len(titles) + 0.9))
+    grid = figure.subplots(len(titles), len(axes_names), squeeze=False, sharex="col", sharey="row")
+    for row, title in zip(grid, titles, strict=True):
+        row[0].set_ylabel(title)
+        for colour, found in zip(_cycle(COLOURS, len(runs)), runs.values(), strict=True):
+            for name, one in found.get(title, {}).items():
+                style = {"color": colour, "linestyle": LINES[sets.index(name) % len(LINES)], "linewidth": 1.4}
+                if name != "training" or len(one.steps) == 1:
+                    style |= {"marker": "o", "markersize": 3}
+                row[0].plot(one.steps, one.values, **style)
+                if len(row) > 1:
+                    row[1].plot(one.minutes, one.values, **style)
+        for axes in row:
+            axes.grid(color="0.9")
+            axes.spines[["top", "right"]].set_visible(False)
+    for axes, name in zip(grid[-1], axes_names, strict=True):
+        axes.set_xlabel(name)
+    _curve_legend(figure, list(runs), sets)
+    return figure
+
+
+def _curve_legend(figure: Figure, runs: list[str], sets: list[str]) -> None:
+    """Above the panels: a colour a run, a kind of line for training and each dev set."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=colour, linewidth=3, label=name)
+        for colour, name in zip(_cycle(COLOURS, len(runs)), runs, strict=True)
+    ]
+    handles += [
+        Line2D(
+            [], [], color="0.3", linestyle=style, marker="" if name == "training" else "o", markersize=3, label=name
+        )
+        for style, name in zip(_cycle(LINES, len(sets)), sets, strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False)
+
+
+def _cycle(values: Sequence[str], count: int) -> list[str]:
+    return [values[index % len(values)] for index in range(count)]
+
+
+def _new_figure(size: tuple[float, float]) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("Drawing needs matplotlib: pip install 'tmde[figures]'") from error
+    return Figure(figsize=size, layout="constrained")
+
+
+def _save(figure: Figure, path: str | Path) -> None:
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=DPI)

@@ -25,26 +25,30 @@ class System(Protocol):
 
     `represent(texts, fit_on)` gives a (len(texts), d) matrix, dense float32 or CSR. `fit_on` are the texts that a
     representation may be fitted on: in classification those of the training language only, in retrieval both sides of
-    the pool. A pretrained embedder ignores them. `truncated` counts texts beyond the system's limit among the `texts`
-    seen so far.
+    the pool. A pretrained embedder ignores them. Of the different `texts` represented since `begin`, `truncated` were
+    longer than the system's limit. `dense` says which kind of matrix it gives.
     """
 
     name: str
     fingerprint: str
-    truncated: int
+    dense: bool
     texts: int
+    truncated: int
+
+    def begin(self) -> None: ...
 
     def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> Matrix: ...
 
 
 class EmbeddingSystem:
-    """A `DocumentEmbedder` with cached vectors.
+    """A `DocumentEmbedder` with cached vectors. Vectors of the task at hand stay in memory as well.
 
     Args:
         name: In tables.
         embedder: Loaded embedder.
         cache: Where vectors are kept; None keeps none.
-        show_progress_bar, batch_tokens: As for `DocumentEmbedder.encode`.
+        show_progress_bar, batch_tokens: As for `DocumentEmbedder.encode`; on a CPU smaller batches, that fit into its
+            caches, are faster.
     """
 
     def __init__(
@@ -53,14 +57,20 @@ class EmbeddingSystem:
         embedder: DocumentEmbedder,
         cache: ArrayCache | None = None,
         show_progress_bar: bool | None = None,
-        batch_tokens: int = 16384,
+        batch_tokens: int | None = None,
     ) -> None:
+        self.dense = True
         self.name = name
         self.embedder = embedder
         self.cache = cache or ArrayCache(None)
+        batch_tokens = batch_tokens or (8192 if embedder.device.type == "cpu" else 16384)
         self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
         self.fingerprint = model_fingerprint(embedder)
-        self.truncated = self.texts = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts a new task: counts from 0, and keeps no vectors of the last one in memory."""
+        self.texts = self.truncated = 0
         self._recent: dict[str, np.ndarray] = {}
 
     def represent(self, texts: Sequence[str], fit_on: Sequence[str] = ()) -> np.ndarray:
@@ -121,18 +131,23 @@ class CharacterTfidf:
 
     Document frequencies come from `fit_on`, and so does the vocabulary: n-grams of at least two of its texts. It
     equals scikit-learn's `TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2)` but
-    for n-grams hashed to 2^20 columns, so that each text is counted once however many languages it is fitted on.
+    for n-grams hashed to 2^22 columns, so that each text is counted once however many languages it is fitted on.
     """
 
-    COLUMNS = 2**20
+    COLUMNS = 2**22
 
     def __init__(self, name: str = "TF-IDF") -> None:
         self.name = name
         self.fingerprint = text_fingerprint(["char_wb 2-5 sublinear min_df=2", str(self.COLUMNS)])
-        self.truncated = self.texts = 0
+        self.dense = False
+        self.begin()
         self._vectorizer = HashingVectorizer(
             analyzer="char_wb", ngram_range=(2, 5), n_features=self.COLUMNS, alternate_sign=False, norm=None
         )
+
+    def begin(self) -> None:
+        """Starts a new task: forgets the counts of the last one."""
+        self.texts = self.truncated = 0
         self._counts: dict[str, scipy.sparse.csr_matrix] = {}
 
     def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> scipy.sparse.csr_matrix:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from transformers import TrainingArguments
 
+from modeling_tmde.eval.heads import HEADS
+
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
 
@@ -29,7 +31,9 @@ class TmdeTrainingArguments(TrainingArguments):
         eval_pairs: Language pairs for retrieval on the dev rows, such as "de-es"; None takes every pair.
         eval_pool: Rows of a dev set that retrieval searches.
         eval_loss_rows: Dev rows on which the losses are computed.
-        embed_max_length: Tokens at which dev texts are truncated for retrieval.
+        embed_max_length: Tokens at which dev texts are truncated for retrieval, and the texts of the classification
+            task.
+        eval_head: Classifier of the classification task, trained at every evaluation (with one seed).
     """
 
     optim: str = "adamw_torch_fused"
@@ -61,11 +65,14 @@ class TmdeTrainingArguments(TrainingArguments):
     eval_pool: int = field(default=1000)
     eval_loss_rows: int = field(default=500)
     embed_max_length: int = field(default=256)
+    eval_head: str = field(default="logistic_regression")
 
     def __post_init__(self):
         super().__post_init__()
         if not 0 <= self.cooldown <= 1:
             raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
+        if self.eval_head not in HEADS:
+            raise ValueError(f"eval_head={self.eval_head!r} is unknown, expected one of {', '.join(HEADS)}")
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size
             self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))

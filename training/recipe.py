@@ -35,7 +35,10 @@ class DataConfig:
         temperature: Mixes several corpora, see `load_parallel`.
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
         max_rows: Use only so many rows of the training data.
-        dev_rows: Rows held out when `dev` is missing; 0 trains without evaluation.
+        dev_rows: Rows held out when `dev` is missing; 0 holds out none, and without `eval_task` nothing is evaluated.
+        eval_task: Classification task, `NAME` or `NAME=SOURCE` as `tmde eval` takes it, on which every evaluation
+            measures Evaluation II (thesis 4.4.2) in the languages of `languages` that it has;
+            `metric_for_best_model: cross` then chooses the checkpoint by its dev split. None for no such task.
     """
 
     train: Any = None
@@ -47,6 +50,7 @@ class DataConfig:
     bad_rows: str = "report"
     max_rows: int | None = None
     dev_rows: int = 2000
+    eval_task: str | None = None
 
 
 def _section_keys(section: str) -> set[str]:
@@ -151,6 +155,8 @@ class Recipe:
         values = {**self.sections["training"], **overrides}
         if "eval_steps" in values:
             values.setdefault("save_steps", values["eval_steps"])  # the best checkpoint must be one that was saved
+        if "eval_strategy" in values:
+            values.setdefault("save_strategy", values["eval_strategy"])
         if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
             values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
         try:

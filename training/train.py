@@ -20,11 +20,14 @@ from transformers.utils import logging
 
 from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.eval.corpora import CorpusReport, load_parallel
+from modeling_tmde.eval.records import write_atomically
+from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.training.evaluation import check_selection, load_eval_task
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from modeling_tmde.training.run_record import fingerprint, write_atomically, write_run_record
+from modeling_tmde.training.run_record import fingerprint, write_run_record
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -166,7 +169,7 @@ def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None
 def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False) -> TmdeTrainer:
     """
     Trains a recipe into `output_dir`: the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
-    `run.json`, `log.jsonl`, `results.json` and the last checkpoints.
+    `run.json`, `log.jsonl`, `epochs.md`, `results.json` and the last checkpoints.
 
     Args:
         recipe: From `load_recipe`.
@@ -179,12 +182,14 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         The trainer, with the best weights loaded.
 
     Raises:
-        RecipeError, RunFolderError, CorpusError: Each names what was found and what was expected.
+        RecipeError, RunFolderError, CorpusError, TaskError: Each names what was found and what was expected.
     """
     state = PartialState()
     folder = Path(output_dir)
     arguments = recipe.build_arguments(str(folder))
     objectives = recipe.build_objectives()
+    has_dev_rows = recipe.data.dev is not None or recipe.data.dev_rows > 0
+    check_selection(arguments.metric_for_best_model, has_dev_rows, recipe.data.eval_task is not None)
     checkpoint = None
     error = ""
     if state.is_main_process:
@@ -197,6 +202,9 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     if error:
         raise RunFolderError(error)
     with state.main_process_first():
+        eval_task = None
+        if recipe.data.eval_task is not None:
+            eval_task = load_eval_task(recipe.data.eval_task, recipe.data.languages)
         train, dev, report = load_data(recipe)
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe.to_yaml())
@@ -208,19 +216,28 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={model.config.max_position_embeddings}; lower the one or raise the other"
         )
-    if not dev:
+    if not dev and eval_task is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = "no", False
     if state.is_main_process and checkpoint is None:
         data = {"train": fingerprint(train), "dev": {name: fingerprint(rows) for name, rows in dev.items()}}
+        data["eval_task"] = _describe_task(eval_task)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         extra = {"parameters": parameters, "seed": arguments.seed, "processes": state.num_processes}
         write_run_record(folder, recipe.to_yaml(), data, extra)
-    trainer = TmdeTrainer(ParallelModel(model, objectives), arguments, train, tokenizer, eval_dataset=dev)
+    parallel_model = ParallelModel(model, objectives)
+    trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_task)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if state.is_main_process:
         _finish(trainer, folder, report)
     state.wait_for_everyone()
     return trainer
+
+
+def _describe_task(task: ClassificationData | None) -> dict[str, Any] | None:
+    if task is None:
+        return None
+    rows = {language: {name: len(split) for name, split in splits.items()} for language, splits in task.splits.items()}
+    return {"source": task.provenance.source, "rows": rows, "fingerprint": data_fingerprint(task)}
 
 
 def _from_main(values: list) -> list:
@@ -238,11 +255,12 @@ def _finish(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
     (folder / DATA_STATE_NAME).unlink(missing_ok=True)  # the place in the data belongs to checkpoints
     history = trainer.state.log_history
     best = trainer.state.best_global_step
-    evaluations = [entry for entry in history if "eval_retrieval" in entry]
+    evaluations = [entry for entry in history if "eval_minutes" in entry]
     chosen = next((entry for entry in evaluations if entry["step"] == best), evaluations[-1] if evaluations else None)
     results = {
         "steps": trainer.state.global_step,
         "best_step": best,
+        "metric": trainer.args.metric_for_best_model,
         "best": chosen,
         "minutes": round(trainer.seconds / 60, 2),
         "seen": {name: value * trainer.args.world_size for name, value in trainer.seen.items()},
@@ -327,6 +345,13 @@ def _summarise(trainer: TmdeTrainer, output: Path) -> None:
             cells = [precisions.get(f"eval_{name}_p1_{pair}") for name in sets]
             table.add_row(pair, *("-" if cell is None else f"{100 * cell:.1f}" for cell in cells))
         console.print(table)
+    if "eval_cross" in best:
+        scores = [
+            ("Same", best["eval_same"], best["eval_test_same"]),
+            ("Cross", best["eval_cross"], best["eval_test_cross"]),
+        ]
+        parts = [f"{name} {100 * dev:.1f} on dev, {100 * test:.1f} on test" for name, dev, test in scores]
+        console.print(f"Evaluation II of the best checkpoint (%): {'; '.join(parts)}")
     console.print(f"{results['steps']:,} steps in {results['minutes']} minutes; the model is in {output}")
 
 

@@ -11,15 +11,24 @@ from pathlib import Path
 
 import datasets
 import torch
+from accelerate.utils import broadcast_object_list
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback, Trainer
 from transformers.trainer_callback import PrinterCallback
 
+from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
 from modeling_tmde.training.batching import ChunkCounts, ParallelBatch, ParallelBatches, Position
 from modeling_tmde.training.callbacks import ParallelProgress, RunLimits
-from modeling_tmde.training.evaluation import dev_losses, dev_retrieval
+from modeling_tmde.training.epoch_table import EpochEnds
+from modeling_tmde.training.evaluation import (
+    check_selection,
+    dev_losses,
+    dev_retrieval,
+    measure_task,
+    task_in_languages,
+)
 from modeling_tmde.training.parallel_model import ParallelModel
 
 DATA_STATE_NAME = "data_state.json"
@@ -32,18 +41,21 @@ class TmdeTrainer(Trainer):
     Micro-batches fill a token budget. Every loss is a sum divided by its count over all micro-batches and processes
     of an optimizer step, so gradients do not depend on how a batch is cut up. Checkpoints hold the inner
     encoder-decoder as any `save_pretrained` folder does, and the place in the data, so that a run resumes where it
-    stopped. Evaluation measures translation retrieval between every pair of languages of the dev rows.
+    stopped. Evaluation measures translation retrieval between every pair of languages of the dev rows, and Same and
+    Cross of a classification task.
 
     Args:
         model: The parallel model.
         args: Training arguments.
         train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
         eval_dataset: Map-style rows, or several sets by name.
+        eval_task: Texts with classes in at least two of the model's languages, with the splits `train`, `dev`, `test`.
         processing_class: The tokenizer.
         callbacks, optimizers: As in `Trainer`.
 
     Raises:
-        ValueError: If nothing limits the run, or the schedule needs a number of steps that is not known.
+        ValueError: If nothing limits the run, the schedule needs a number of steps that is not known, or the best
+            checkpoint is chosen by what is not measured.
     """
 
     def __init__(
@@ -53,6 +65,7 @@ class TmdeTrainer(Trainer):
         train_dataset: datasets.Dataset | datasets.IterableDataset,
         processing_class: PreTrainedTokenizerBase,
         eval_dataset: datasets.Dataset | dict[str, datasets.Dataset] | None = None,
+        eval_task: ClassificationData | None = None,
         callbacks: list | None = None,
         optimizers: tuple = (None, None),
     ):
@@ -73,6 +86,8 @@ class TmdeTrainer(Trainer):
         for pair in args.eval_pairs or ():
             if not set(pair.split("-")) <= set(model.config.languages) or pair.count("-") != 1:
                 raise ValueError(f"eval_pairs: {pair!r} is not a pair of the languages {model.config.languages}")
+        check_selection(args.metric_for_best_model, bool(eval_dataset), eval_task is not None)
+        self.eval_task = None if eval_task is None else task_in_languages(eval_task, model.config.languages)
         args.remove_unused_columns = False
         args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
         if args.ddp_find_unused_parameters is None:
@@ -80,7 +95,7 @@ class TmdeTrainer(Trainer):
         super().__init__(
             model=model,
             args=args,
-            eval_dataset=eval_dataset or None,
+            eval_dataset=eval_dataset or (None if eval_task is None else {}),
             processing_class=processing_class,
             callbacks=callbacks,
             optimizers=optimizers,
@@ -104,6 +119,7 @@ class TmdeTrainer(Trainer):
         self.remove_callback(ProgressCallback)
         self.remove_callback(PrinterCallback)
         self.add_callback(RunLimits(self))
+        self.add_callback(EpochEnds(self))
         self.add_callback(ParallelProgress(self))
 
     # ---- How far the run is
@@ -124,6 +140,11 @@ class TmdeTrainer(Trainer):
             return None
         chunks = math.ceil(self.epoch_rows / self.args.buffer_rows)
         return self.position.epoch + (self.position.chunk + self.chunk_done) / chunks
+
+    @property
+    def whole_epochs(self) -> int:
+        """Epochs that are over; one of a stream is when the next has begun, or the stream has ended."""
+        return self.position.epoch if self.epochs_done is None else int(self.epochs_done)
 
     def progress(self, step: int | None = None) -> float:
         """Share of the run that is done, between 0 and 1, by whichever limit is nearest; `step` if not this one."""
@@ -182,6 +203,8 @@ class TmdeTrainer(Trainer):
                     f"{num_batches}: lower batch_tokens or micro_batch_tokens, or give more rows"
                 )
             self.control.should_training_stop = True
+            if self.epochs_done is None:  # the stream is over, which nothing else would show
+                self.position = Position(math.ceil(self.args.num_train_epochs))
             return [], None
         for batch in batches:
             self._account(batch)
@@ -300,11 +323,12 @@ class TmdeTrainer(Trainer):
 
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Retrieval precision at 1 for the language pairs of every dev set, and the losses on its rows.
+        """Retrieval precision at 1 for the language pairs of every dev set, the losses on its rows, and the task.
 
         Returns:
             `eval_<set>_p1_<a>-<b>` (both directions averaged, pool of `eval_pool` rows), their mean over all sets and
-            pairs, `eval_retrieval`, by which the best checkpoint is chosen, and `eval_<set>_<objective>_<part>`.
+            pairs, `eval_retrieval`, and `eval_<set>_<objective>_<part>`; of the classification task, if there is one,
+            `eval_same`, `eval_cross` and `eval_all` on its dev split, `eval_test_same` and `eval_test_cross`.
         """
         dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(dev_sets, datasets.Dataset):
@@ -319,19 +343,30 @@ class TmdeTrainer(Trainer):
                 measured = dev_retrieval(model, self.processing_class, rows, self.args)
                 measured |= dev_losses(model, self.processing_class, rows, self.args)
                 metrics.update({f"{name}_{key}": value for key, value in measured.items()})
+        if self.eval_task is not None:
+            metrics |= self._evaluate_task(model)
         model.train(was_training)
         precisions = [value for key, value in metrics.items() if "_p1_" in key]
-        if not precisions:
+        if dev_sets and not precisions:
             raise ValueError(
                 f"No dev set has two rows of any of the pairs {self.args.eval_pairs or 'of its languages'}; "
                 "check eval_pairs and the dev data"
             )
-        metrics["retrieval"] = sum(precisions) / len(precisions)
+        if precisions:
+            metrics["retrieval"] = sum(precisions) / len(precisions)
         metrics = {f"{metric_key_prefix}_{key}": round(value, 6) for key, value in metrics.items()}
         metrics[f"{metric_key_prefix}_minutes"] = round(self.seconds / 60, 3)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def _evaluate_task(self, model: ParallelModel) -> dict[str, float]:
+        """Measured by the first process for all, which must choose the same checkpoint."""
+        scores: list[dict[str, float]] = [{}]
+        if self.is_world_process_zero():
+            autocast = self.compute_loss_context_manager()
+            scores = [measure_task(model, self.processing_class, self.eval_task, self.args, autocast)]
+        return broadcast_object_list(scores)[0] if self.args.world_size > 1 else scores[0]
 
     # ---- Checkpoints
 

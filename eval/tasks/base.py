@@ -27,6 +27,15 @@ class Provenance:
     source: str | None = None
 
 
+def _check_unique(ids: Sequence[str], what: str) -> None:
+    """Raise [`TaskError`] naming the first id that comes twice."""
+    if len(set(ids)) == len(ids):
+        return
+    seen: set[str] = set()
+    twice = next(name for name in ids if name in seen or seen.add(name))
+    raise TaskError(f"The ids of {what} must differ, found {twice!r} twice")
+
+
 @dataclass(frozen=True)
 class Split:
     """Labelled texts of one language, in order.
@@ -53,9 +62,7 @@ class Split:
             sizes["second_texts"] = len(self.second_texts)
         if len(set(sizes.values())) > 1:
             raise TaskError(f"A split needs as many ids as texts and labels, found {sizes}")
-        if len(set(self.ids)) < len(self.ids):
-            twice = next(name for position, name in enumerate(self.ids) if name in self.ids[:position])
-            raise TaskError(f"The ids of a split must differ, found {twice!r} twice")
+        _check_unique(self.ids, "a split")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -63,8 +70,7 @@ class Split:
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger train set).
-    """
+    """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger one)."""
 
     splits: Mapping[str, Mapping[str, Split]]
     provenance: Provenance
@@ -90,6 +96,7 @@ class RetrievalData:
     distractors: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_unique(self.ids, "retrieval data")
         for language, texts in self.texts.items():
             if len(texts) != len(self.ids):
                 raise TaskError(
@@ -103,12 +110,22 @@ class RetrievalData:
 
 @dataclass(frozen=True)
 class SimilarityPairs:
-    """Pairs of texts with a gold similarity (any scale), for one pair of languages."""
+    """Pairs of texts with a gold similarity (any scale), for one pair of languages.
+
+    Raises:
+        TaskError: Different lengths, or an id twice.
+    """
 
     ids: Sequence[str]
     first: Sequence[str]
     second: Sequence[str]
     scores: Sequence[float]
+
+    def __post_init__(self) -> None:
+        sizes = {name: len(getattr(self, name)) for name in ("ids", "first", "second", "scores")}
+        if len(set(sizes.values())) > 1:
+            raise TaskError(f"Pairs need as many ids as texts and scores, found {sizes}")
+        _check_unique(self.ids, "similarity pairs")
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,26 @@
-"""Zero-shot classification: what the classifier is shown, and planted cases."""
+"""Classification: what each protocol shows the classifier, and when; cells by hand, and planted cases."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 
 from modeling_tmde.eval.classification import (
     chance_accuracy,
     embedding_classifier,
+    evaluate_classification,
+    plan_protocol,
+    split_features,
     tfidf_classifier,
     zero_shot_accuracy,
 )
+from modeling_tmde.eval.heads import FfnHead, LinearSvmHead, LogisticRegressionHead
+from modeling_tmde.eval.results import summarize
+from modeling_tmde.eval.systems import CharacterTfidf
+from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
 
 class Recorder(ClassifierMixin, BaseEstimator):
@@ -89,3 +99,385 @@ def test_tfidf_reads_words_and_not_other_alphabets():
 
 def test_chance():
     assert chance_accuracy(["a", "b", "b", "c", "d", "d"]) == 0.25
+
+
+class Planted:
+    """A system that knows the vector of each text, and keeps what it was asked for."""
+
+    name, fingerprint, truncated, texts = "planted", "0", 0, 0
+
+    def __init__(self, vectors: dict[str, list[float]]) -> None:
+        self.vectors = vectors
+        self.calls: list[tuple[list[str], list[str]]] = []
+
+    def represent(self, texts, fit_on):
+        self.calls.append((list(texts), list(fit_on)))
+        return np.array([self.vectors[text] for text in texts], np.float32)
+
+
+class Guess:
+    """Always the same class."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def predict(self, features):
+        return np.array([self.label] * features.shape[0])
+
+
+class GuessHead:
+    """Guesses the first class, with an odd seed the last; keeps what it is given."""
+
+    name, deterministic = "guess", False
+
+    def __init__(self) -> None:
+        self.fits: list[dict] = []
+
+    def fit(self, features, labels, devs, seed):
+        self.fits.append({"features": features, "labels": list(labels), "devs": devs, "seed": seed})
+        return {name: Guess(sorted(set(labels))[-(seed % 2)]) for name in devs}
+
+    def describe(self):
+        return {"head": self.name}
+
+
+def split(language: str, name: str, labels: str, texts: list[str] | None = None) -> Split:
+    """One item a letter of `labels`; texts "de/test/0" ..."""
+    ids = [f"{language}/{name}/{row}" for row in range(len(labels))]
+    return Split(ids, texts or ids, list(labels))
+
+
+def corpus(**labels: dict[str, str]) -> ClassificationData:
+    splits = {
+        language: {name: split(language, name, letters) for name, letters in parts.items()}
+        for language, parts in labels.items()
+    }
+    return ClassificationData(splits, Provenance("planted", "none"))
+
+
+def vectors(data: ClassificationData, **places: str) -> dict[str, list[float]]:
+    """One number a text: its class (a below 0, b above), or the other side for the rows `places[language]` marks x."""
+    side = {"a": -1.0, "b": 1.0}
+    found = {}
+    for language, parts in data.splits.items():
+        for name, part in parts.items():
+            marks = places.get(f"{language}_{name}", "." * len(part))
+            for text, label, mark in zip(part.texts, part.labels, marks, strict=True):
+                found[text] = [-side[label] if mark == "x" else side[label]]
+    return found
+
+
+TWO = {
+    "en": {"train": "aaabb", "dev": "abab", "test": "ab"},
+    "de": {"train": "bbbba", "dev": "ba", "test": "abbb"},
+}
+
+
+def test_cells_by_hand():
+    data = corpus(**TWO)
+    # German test, row 1 (b) lies on the side of a; the English dev set has one of four on the wrong side
+    system = Planted(vectors(data, de_test=".x..", en_dev="x..."))
+    cells = evaluate_classification(data, system, "logistic_regression")
+    assert [(cell.source, cell.target) for cell in cells] == [("en", "en"), ("en", "de"), ("de", "en"), ("de", "de")]
+    cell = cells[1]
+    assert (cell.metric, cell.value, cell.chance, cell.std) == ("accuracy", 0.75, 0.5, None)
+    assert cell.outcomes.tolist() == [1, 0, 1, 1]
+    assert cell.ids == [f"de/test/{row}" for row in range(4)]
+    # a: 1 of 2 guesses right, 1 of 1 found, F1 2/3; b: 2 of 2 right, 2 of 3 found, F1 4/5
+    assert cell.extra["macro_f1"] == pytest.approx((2 / 3 + 4 / 5) / 2)
+    assert cell.extra["majority"] == 0.25  # English trains on three a's of five, German tests on one of four
+    assert cells[3].extra["majority"] == 0.75
+    assert (cell.extra["size"], cell.extra["dev"], cells[3].extra["dev"]) == (4, 0.75, 1.0)
+    assert [cell.value for cell in cells] == [1, 0.75, 1, 0.75]
+    assert summarize(cells) == {"Same": 0.875, "Cross": 0.875, "All": 0.875}
+    evaluation_1 = evaluate_classification(data, system, train_languages=["en"])
+    assert [(cell.source, cell.target, cell.value) for cell in evaluation_1] == [("en", "en", 1), ("en", "de", 0.75)]
+    assert summarize(evaluation_1) == {"Same": 1, "Cross": 0.75, "All": 0.875}
+
+
+def test_seeds_by_hand():
+    data, head = corpus(**TWO), GuessHead()
+    cell = evaluate_classification(data, Planted(vectors(data)), head, train_languages=["en"], seeds=(4, 1, 2))[1]
+    assert [fit["seed"] for fit in head.fits] == [4, 1, 2]
+    # seeds 4 and 2 guess a (right for one of "abbb"), seed 1 guesses b (right for three)
+    assert cell.value == pytest.approx((1 / 4 + 3 / 4 + 1 / 4) / 3)
+    assert cell.std == pytest.approx(np.sqrt(((1 / 6) ** 2 + (1 / 3) ** 2 + (1 / 6) ** 2) / 2))
+    np.testing.assert_allclose(cell.outcomes, [2 / 3, 1 / 3, 1 / 3, 1 / 3])
+    # macro F1 of guessing a: (2 * 1/4 / (1/4 + 1) + 0) / 2, of guessing b: (0 + 2 * 3/4 / (3/4 + 1)) / 2
+    assert cell.extra["macro_f1"] == pytest.approx((2 * 0.2 + 3 / 7) / 3)
+    assert cell.extra["dev"] == 0.5
+    head.fits.clear()
+    head.deterministic = True
+    cell = evaluate_classification(data, Planted(vectors(data)), head, train_languages=["en"], seeds=(4, 1, 2))[1]
+    assert [fit["seed"] for fit in head.fits] == [4]
+    assert cell.std is None
+
+
+def test_against_scikit_learn():
+    rng = np.random.default_rng(0)
+    data = corpus(**{x: {"train": "abcd" * 15, "dev": "abcd", "test": "abcd" * 20} for x in ("en", "de", "fr")})
+    found = {
+        text: (2 * np.eye(4)["abcd".index(label)] + rng.normal(size=4)).tolist()
+        for parts in data.splits.values()
+        for part in parts.values()
+        for text, label in zip(part.texts, part.labels, strict=True)
+    }
+    system = Planted(found)
+    cells = evaluate_classification(data, system, LogisticRegressionHead(grid=(1.0,)))
+    test = {language: [found[text] for text in parts["test"].texts] for language, parts in data.splits.items()}
+    gold = {language: parts["test"].labels for language, parts in data.splits.items()}
+    for source, parts in data.splits.items():
+        train = [found[text] for text in parts["train"].texts]
+        expected = zero_shot_accuracy(embedding_classifier(), train, parts["train"].labels, test, gold)
+        values = {cell.target: cell.value for cell in cells if cell.source == source}
+        assert values == pytest.approx(expected, abs=1 / 80 + 1e-9)  # float32 may turn one item of 80
+    assert len({cell.value for cell in cells}) > 2
+
+
+def test_plans():
+    def plans(protocol, train, test):
+        return [(plan.source, plan.sources, dict(plan.tuned_on)) for plan in plan_protocol(protocol, train, test)]
+
+    three = ["de", "en", "fr"]
+    assert plans("zero-shot", ["en", "de"], three) == [
+        ("en", ("en",), {"de": "en", "en": "en", "fr": "en"}),
+        ("de", ("de",), {"de": "de", "en": "de", "fr": "de"}),
+    ]
+    assert plans("targeted", ["en"], three) == [("en", ("en",), {"de": "de", "en": "en", "fr": "fr"})]
+    assert plans("leave-one-out", three, three) == [
+        ("all-but-de", ("en", "fr"), {"de": "en"}),
+        ("all-but-en", ("de", "fr"), {"en": "de"}),  # English itself is the target
+        ("all-but-fr", ("de", "en"), {"fr": "en"}),
+    ]
+    assert plans("leave-one-out", ["fr", "de"], ["de"]) == [("all-but-de", ("fr",), {"de": "fr"})]  # no English
+    with pytest.raises(ValueError, match="found only 'de'"):
+        plans("leave-one-out", ["de"], ["de"])
+    with pytest.raises(ValueError, match="'few-shot', expected one of zero-shot, targeted, leave-one-out"):
+        plans("few-shot", three, three)
+
+
+def test_each_protocol_shows_the_head_what_it_should():
+    labels = {x: {"train": "ab", "dev": "ab", "test": "ab"} for x in ("de", "en", "fr")}
+    labels["fr"]["train"] = "ba"
+    data = corpus(**labels)
+    parts = [part for splits in data.splits.values() for part in splits.values()]
+    texts = {part.ids[0].removesuffix("/0"): list(part.texts) for part in parts}  # by "en/train" ...
+    items = [item for part in parts for item in zip(part.texts, part.labels, strict=True)]
+    numbers = {text: [float(number)] for number, (text, _) in enumerate(items)}
+
+    def names(rows, gold):
+        """The splits that rows come from, after a look at their labels."""
+        found = [items[int(number)] for number in rows[:, 0]]
+        assert [label for _, label in found] == list(gold)
+        return list(dict.fromkeys(text.rsplit("/", 1)[0] for text, _ in found))
+
+    def seen(protocol, **options):
+        head, system = GuessHead(), Planted(numbers)
+        cells = evaluate_classification(data, system, head, protocol, seeds=(0,), **options)
+        shown = [
+            (names(fit["features"], fit["labels"]), {name: names(*dev) for name, dev in fit["devs"].items()})
+            for fit in head.fits
+        ]
+        return [(cell.source, cell.target) for cell in cells], shown, system.calls
+
+    cells, shown, calls = seen("zero-shot", train_languages=["en"])
+    assert shown == [(["en/train"], {"en": ["en/dev"]})]
+    asked = ["en/train", "en/dev", "de/test", "en/test", "fr/test"]  # each split once
+    assert calls == [(texts[name], texts["en/train"]) for name in asked]
+
+    cells, shown, calls = seen("targeted", train_languages=["en"], test_languages=["de", "fr"])
+    assert cells == [("en", "de"), ("en", "fr")]
+    assert shown == [(["en/train"], {"de": ["de/dev"], "fr": ["fr/dev"]})]
+    assert all(fit_on == texts["en/train"] for _, fit_on in calls)
+
+    cells, shown, calls = seen("leave-one-out", test_languages=["de", "en"])
+    assert cells == [("all-but-de", "de"), ("all-but-en", "en")]
+    assert shown == [(["en/train", "fr/train"], {"en": ["en/dev"]}), (["de/train", "fr/train"], {"de": ["de/dev"]})]
+    assert calls[0] == (texts["en/train"], texts["en/train"] + texts["fr/train"])
+
+
+def test_targeted_classifiers_are_those_of_their_own_dev_set():
+    class TellDev(GuessHead):
+        def fit(self, features, labels, devs, seed):
+            return {"de": Guess("a"), "fr": Guess("b")}
+
+    data = corpus(**{x: {"train": "ab", "dev": "ab", "test": "aab"} for x in ("de", "fr")})
+    cells = evaluate_classification(data, Planted(vectors(data)), TellDev(), "targeted", ["de"])
+    assert {cell.target: cell.value for cell in cells} == pytest.approx({"de": 2 / 3, "fr": 1 / 3})
+
+
+class Watched(Sequence):
+    """Writes into a log when an item is read; a forbidden one raises."""
+
+    def __init__(self, values: list[str], name: str, log: list[str], forbidden: bool) -> None:
+        self.values, self.name, self.log, self.forbidden = values, name, log, forbidden
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, position):
+        assert not self.forbidden, f"{self.name} was read"
+        self.log.append(self.name)
+        return self.values[position]
+
+
+class LoggedHead:
+    """A head whose trainings are written into the log, when they end."""
+
+    def __init__(self, head, log: list[str]) -> None:
+        self.head, self.log = head, log
+        self.name, self.deterministic, self.describe = head.name, head.deterministic, head.describe
+
+    def fit(self, features, labels, devs, seed):
+        fitted = self.head.fit(features, labels, devs, seed)
+        self.log.append("trained")
+        return fitted
+
+
+def watched(log: list[str]) -> tuple[ClassificationData, Planted]:
+    """English and French to train on; of German and Italian only the test sets may be read."""
+    labels = {x: {"train": "abab", "dev": "ab", "test": "abb"} for x in ("en", "fr", "de", "it")}
+    data = corpus(**labels)
+    system = Planted(vectors(data))
+
+    def watch(language, name, part):
+        forbidden = language in ("de", "it") and name != "test"
+        columns = (
+            Watched(list(values), f"{language}/{name} {kind}", log, forbidden)
+            for kind, values in (("texts", part.texts), ("labels", part.labels))
+        )
+        return Split(part.ids, *columns)
+
+    splits = {x: {name: watch(x, name, part) for name, part in parts.items()} for x, parts in data.splits.items()}
+    return ClassificationData(splits, data.provenance), system
+
+
+@pytest.mark.parametrize("head", [LogisticRegressionHead(), LinearSvmHead(), FfnHead(epochs=2)], ids=lambda h: h.name)
+def test_zero_shot_uses_nothing_of_the_target_but_its_test_set_after_training(head):
+    log: list[str] = []
+    data, system = watched(log)
+    cells = evaluate_classification(
+        data, system, LoggedHead(head, log), "zero-shot", ["en", "fr"], ["de", "it"], seeds=(0, 1)
+    )
+    assert len(cells) == 4
+    order = [event for event in log if event == "trained" or "test" in event]
+    order = [event for event, last in zip(order, [None, *order], strict=False) if event != last]
+    tests = ["de/test texts", "de/test labels", "it/test texts", "it/test labels"]
+    assert order == ["trained", *tests, "trained", *tests]
+    assert not any(event.startswith(("de/train", "de/dev", "it/train", "it/dev")) for event in log)
+    runs = 1 if head.deterministic else 2
+    assert log.count("trained") == 2 * runs
+    # what a representation is fitted on: the train texts of one source
+    assert {tuple(fit_on) for _, fit_on in system.calls} == {
+        tuple(f"{source}/train/{row}" for row in range(4)) for source in ("en", "fr")
+    }
+    # the watch works: the other protocol reads what this one must not
+    with pytest.raises(AssertionError, match="de/dev labels was read"):
+        evaluate_classification(data, system, head, "targeted", ["en"], ["de"])
+
+
+def test_pairs_become_pair_features():
+    part = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
+    data = ClassificationData({"en": dict.fromkeys(("train", "dev", "test"), part)}, Provenance("", ""))
+    system, head = Planted({"p": [1, 2], "q": [3, 0], "r": [2, 2], "s": [-1, 5]}), GuessHead()
+    evaluate_classification(data, system, head, seeds=(0,))
+    assert head.fits[0]["features"].tolist() == [[1, 2, 2, 2, 1, 0, 2, 4], [3, 0, -1, 5, 4, 5, -3, 0]]
+    assert head.fits[0]["devs"]["en"][0].tolist() == head.fits[0]["features"].tolist()
+    assert all(fit_on == ["p", "q", "r", "s"] for _, fit_on in system.calls)
+
+
+def test_tfidf_through_every_protocol():
+    sport, market = ["the team wins the match", "a match of two teams"], ["market prices rise", "prices at the market"]
+    train = Split([str(row) for row in range(8)], (sport + market) * 2, ["sport", "sport", "market", "market"] * 2)
+    test = Split(["x", "y"], ["teams and matches", "marketing price"], ["sport", "market"])
+    data = ClassificationData(
+        {x: {"train": train, "dev": test, "test": test} for x in ("en", "de")}, Provenance("", "")
+    )
+    for protocol, count in (("zero-shot", 4), ("targeted", 4), ("leave-one-out", 2)):
+        cells = evaluate_classification(data, CharacterTfidf(), "svm", protocol)
+        assert [cell.value for cell in cells] == [1.0] * count
+
+
+def without(language: str, name: str) -> dict:
+    labels = {key: dict(parts) for key, parts in TWO.items()}
+    del labels[language][name]
+    return labels
+
+
+def replaced(language: str, name: str, letters: str) -> dict:
+    return TWO | {language: TWO[language] | {name: letters}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (without("de", "dev"), {}, r"'de' has no split 'dev', needed for tuning; found train, test"),
+        (without("de", "train"), {}, r"'de' has no split 'train', needed for training"),
+        (without("de", "test"), {}, r"'de' has no split 'test', needed for testing"),
+        (TWO, {"test_split": "validation"}, r"'en' has no split 'validation', needed for testing"),
+        (TWO, {"test_languages": ["en", "fr"]}, r"no language 'fr', expected one of en, de"),
+        (replaced("de", "test", ""), {}, r"de/test: found no items"),
+        (replaced("de", "train", "aaa"), {}, r"de/train: found the class 'a' alone, expected at least two"),
+        (
+            replaced("de", "dev", "ac"),
+            {},
+            r"de/dev: found the label 'c' \(item 'de/dev/1'\).* train set of de, .*'a', 'b'",
+        ),
+    ],
+)
+def test_bad_data_is_told_before_anything_is_trained(labels, options, message):
+    head = GuessHead()
+    with pytest.raises(TaskError, match=message):
+        evaluate_classification(corpus(**labels), Planted({}), head, **options)
+    assert not head.fits
+
+
+def test_more_bad_input():
+    unknown = corpus(**replaced("de", "test", "abx"))
+    system = Planted(
+        {text: [0.0] for parts in unknown.splits.values() for part in parts.values() for text in part.texts}
+    )
+    with pytest.raises(
+        TaskError, match=r"de/test: found the label 'x' \(item 'de/test/2'\).* never .* train set of en"
+    ):
+        evaluate_classification(unknown, system, GuessHead())
+    evaluate_classification(unknown, system, GuessHead(), test_languages=["en"])  # never looked at
+
+    data = corpus(**TWO)
+    with pytest.raises(ValueError, match="at least one seed"):
+        evaluate_classification(data, system, seeds=())
+    with pytest.raises(ValueError, match="Found head 'mlp'"):
+        evaluate_classification(data, system, "mlp")
+    with pytest.raises(ValueError, match="Expected train and test languages"):
+        evaluate_classification(data, system, test_languages=[])
+    system = Planted(vectors(data) | {"de/dev/1": [np.nan]})
+    with pytest.raises(ValueError, match="planted: de/dev: found features that are not finite for item 'de/dev/1'"):
+        evaluate_classification(data, system)
+    system.represent = lambda texts, fit_on: np.zeros((3, 1))
+    with pytest.raises(ValueError, match="found 3 rows for the 5 items of en/train"):
+        evaluate_classification(data, system)
+    pairs = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
+    mixed = ClassificationData({"en": {**data.splits["en"], "test": pairs}}, data.provenance)
+    with pytest.raises(TaskError, match="pairs of texts in en/test and single texts in en/train"):
+        evaluate_classification(mixed, system)
+
+
+def test_sparse_features_that_are_not_finite():
+    matrix = scipy.sparse.csr_matrix(np.array([[0, 1, 2], [0, 0, 0], [3, np.inf, 0]]))
+    system = Planted({})
+    system.represent = lambda texts, fit_on: matrix
+    with pytest.raises(ValueError, match="not finite for item 'en/dev/2'"):
+        split_features(split("en", "dev", "aba"), system, [], "en/dev")
+    with pytest.raises(ValueError, match="not finite for item 'en/dev/2'"):
+        split_features(split("en", "dev", "aba"), system, [], "en/dev", rows=[2, 0])
+    assert split_features(split("en", "dev", "aba"), system, [], "en/dev", rows=[1, 0]).toarray().tolist() == [
+        [0, 0, 0],
+        [0, 1, 2],
+    ]
+
+
+def test_progress_names_system_head_and_source():
+    lines = []
+    data = corpus(**TWO)
+    evaluate_classification(data, Planted(vectors(data)), GuessHead(), "leave-one-out", progress=lines.append)
+    assert lines == ["planted: training guess on all-but-en", "planted: training guess on all-but-de"]

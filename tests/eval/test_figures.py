@@ -1,13 +1,24 @@
-"""The picture of an embedding space."""
+"""Pictures: what they show, not only that they exist."""
 
 import builtins
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import image
 
 from modeling_tmde.eval import figures
-from modeling_tmde.eval.figures import draw_embedding_space
+from modeling_tmde.eval.figures import (
+    accuracy_matrix_figure,
+    draw_accuracy_matrix,
+    draw_embedding_space,
+    draw_training_curves,
+    embedding_space_figure,
+    training_curves_figure,
+)
+from modeling_tmde.eval.results import Cell
+from modeling_tmde.eval.training_log import LogError, read_log
 
 
 def documents(count: int) -> dict:
@@ -97,3 +108,286 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"tmde\[figures\]"):
         draw_embedding_space(tmp_path / "space.png", **documents(6))
+
+
+class FirstTwoColumns:
+    """Stands for t-SNE where its picture does not matter."""
+
+    def __init__(self, **options):
+        pass
+
+    def fit_transform(self, vectors):
+        return np.asarray(vectors)[:, :2]
+
+
+def drawn_figure(monkeypatch) -> list:
+    from matplotlib.figure import Figure
+
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: (drawn.append(self), path.touch()))
+    return drawn
+
+
+def test_too_many_documents_are_sampled_with_all_their_translations(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "TSNE", FirstTwoColumns)
+    drawn = drawn_figure(monkeypatch)
+    vectors = np.stack([np.arange(30) // 3, np.arange(30)], axis=1)  # document, row
+    arguments = documents(30) | {"vectors": vectors, "title": "Ten"}
+    for seed in (0, 0, 1):
+        draw_embedding_space(tmp_path / "space.png", **arguments, max_documents=4, seed=seed)
+    shown = [
+        np.concatenate([dots.get_offsets() for dots in figure.axes[1].collections]).astype(int) for figure in drawn
+    ]
+    for points in shown:
+        rows = sorted(points[:, 1].tolist())
+        assert len(rows) == 12
+        assert all({3 * (row // 3), 3 * (row // 3) + 1, 3 * (row // 3) + 2} <= set(rows) for row in rows)
+    assert shown[0].tolist() == shown[1].tolist() != shown[2].tolist()
+    assert len(drawn[0].axes[2].lines) == 4
+    assert drawn[0].get_suptitle() == "Ten (4 of 10 documents)"
+    # Colours stay with their rows: row i is of language i % 3.
+    for dots in drawn[2].axes[1].collections:
+        assert {("de", "en", "fr")[int(row) % 3] for row in dots.get_offsets()[:, 1]} == {dots.get_label()}
+
+
+def test_more_groups_than_colours_are_told_apart_and_named_outside(monkeypatch):
+    monkeypatch.setattr(figures, "TSNE", FirstTwoColumns)
+    count = 60
+    labels = [f"class {index % 20:02d}" for index in range(count)]
+    languages = [f"l{index % 3}" for index in range(count)]
+    vectors = np.random.default_rng(0).normal(size=(count, 2))
+    figure = embedding_space_figure(vectors, labels, languages, [str(index) for index in range(count)])
+    by_class, by_language, joined = figure.axes
+    looks = {(tuple(dots.get_facecolor()[0]), dots.get_paths()[0].vertices.tobytes()) for dots in by_class.collections}
+    assert len(looks) == 20
+    figure.draw_without_rendering()
+    inside = [axes.get_window_extent().overlaps(axes.get_legend().get_window_extent()) for axes in figure.axes]
+    assert inside == [False, True, True]
+    assert [text.get_text() for text in by_class.get_legend().get_texts()] == sorted(set(labels))
+    many = embedding_space_figure(vectors, languages, labels, [str(index) for index in range(count)])
+    assert [axes.get_legend() is None for axes in many.axes] == [False, False, True]
+
+
+def test_columns_of_different_lengths(tmp_path):
+    arguments = documents(6)
+    arguments["labels"] = arguments["labels"][:5]
+    with pytest.raises(ValueError, match="labels: found 5, expected one for each of 6 vectors"):
+        draw_embedding_space(tmp_path / "space.png", **arguments)
+
+
+def cell(source: str, target: str, value: float, metric: str = "accuracy") -> Cell:
+    return Cell(source, target, metric, value, ["1"], np.array([value]))
+
+
+MATRICES = {
+    "ctmde": [cell("en", "en", 0.9), cell("en", "de", 0.7), cell("de", "de", 0.8), cell("de", "en", 0.6)],
+    "tmde": [cell("en", "en", 0.85), cell("en", "de", 0.1234)],
+}
+
+
+def luminance(colour) -> float:
+    """Of sRGB by WCAG 2, with its linear part near black."""
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in colour[:3]]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_matrix_numbers_stand_in_their_cells():
+    figure = accuracy_matrix_figure(MATRICES, "mldoc")
+    first, second = figure.axes[:2]
+    written = {text.get_position(): text.get_text() for text in first.texts}
+    # x is the target, y the source; en was the first source, and so it is the first of the targets.
+    assert written == {(0, 0): "90.0", (1, 0): "70.0", (1, 1): "80.0", (0, 1): "60.0"}
+    assert {text.get_position(): text.get_text() for text in second.texts} == {(0, 0): "85.0", (1, 0): "12.3"}
+    for axes in (first, second):
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["en", "de"]
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["en", "de"]
+        assert (axes.get_ylabel(), axes.get_xlabel()) == ("trained on", "tested on")
+        assert axes.images[0].get_clim() == (pytest.approx(12.34), pytest.approx(90))  # one scale
+    assert first.get_title() == "ctmde\nSame 85.0, Cross 65.0"
+    assert second.get_title() == "tmde\nSame 85.0, Cross 12.3"
+    assert figure.get_suptitle() == "mldoc"
+    assert figure.axes[-1].get_ylabel() == "Accuracy (%)"
+    assert second.images[0].get_array().mask.tolist() == [[False, False], [True, True]]
+
+
+def test_matrix_numbers_are_legible_on_every_colour():
+    languages = [f"{index:02d}" for index in range(11)]
+    values = np.linspace(0, 1, 121).reshape(11, 11)
+    cells = [cell(a, b, values[i, j]) for i, a in enumerate(languages) for j, b in enumerate(languages)]
+    axes = accuracy_matrix_figure({"m": cells}).axes[0]
+    image = axes.images[0]
+    used = set()
+    for text in axes.texts:
+        column, row = text.get_position()
+        background = luminance(image.cmap(image.norm(100 * values[row, column])))
+        foreground = {"white": 1.0, "black": 0.0}[text.get_color()]
+        contrast = (max(foreground, background) + 0.05) / (min(foreground, background) + 0.05)
+        assert contrast >= 4.5, (row, column)  # WCAG AA
+        used.add(text.get_color())
+    assert used == {"white", "black"}
+
+
+def test_matrix_of_retrieval_of_one_value_and_of_nothing(tmp_path):
+    pairs = [cell("de", "en", 0.5, "precision_at_1"), cell("en", "de", 0.5, "precision_at_1")]
+    figure = accuracy_matrix_figure({"m": pairs})
+    axes = figure.axes[0]
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("query", "found in")
+    assert figure.axes[-1].get_ylabel() == "Precision at 1 (%)"
+    assert [text.get_text() for text in axes.texts] == ["50.0", "50.0"]
+    for wrong, found in (({}, r"\[\]"), ({"a": pairs, "b": MATRICES["tmde"]}, r"\['accuracy', 'precision_at_1'\]")):
+        with pytest.raises(ValueError, match=rf"cells of the metrics {found}, expected one metric"):
+            draw_accuracy_matrix(tmp_path / "matrix.png", wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_matrix_file(tmp_path):
+    draw_accuracy_matrix(tmp_path / "matrix.png", {f"system {index}": MATRICES["ctmde"] for index in range(4)})
+    height, width, _ = image.imread(tmp_path / "matrix.png").shape
+    assert (width, height) == (int((3 * (0.68 * 2 + 1.2) + 1.2) * 130), int((2 * (0.68 * 2 + 1.5) + 0.4) * 130))
+    assert [file.name for file in tmp_path.iterdir()] == ["matrix.png"]
+    empty = accuracy_matrix_figure({f"system {index}": MATRICES["ctmde"] for index in range(4)}).axes
+    assert [axes.axison for axes in empty] == [True] * 4 + [False] * 2 + [True]
+
+
+def write_log(path: Path, lines: list[dict], end: str = "") -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + end)
+    return path
+
+
+RUN = [
+    {"step": 50, "loss": 7.5, "translation_loss": 8.0, "distance_loss": 6.0, "words_per_second": 3000, "minutes": 0.5},
+    {
+        "step": 60,
+        "eval_small_dev_p1_de-en": 0.2,
+        "eval_small_dev_p1_de-fr": 0.4,
+        "eval_other_p1_de-en": 0.1,
+        "eval_small_dev_translation_loss": 9.0,
+        "eval_small_dev_translation_nll": 1.0,
+        "eval_retrieval": 0.5,
+        "eval_minutes": 0.6,
+    },
+    {
+        "step": 100,
+        "loss": 5.5,
+        "translation_loss": 7.0,
+        "distance_loss": 4.0,
+        "words_per_second": 3500,
+        "minutes": 1.0,
+    },
+    {"step": 100, "train_runtime": 1.0, "train_loss": 6.0},
+]
+
+
+def curves(figure, column: int = 0, columns: int = 2) -> dict[str, list]:
+    """By title of a panel, (x, y) of each of its lines."""
+    found = {}
+    for position in range(0, len(figure.axes), columns):
+        title = figure.axes[position].get_ylabel()
+        lines = figure.axes[position + column].lines
+        found[title] = [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in lines]
+    return found
+
+
+def test_every_measure_of_a_run_is_drawn_against_steps_and_minutes(tmp_path):
+    figure = training_curves_figure({"run": write_log(tmp_path / "log.jsonl", RUN)})
+    steps = [50, 100]
+    assert curves(figure) == {
+        "Training loss": [(steps, [7.5, 5.5])],
+        "Dev retrieval, P@1": [([60], [0.1]), ([60], [pytest.approx(0.3)])],  # other; small_dev: (0.2 + 0.4) / 2
+        "Distance loss": [(steps, [6.0, 4.0])],
+        "Translation loss": [(steps, [8.0, 7.0]), ([60], [9.0])],
+        "Words per second": [(steps, [3000, 3500])],
+    }
+    minutes = curves(figure, column=1)
+    assert minutes["Training loss"] == [([0.5, 1.0], [7.5, 5.5])]
+    assert minutes["Translation loss"][1] == ([0.6], [9.0])
+    assert [axes.get_xlabel() for axes in figure.axes[-2:]] == ["step", "minutes"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run", "training", "other", "small_dev"]
+
+
+def test_runs_are_overlaid_each_in_its_colour(tmp_path):
+    second = [{"step": 10, "loss": 1.0}, {"step": 20, "loss": 0.5, "contrast_loss": 2.0}]
+    logs = {
+        "with distance": write_log(tmp_path / "a.jsonl", RUN),
+        "without": write_log(tmp_path / "b.jsonl", second),
+    }
+    figure = training_curves_figure(logs)
+    loss = figure.axes[0].lines
+    assert loss[1].get_xdata().tolist() == [10, 20]
+    assert loss[0].get_color() != loss[1].get_color()
+    colours = {line.get_color() for line in curves_of(figure, "Distance loss")}
+    assert colours == {loss[0].get_color()}
+    assert {line.get_color() for line in curves_of(figure, "Contrast loss")} == {loss[1].get_color()}
+    legend = figure.legends[0]
+    named = {
+        text.get_text(): line.get_color() for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+    }
+    assert (named["with distance"], named["without"]) == (loss[0].get_color(), loss[1].get_color())
+    training, dev = curves_of(figure, "Translation loss")
+    assert training.get_linestyle() != dev.get_linestyle()
+
+
+def curves_of(figure, title: str) -> list:
+    (axes,) = [axes for axes in figure.axes if axes.get_ylabel() == title]
+    return axes.lines
+
+
+def test_a_log_without_minutes_or_dev_sets(tmp_path):
+    lines = [{"step": 10, "loss": 1.0}, {"step": 20, "loss": float("nan")}, {"step": 30, "loss": 0.5}]
+    figure = training_curves_figure({"run": write_log(tmp_path / "log.jsonl", lines)})
+    assert [axes.get_xlabel() for axes in figure.axes] == ["step"]
+    (line,) = figure.axes[0].lines
+    np.testing.assert_array_equal(line.get_ydata(), [1.0, np.nan, 0.5])
+
+
+@pytest.mark.parametrize("end", ['{"step": 150, "lo', '{"step": 15', "{", "\n", '"step'])
+def test_a_last_line_that_is_being_written_is_skipped(tmp_path, end):
+    assert read_log(write_log(tmp_path / "log.jsonl", RUN, end)) == RUN
+    assert read_log(tmp_path) == RUN  # the run's folder
+
+
+def test_a_last_line_that_lacks_only_its_end_counts(tmp_path):
+    assert read_log(write_log(tmp_path / "log.jsonl", RUN, '{"step": 150, "loss": 1.0}'))[-1]["step"] == 150
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [
+        ((50, 100, 150, 100, 150), (0, 3, 4)),  # from a checkpoint at 50
+        ((50, 100, 150, 150, 200), (0, 1, 3, 4)),  # from one at 100
+        ((50, 100, 50), (2,)),  # from the start
+        ((50, 100, 150), (0, 1, 2)),
+    ],
+)
+def test_a_run_that_went_back_to_a_checkpoint_counts_its_last_try(tmp_path, steps, kept):
+    lines = []
+    for position, step in enumerate(steps):
+        lines += [{"step": step, "loss": float(position)}, {"step": step, "eval_dev_p1_de-en": position / 10}]
+    found = read_log(write_log(tmp_path / "log.jsonl", lines))
+    assert found == [lines[2 * position + part] for position in kept for part in (0, 1)]
+
+
+def test_bad_logs_are_named(tmp_path):
+    path = tmp_path / "log.jsonl"
+    with pytest.raises(LogError, match=r"log\.jsonl: found no log"):
+        draw_training_curves(tmp_path / "curves.png", {"run": path})
+    with pytest.raises(LogError, match="found no log"):
+        read_log(tmp_path / "nowhere")
+    for empty in ("", "\n", '{"step": 1'):
+        path.write_text(empty)
+        with pytest.raises(LogError, match="found no complete line"):
+            read_log(path)
+    for bad in ("{broken}", "[1]", '{"loss": 1.0}'):
+        path.write_text(f'{{"step": 1}}\n{bad}\n{{"step": 2}}\n')
+        with pytest.raises(LogError, match=r"log\.jsonl, line 2: found .*expected a JSON object with a step"):
+            read_log(path)
+    write_log(path, [{"step": 1, "epoch": 0.1}])
+    with pytest.raises(LogError, match="found no loss, dev measure or speed to draw"):
+        draw_training_curves(tmp_path / "curves.png", {"run": path})
+    assert [file.name for file in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_curves_file(tmp_path):
+    draw_training_curves(tmp_path / "curves.png", {"run": write_log(tmp_path / "log.jsonl", RUN)})
+    height, width, _ = image.imread(tmp_path / "curves.png").shape
+    assert (width, height) == (int(12.8 * 130), int((2.3 * 5 + 0.9) * 130))

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.eval.retrieval import precision_at_1, retrieval_pool
+from modeling_tmde.eval.retrieval import evaluate_retrieval, precision_at_1, retrieval_pool
+from modeling_tmde.eval.systems import CharacterTfidf
+from modeling_tmde.eval.tasks import Provenance, RetrievalData, TaskError
 
 
 def test_precision_of_both_directions_by_hand():
@@ -99,3 +102,207 @@ def test_pool_follows_its_languages():
 @pytest.mark.parametrize("size", [1, 2, 4, 99])
 def test_pool_size(size):
     assert retrieval_pool(ROWS, "de", "en", size).sources == ["eins", "one", "sieben", "fünf"][:size]
+
+
+# ---- Evaluation
+
+PROVENANCE = Provenance(citation="by hand", licence="CC0")
+
+
+class Lookup:
+    """A system whose vectors are given by text; it notes what it was asked."""
+
+    name, fingerprint, truncated, texts = "lookup", "0", 0, 0
+
+    def __init__(self, vectors, kind=np.asarray):
+        self.vectors, self.kind, self.calls = vectors, kind, []
+
+    def represent(self, texts, fit_on=()):
+        self.calls.append((list(texts), list(fit_on)))
+        return self.kind(np.array([self.vectors[text] for text in texts], dtype=np.float32))
+
+
+# cosines:       e0             e1, a hub
+#   d0 (1, 0)    0.6 (right)    0.8
+#   d1 (0, 1)   -0.8            0.6 (right)
+VECTORS = {"d0": [1, 0], "d1": [0, 1], "e0": [0.6, -0.8], "e1": [0.8, 0.6]}
+HUB = RetrievalData(ids=["r0", "r1"], texts={"de": ["d0", "d1"], "en": ["e0", "e1"]}, provenance=PROVENANCE)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_cells_by_hand(kind):
+    # by cosine d0 takes the hub e1: ranks 2, 1; by ratio (k 4, lowered to 2) each takes its own, see test_nearest.py
+    # backwards: e0 to d0 0.6, d1 -0.8: rank 1; e1 to d0 0.8, d1 0.6: rank 2; the ratio is the same both ways
+    cells = evaluate_retrieval(HUB, Lookup(VECTORS, kind))
+    assert [(cell.source, cell.target, cell.metric) for cell in cells] == [
+        ("de", "en", "precision_at_1"),
+        ("en", "de", "precision_at_1"),
+    ]
+    assert [cell.outcomes.tolist() for cell in cells] == [[0, 1], [1, 0]]
+    for cell in cells:
+        assert (cell.value, cell.chance, list(cell.ids)) == (0.5, 0.5, ["r0", "r1"])
+        assert cell.extra == {
+            "mrr": (1 / 2 + 1) / 2,
+            "recall_at_10": 1.0,
+            "precision_at_1_margin": 1.0,
+            "error_rate": 0.0,
+            "size": 2,
+            "candidates": 2,
+        }
+
+
+def test_scoring_and_margin_change_places():
+    cell = evaluate_retrieval(HUB, Lookup(VECTORS), scoring="distance", margin="absolute")[0]
+    assert (cell.value, cell.extra["mrr"]) == (1.0, 1.0)
+    assert (cell.extra["precision_at_1_margin"], cell.extra["error_rate"]) == (0.5, 0.5)
+    cell = evaluate_retrieval(HUB, Lookup(VECTORS), scoring="ratio", margin="ratio", k=1)[0]
+    assert (cell.value, cell.extra["error_rate"]) == (0.5, 0.5)  # with one neighbour the hub wins: test_nearest.py
+    cell = evaluate_retrieval(HUB, Lookup(VECTORS), margin=None)[0]
+    assert set(cell.extra) == {"mrr", "recall_at_10", "size", "candidates"}
+
+
+def circle(number, of):
+    angle = 2 * np.pi * number / of
+    return [np.cos(angle), np.sin(angle)]
+
+
+@pytest.mark.parametrize(("nearer", "recall"), [(9, 1.0), (10, 0.5), (11, 0.5)])
+def test_distractors_and_recall_at_10(nearer, recall):
+    # d0 has some candidates nearer than its own e0, d1 has its own first
+    vectors = {"d0": circle(0, 360), "d1": circle(180, 360), "e0": circle(20, 360), "e1": circle(181, 360)}
+    distractors = [f"x{number}" for number in range(1, nearer + 1)]
+    vectors |= {text: circle(number + 1, 360) for number, text in enumerate(distractors)}
+    data = RetrievalData(
+        ids=["r0", "r1"],
+        texts={"de": ["d0", "d1"], "en": ["e0", "e1"]},
+        provenance=PROVENANCE,
+        distractors={"en": [*distractors, "e1", "e0"]},  # of the pool: not once more
+    )
+    forward, backward = evaluate_retrieval(data, Lookup(vectors), margin=None)
+    assert forward.outcomes.tolist() == [0, 1]
+    assert forward.extra == pytest.approx(
+        {"mrr": (1 / (nearer + 1) + 1) / 2, "recall_at_10": recall, "size": 2, "candidates": nearer + 2}
+    )
+    assert forward.chance == pytest.approx(1 / (nearer + 2))
+    assert (backward.extra["candidates"], backward.value) == (2, 1.0)  # German has no distractors
+
+
+def test_equal_vectors_are_no_hit():
+    vectors = VECTORS | {"e0": [1, 0], "e1": [0, 1], "copy": [2, 0]}
+    data = RetrievalData(
+        ids=HUB.ids, texts=HUB.texts, provenance=PROVENANCE, distractors={"en": ["copy"], "de": ["d0"]}
+    )
+    forward, backward = evaluate_retrieval(data, Lookup(vectors))
+    assert forward.outcomes.tolist() == [0, 1]
+    assert backward.outcomes.tolist() == [1, 1]
+
+
+def test_rows_without_a_language_and_repeated_texts():
+    texts = {language: [row.get(language) for row in ROWS] for language in ("de", "en", "fr", "nl")}
+    data = RetrievalData(ids=[f"r{number}" for number in range(len(ROWS))], texts=texts, provenance=PROVENANCE)
+    rng = np.random.default_rng(0)
+    vectors = {text: rng.normal(size=8) for column in texts.values() for text in column if text}
+    lines = []
+    cells = {
+        (cell.source, cell.target): cell for cell in evaluate_retrieval(data, Lookup(vectors), progress=lines.append)
+    }
+    assert list(cells) == [("de", "en"), ("de", "fr"), ("en", "de"), ("en", "fr"), ("fr", "de"), ("fr", "en")]
+    assert list(cells["de", "en"].ids) == ["r0", "r6", "r7", "r8"]  # as in the pool tests above
+    assert list(cells["fr", "de"].ids) == ["r0", "r1", "r2", "r5", "r6"]
+    assert len(lines) == 6 and lines[0].startswith("de -> en")
+    with pytest.raises(TaskError, match="pairs: de-nl has 0 rows .* of 9 rows in all, expected at least 2"):
+        evaluate_retrieval(data, Lookup(vectors), pairs=[("de", "en"), ("de", "nl")])
+    only = evaluate_retrieval(data, Lookup(vectors), pairs=[("fr", "en")])
+    assert [(cell.source, cell.target) for cell in only] == [("fr", "en")]
+    np.testing.assert_array_equal(only[0].outcomes, cells["fr", "en"].outcomes)
+
+
+def random_data(rows=30, languages=("de", "en", "fr"), seed=0):
+    rng = np.random.default_rng(seed)
+    texts = {language: [f"{language}{row}" for row in range(rows)] for language in languages}
+    vectors = {text: rng.normal(size=6) for column in texts.values() for text in column}
+    return RetrievalData([f"r{row}" for row in range(rows)], texts, PROVENANCE), vectors
+
+
+def test_each_language_is_represented_as_one_list():
+    data, vectors = random_data()
+    data.texts["fr"][3] = None
+    system = Lookup(vectors)
+    evaluate_retrieval(data, system)
+    expected = [[text for text in column if text] for column in data.texts.values()]
+    assert {tuple(texts) for texts, _ in system.calls} == {tuple(texts) for texts in expected}
+    # German to French: row 3 is in the German list, but in no pool, and nothing is fitted on it
+    fitted = {tuple(fit_on) for texts, fit_on in system.calls if texts == expected[2]}
+    rows = [row for row in range(30) if row != 3]
+    assert tuple([f"de{row}" for row in rows] + [f"fr{row}" for row in rows]) in fitted
+
+
+def test_max_size_and_max_queries():
+    data, vectors = random_data()
+    whole = evaluate_retrieval(data, Lookup(vectors), pairs=[("de", "en")])[0]
+    system = Lookup(vectors)
+    first = evaluate_retrieval(data, system, pairs=[("de", "en")], max_queries=7)[0]
+    assert list(first.ids) == list(whole.ids)[:7]
+    np.testing.assert_array_equal(first.outcomes, whole.outcomes[:7])  # the same candidates, by cosine
+    assert (first.extra["size"], first.extra["candidates"], first.chance) == (7, 30, 1 / 30)
+    assert sorted(len(texts) for texts, _ in system.calls) == [7, 30]  # only what is needed
+    system = Lookup(vectors)
+    small = evaluate_retrieval(data, system, pairs=[("de", "en")], max_size=7, max_queries=5)[0]
+    assert (small.extra["size"], small.extra["candidates"]) == (5, 7)
+    assert max(len(texts) for texts, _ in system.calls) == 7
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(2, 25), seed=st.integers(0, 999))
+def test_value_is_the_mean_of_outcomes_and_agrees_with_precision_at_1(rows, seed):
+    data, vectors = random_data(rows, ("de", "en"), seed)
+    forward, backward = evaluate_retrieval(data, Lookup(vectors))
+    sides = [np.array([vectors[text] for text in data.texts[language]]) for language in ("de", "en")]
+    assert (forward.value + backward.value) / 2 == pytest.approx(precision_at_1(*sides))
+    for cell in (forward, backward):
+        assert cell.value == cell.outcomes.mean()
+        assert cell.value <= cell.extra["mrr"] <= 1
+        assert cell.extra["recall_at_10"] >= cell.value
+        assert cell.extra["error_rate"] == pytest.approx(1 - cell.extra["precision_at_1_margin"])
+
+
+def test_tfidf_is_fitted_on_the_pool():
+    data = RetrievalData(
+        ids=["a", "b", "c"],
+        texts={
+            "de": ["Kommission Europa", "Parlament Wien", "Musik"],
+            "it": ["commissione Europa", "parlamento Vienna", "musica"],
+        },
+        provenance=PROVENANCE,
+    )
+    cells = evaluate_retrieval(data, CharacterTfidf(), max_size=3)
+    assert [cell.value for cell in cells] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scoring": "margin"}, "scoring: found 'margin', expected one of cosine, ratio, distance, absolute"),
+        ({"margin": "csls"}, "margin: found 'csls'"),
+        ({"k": 0}, "k: found 0, expected at least 1"),
+        ({"max_size": 1}, "max_size: found 1, expected at least 2"),
+        ({"max_queries": 0}, "max_queries: found 0, expected at least 1"),
+        ({"pairs": [("de", "xx")]}, "pairs: found de-xx, expected two different languages of de, en"),
+        ({"pairs": [("de", "de")]}, "pairs: found de-de"),
+        ({"pairs": []}, "Found no pair with 2 rows in common among the languages de, en"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_retrieval(HUB, Lookup(VECTORS), **options)
+
+
+def test_languages_with_nothing_in_common():
+    data = RetrievalData(["a", "b"], {"de": ["d0", None], "en": ["e0", "e1"]}, PROVENANCE)
+    with pytest.raises(TaskError, match="Found no pair with 2 rows in common"):
+        evaluate_retrieval(data, Lookup(VECTORS))
+
+
+def test_vectors_that_are_not_finite():
+    with pytest.raises(ValueError, match="queries: found a vector that is not finite in row 1"):
+        evaluate_retrieval(HUB, Lookup(VECTORS | {"d1": [np.nan, 0]}))

@@ -1,0 +1,125 @@
+"""What `tmde eval` prints and writes beside the report: comparisons, figures, model-card metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space
+from modeling_tmde.eval.model_index import write_model_index
+from modeling_tmde.eval.records import write_atomically
+from modeling_tmde.eval.report import markdown_report
+from modeling_tmde.eval.results import TaskResult
+from modeling_tmde.eval.runner import LoadedTask
+from modeling_tmde.eval.significance import Difference
+from modeling_tmde.eval.storage import write_results
+from modeling_tmde.eval.systems import System
+from modeling_tmde.eval.tasks import ClassificationData
+
+DRAWN_DOCUMENTS = 150
+COMPARISON_NOTE = (
+    "p is of an approximate randomisation test over test items, p (folds) of the paired t-test over the ten folds of "
+    "thesis 4.6, on Cross. Neither is corrected for the number of comparisons."
+)
+_HEADER = ("task", "systems", "cells", "first", "second", "difference", "95% interval", "p", "p (folds)")
+
+
+def comparison_table(differences: Sequence[tuple[str, Difference]]) -> Table:
+    """For the terminal; each difference with the names of its systems."""
+    table = Table(*_HEADER, title="Differences (points of %)", caption=COMPARISON_NOTE)
+    for name, difference in differences:
+        table.add_row(*_row(name, difference))
+    return table
+
+
+def comparison_markdown(differences: Sequence[tuple[str, Difference]]) -> str:
+    """As a section of the report."""
+    lines = [
+        "## Differences",
+        "",
+        COMPARISON_NOTE,
+        "",
+        f"| {' | '.join(_HEADER)} |",
+        "|---|---|---" + "|---:" * 6 + "|",
+    ]
+    lines += [f"| {' | '.join(_row(name, difference))} |" for name, difference in differences]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, difference: Difference) -> list[str]:
+    low, high = difference.interval
+    return [
+        difference.task,
+        name,
+        difference.group,
+        f"{100 * difference.a:.1f}",
+        f"{100 * difference.b:.1f}",
+        f"{100 * difference.difference:+.1f}",
+        f"{100 * low:+.1f} to {100 * high:+.1f}",
+        _p_value(difference.p),
+        "" if difference.fold_p is None else _p_value(difference.fold_p),
+    ]
+
+
+def _p_value(p: float) -> str:
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def write_output(
+    folder: Path,
+    results: Sequence[TaskResult],
+    differences: Sequence[tuple[str, Difference]],
+    tasks: Sequence[LoadedTask],
+    drawn: Sequence[System],
+    seed: int,
+) -> None:
+    """Writes `eval.json`, `outcomes.npz`, `report.md`, one `model_index` file a model, and the figures of `drawn`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_results(folder, list(results), {"seed": seed})
+    report = markdown_report(results)
+    if differences:
+        report += "\n" + comparison_markdown(differences)
+    write_atomically(folder / "report.md", report)
+    for name in dict.fromkeys(result.system for result in results if result.truncated is not None):
+        chosen = [result for result in results if result.system == name]
+        write_model_index(folder / f"model_index-{_file_name(name)}.yaml", chosen, name)
+    if drawn:
+        draw_figures(folder / "figures", results, tasks, drawn, seed)
+
+
+def draw_figures(
+    folder: Path, results: Sequence[TaskResult], tasks: Sequence[LoadedTask], systems: Sequence[System], seed: int
+) -> None:
+    """Accuracy matrices by task, and t-SNE maps of the test documents by task and system (from the cache)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        data = task.data
+        matrices = {result.system: result.cells for result in results if result.task == task.name}
+        if all(len({cell.source for cell in cells}) > 1 for cells in matrices.values()):
+            draw_accuracy_matrix(folder / f"{_file_name(task.name)}-matrix.png", matrices, task.name)
+        if isinstance(data, ClassificationData) and data.splits[data.languages[0]]["test"].second_texts is None:
+            for system in systems:
+                path = folder / f"{_file_name(task.name)}-{_file_name(system.name)}-space.png"
+                _draw_space(path, task, system, seed)
+
+
+def _draw_space(path: Path, task: LoadedTask, system: System, seed: int) -> None:
+    vectors, labels, languages, ids = [], [], [], []
+    for language, splits in task.data.splits.items():
+        split = splits["test"]
+        vectors.append(system.represent(split.texts, split.texts))
+        labels += split.labels
+        languages += [language] * len(split)
+        ids += split.ids
+    title = f"{task.name}: test documents, {system.name}"
+    draw_embedding_space(
+        path, np.concatenate(vectors), labels, languages, ids, title, seed, max_documents=DRAWN_DOCUMENTS
+    )
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)

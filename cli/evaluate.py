@@ -1,0 +1,387 @@
+"""`tmde eval`: models on tasks, with significance, as a table, JSON, figures and model-card metadata."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Column, Table
+from tqdm.auto import tqdm
+from typer.core import TyperGroup
+
+from modeling_tmde.cli.eval_output import comparison_table, write_output
+from modeling_tmde.embedding import POOLINGS, DocumentEmbedder
+from modeling_tmde.eval.cache import ArrayCache, default_cache_dir
+from modeling_tmde.eval.classification import PROTOCOLS
+from modeling_tmde.eval.figures import draw_training_curves
+from modeling_tmde.eval.heads import HEADS
+from modeling_tmde.eval.nearest import SCORINGS
+from modeling_tmde.eval.report import print_report
+from modeling_tmde.eval.results import TaskResult
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate, plan_tasks
+from modeling_tmde.eval.significance import ComparisonError, Difference, compare
+from modeling_tmde.eval.storage import EVAL_NAME, read_results
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System
+from modeling_tmde.eval.tasks import TASKS
+
+console = Console()
+
+
+class _DefaultGroup(TyperGroup):
+    """`tmde eval MODEL ...` means `tmde eval run MODEL ...`."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_DefaultGroup,
+    no_args_is_help=True,
+    help="Measure embedders by the literature's protocols. `tmde eval MODEL --tasks ...` is short for "
+    "`tmde eval run MODEL --tasks ...`.",
+)
+
+
+TasksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        "-t",
+        help="NAME or NAME=SOURCE (a file, a folder or a Hub id), comma-separated or repeated; `all`: the sample and "
+        "every task whose files are in --data (the default). `tmde eval tasks` lists them.",
+    ),
+]
+TaskOptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="TASK.OPTION=VALUE of a task, such as xnli.max_train=20000; can be repeated."),
+]
+DataOption = Annotated[Path | None, typer.Option("--data", help="Folder where the files of tasks are looked for.")]
+LanguagesOption = Annotated[
+    str | None, typer.Option("--languages", help="Test languages, such as de,en,fr. Default: the task's.")
+]
+TrainLanguagesOption = Annotated[
+    str | None,
+    typer.Option(help="Languages with labels: `en` is Evaluation I of the thesis, all (the default) Evaluation II."),
+]
+ProtocolOption = Annotated[
+    Literal[tuple(PROTOCOLS)],  # typer reads annotations when it runs, so the choices are stated once
+    typer.Option(help="Where hyper-parameters come from, and what a classifier sees."),
+]
+HeadOption = Annotated[
+    Literal[tuple(HEADS)] | None, typer.Option(help="Classifier on the vectors. Default: the task's.")
+]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Seeds of a classifier that has any (ffn).")]
+FoldsOption = Annotated[bool, typer.Option(help="The ten folds of the paired t-test (thesis 4.6).")]
+ScoringOption = Annotated[Literal[SCORINGS], typer.Option(help="What retrieval ranks by.")]
+MarginOption = Annotated[Literal[SCORINGS], typer.Option(help="Second score of retrieval, for its error rate (xsim).")]
+MaxQueriesOption = Annotated[int | None, typer.Option(min=1, help="Queries of retrieval; default: all rows.")]
+MaxLengthOption = Annotated[int, typer.Option(min=3, help="Tokens at which texts are truncated, counted, reported.")]
+PoolingOption = Annotated[
+    Literal[POOLINGS] | None, typer.Option(help="Default: cls for models of this package, else mean.")
+]
+DeviceOption = Annotated[str | None, typer.Option(help="Default: cuda, else mps, else cpu.")]
+DtypeOption = Annotated[str | None, typer.Option(help="Of the weights, such as bfloat16.")]
+TrustOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run the code of a Hub model.")]
+StreamingOption = Annotated[bool, typer.Option("--streaming", help="Stream Hub datasets.")]
+CacheOption = Annotated[
+    Path | None, typer.Option(help="Folder of cached vectors and results. Default: $TMDE_CACHE or the user's cache.")
+]
+NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Measure everything anew.")]
+SeedOption = Annotated[int, typer.Option(help="Of folds, intervals, classifiers and pictures.")]
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Bad input ends in one message, not in a traceback."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError) as error:
+        Console(stderr=True).print(f"[bold red]Error:[/] {error}", markup=True, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def run(
+    models: Annotated[
+        list[str], typer.Argument(help="Checkpoints or Hub ids, as PATH or NAME=PATH; the name stands in the tables.")
+    ],
+    tasks: TasksOption = None,
+    data: DataOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for eval.json, report.md, figures and model_index files."),
+    ] = None,
+    languages: LanguagesOption = None,
+    train_languages: TrainLanguagesOption = None,
+    protocol: ProtocolOption = "zero-shot",
+    head: HeadOption = None,
+    seeds: SeedsOption = 3,
+    folds: FoldsOption = True,
+    scoring: ScoringOption = "cosine",
+    margin: MarginOption = "ratio",
+    max_queries: MaxQueriesOption = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(help="Hub encoder measured without training, by its first output and by its mean; repeatable."),
+    ] = None,
+    tfidf: Annotated[bool, typer.Option(help="Character n-gram TF-IDF as a baseline.")] = True,
+    max_length: MaxLengthOption = 750,
+    pooling: PoolingOption = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    trust_remote_code: TrustOption = False,
+    streaming: StreamingOption = False,
+    task_options: TaskOptionOption = None,
+    figures: Annotated[bool, typer.Option(help="Draw matrices and t-SNE maps into the output folder.")] = True,
+    cache_dir: CacheOption = None,
+    no_cache: NoCacheOption = False,
+    seed: SeedOption = 0,
+) -> None:
+    """Measure models on tasks: a table here; with -o also JSON, Markdown, figures and model-card metadata.
+
+    The second and later models are compared with the first one: difference, interval and p-value.
+    """
+    with _errors(), _cache_folder(cache_dir, no_cache) as cache:
+        if output is not None and output.exists() and any(output.iterdir()) and not (output / EVAL_NAME).exists():
+            raise ValueError(f"-o {output}: found other files, expected an empty folder or an earlier evaluation")
+        loaded = _load_tasks(tasks, data, languages, streaming, task_options)
+        loading = {
+            "max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code
+        }  # fmt: skip
+        systems = _load_models(models, ArrayCache(cache), pooling, loading)
+        compared = [system.name for system in systems]
+        systems += _load_baselines(baseline or [], ArrayCache(cache), loading)
+        if tfidf:
+            systems.append(CharacterTfidf())
+        _check_names(systems)
+        options = EvaluationOptions(
+            protocol=protocol,
+            head=head,
+            train_languages=_split_names(train_languages),
+            seeds=seeds,
+            folds=folds,
+            scoring=scoring,
+            margin=margin,
+            max_queries=max_queries,
+            seed=seed,
+        )
+        results = _evaluate(loaded, systems, options, cache)
+        differences = _differences(results, compared, seed)
+        print_report(results, console)
+        if differences:
+            console.print(comparison_table(differences))
+        if output is not None:
+            drawn = [system for system in systems if system.name in compared] if figures else []
+            write_output(output, results, differences, loaded, drawn, seed)
+            console.print(f"Everything is in {output}/")
+
+
+@app.command("compare")
+def compare_command(
+    a: Annotated[str, typer.Argument(help="Evaluation folder, FOLDER#SYSTEM in one, or a model as for `run`.")],
+    b: Annotated[str, typer.Argument(help="What is compared with it.")],
+    tasks: TasksOption = None,
+    data: DataOption = None,
+    languages: LanguagesOption = None,
+    train_languages: TrainLanguagesOption = None,
+    protocol: ProtocolOption = "zero-shot",
+    head: HeadOption = None,
+    seeds: SeedsOption = 3,
+    folds: FoldsOption = True,
+    scoring: ScoringOption = "cosine",
+    margin: MarginOption = "ratio",
+    max_queries: MaxQueriesOption = None,
+    each_cell: Annotated[
+        bool, typer.Option("--each-cell", help="Compare every cell too, not only the means.")
+    ] = False,
+    max_length: MaxLengthOption = 750,
+    pooling: PoolingOption = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    trust_remote_code: TrustOption = False,
+    streaming: StreamingOption = False,
+    task_options: TaskOptionOption = None,
+    cache_dir: CacheOption = None,
+    no_cache: NoCacheOption = False,
+    seed: SeedOption = 0,
+) -> None:
+    """Difference of B from A, its interval and p-values, item by item. The options matter only for models.
+
+    p is of an approximate randomisation test over test items; 'p (folds)' of the paired t-test over the ten folds of
+    thesis 4.6. Neither is corrected for the number of comparisons.
+    """
+    with _errors(), _cache_folder(cache_dir, no_cache) as cache:
+        sides: list[list[TaskResult] | None] = [_stored_results(side) for side in (a, b)]
+        if None in sides:
+            loaded = _load_tasks(tasks, data, languages, streaming, task_options)
+            loading = {
+                "max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code
+            }  # fmt: skip
+            options = EvaluationOptions(
+                protocol=protocol,
+                head=head,
+                train_languages=_split_names(train_languages),
+                seeds=seeds,
+                folds=folds,
+                scoring=scoring,
+                margin=margin,
+                max_queries=max_queries,
+                seed=seed,
+            )
+            for place, name in enumerate((a, b)):
+                if sides[place] is None:
+                    systems = _load_models([name], ArrayCache(cache), pooling, loading)
+                    sides[place] = _evaluate(loaded, systems, options, cache)
+        console.print(comparison_table(_compare_sides(*sides, each_cell=each_cell, seed=seed)))
+
+
+@app.command("tasks")
+def list_tasks() -> None:
+    """List the tasks."""
+    table = Table(Column("task", no_wrap=True), "what it is", "languages", "from")
+    for name, task in sorted(TASKS.items()):
+        table.add_row(name, task.description, " ".join(task.languages), task.default_source or "--tasks NAME=SOURCE")
+    console.print(table)
+
+
+@app.command("curves")
+def curves(
+    runs: Annotated[list[str], typer.Argument(help="Folders of training runs, as PATH or NAME=PATH.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="PNG, SVG or PDF to write.")] = Path("curves.png"),
+) -> None:
+    """Draw the training curves of runs from their logs."""
+    with _errors():
+        named = dict(_named(run) for run in runs)
+        draw_training_curves(output, {name: Path(folder) / "log.jsonl" for name, folder in named.items()})
+        console.print(str(output))
+
+
+@contextmanager
+def _cache_folder(cache_dir: Path | None, no_cache: bool) -> Iterator[Path]:
+    if no_cache:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+    else:
+        yield cache_dir or default_cache_dir()
+
+
+def _split_names(text: str | None) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else None
+
+
+def _load_tasks(
+    specs: list[str] | None,
+    data: Path | None,
+    languages: str | None,
+    streaming: bool,
+    settings: list[str] | None,
+) -> list[LoadedTask]:
+    options: dict[str, dict[str, Any]] = {}
+    for setting in settings or []:
+        key, equals, value = setting.partition("=")
+        task, dot, name = key.partition(".")
+        if not (equals and dot and task and name):
+            raise ValueError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
+        options.setdefault(task, {})[name] = yaml.safe_load(value)
+    names = [name.strip() for spec in specs or ["all"] for name in spec.split(",") if name.strip()]
+    chosen = _split_names(languages)
+    return [planned.load(chosen, streaming) for planned in plan_tasks(names, data, options)]
+
+
+def _named(spec: str) -> tuple[str, str]:
+    """Name and path of NAME=PATH, or of a path alone."""
+    name, equals, path = spec.partition("=")
+    if equals and not Path(spec).exists():
+        return name, path
+    return Path(spec).name if Path(spec).exists() else spec, spec
+
+
+def _load_models(
+    specs: Sequence[str], cache: ArrayCache, pooling: str | None, loading: dict[str, Any]
+) -> list[System]:
+    systems: list[System] = []
+    for name, path in map(_named, specs):
+        embedder = DocumentEmbedder.from_pretrained(path, pooling=pooling, **loading)
+        systems.append(EmbeddingSystem(name, embedder, cache))
+    return systems
+
+
+def _load_baselines(specs: Sequence[str], cache: ArrayCache, loading: dict[str, Any]) -> list[System]:
+    systems: list[System] = []
+    for name, path in map(_named, specs):
+        first = DocumentEmbedder.from_pretrained(path, pooling="cls", **loading)
+        mean = DocumentEmbedder(first.model, first.tokenizer, pooling="mean", max_length=loading["max_length"])
+        systems.append(EmbeddingSystem(f"{name} (first output)", first, cache))
+        systems.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
+    return systems
+
+
+def _check_names(systems: Sequence[System]) -> None:
+    names = [system.name for system in systems]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"Two models are called {name!r}; name them apart as NAME=PATH")
+
+
+def _evaluate(
+    tasks: Sequence[LoadedTask], systems: Sequence[System], options: EvaluationOptions, cache: Path
+) -> list[TaskResult]:
+    results = []
+    with tqdm(total=len(tasks) * len(systems), desc="evaluating", unit="result", dynamic_ncols=True) as bar:
+        names = ((task.name, system.name) for task in tasks for system in systems)
+        measured = evaluate(tasks, systems, options, cache, progress=lambda text: bar.set_postfix_str(text))
+        for task, system in names:
+            bar.set_description(f"{task}: {system}")
+            results.append(next(measured))
+            bar.set_postfix_str("")
+            bar.update()
+    return results
+
+
+def _differences(results: Sequence[TaskResult], systems: Sequence[str], seed: int) -> list[tuple[str, Difference]]:
+    """Of every later model from the first, as (name of both, difference)."""
+    by_key = {(result.task, result.system): result for result in results}
+    return [
+        (f"{other} - {systems[0]}", difference)
+        for other in systems[1:]
+        for task in dict.fromkeys(result.task for result in results)
+        for difference in compare(by_key[task, systems[0]], by_key[task, other], seed=seed)
+    ]
+
+
+def _stored_results(side: str) -> list[TaskResult] | None:
+    """Results of one system in an evaluation folder; None if `side` is no such folder."""
+    folder, _, system = side.partition("#")
+    if not (Path(folder) / EVAL_NAME).exists():
+        return None
+    results = read_results(Path(folder))
+    names = list(dict.fromkeys(result.system for result in results))
+    if not system and len(names) > 1:
+        raise ComparisonError(f"{folder} holds {', '.join(names)}: choose one as {folder}#{names[0]}")
+    if system and system not in names:
+        raise ComparisonError(f"{folder}: found systems {', '.join(names)}, expected {system!r} among them")
+    return [result for result in results if not system or result.system == system]
+
+
+def _compare_sides(
+    a: Sequence[TaskResult], b: Sequence[TaskResult], each_cell: bool, seed: int
+) -> list[tuple[str, Difference]]:
+    partners = {result.task: result for result in b}
+    shared = [(result, partners[result.task]) for result in a if result.task in partners]
+    if not shared:
+        raise ComparisonError(
+            f"No task in common: found {sorted({result.task for result in a})} and {sorted(partners)}"
+        )
+    return [
+        (f"{second.system} - {first.system}", difference)
+        for first, second in shared
+        for difference in compare(first, second, each_cell=each_cell, seed=seed)
+    ]

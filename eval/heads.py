@@ -1,0 +1,326 @@
+"""Classification heads: what is trained on the vectors of one language and tuned on a dev set."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import scipy.sparse
+import torch
+import torch.nn.functional as F
+from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from transformers.utils import logging
+
+from modeling_tmde.eval.systems import Matrix
+
+logger = logging.get_logger(__name__)
+
+Devs = Mapping[str, tuple[Matrix, Sequence[str]]]
+
+
+class Classifier(Protocol):
+    """A fitted head: `predict` gives (n,) class names for (n, d) features."""
+
+    def predict(self, features: Matrix) -> np.ndarray: ...
+
+
+class Head(Protocol):
+    """A way to train a classifier.
+
+    `fit` trains on features (n, d) and n labels, and gives for each dev set, by its name, the classifier that has the
+    best accuracy on it. It sees no test set. A `deterministic` head does not depend on `seed`: one run tells all.
+    `describe` gives what decides its results, ready for JSON.
+    """
+
+    name: ClassVar[str]
+    deterministic: ClassVar[bool]
+
+    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, Classifier]: ...
+
+    def describe(self) -> dict[str, object]: ...
+
+
+def pair_features(first: Matrix, second: Matrix) -> Matrix:
+    """[u, v, |u - v|, u * v] of paired rows, (n, d) and (n, d) to (n, 4 d) (InferSent, Conneau et al. 2017, 3.1).
+
+    Raises:
+        ValueError: Different shapes.
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"Pairs need as many first as second rows and columns, found {first.shape}, {second.shape}")
+    if scipy.sparse.issparse(first):
+        return scipy.sparse.hstack([first, second, abs(first - second), first.multiply(second)], format="csr")
+    return np.hstack([first, second, np.abs(first - second), first * second])
+
+
+class _LinearHead:
+    """Tries every C (inverse strength of the L2 penalty), and keeps the best on each dev set; of equals the smallest.
+
+    Dense features are standardised by the mean and deviation of the training features. Sparse ones stay as they are.
+    """
+
+    name: ClassVar[str]
+    deterministic: ClassVar[bool] = True
+    grid: tuple[float, ...]
+    sparse_grid: tuple[float, ...]
+    max_iter: int
+
+    def estimator(self) -> ClassifierMixin:
+        """An unfitted scikit-learn classifier with a parameter `C`."""
+        raise NotImplementedError
+
+    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int = 0) -> dict[str, Classifier]:
+        """See `Head`. `seed` has no influence."""
+        gold = {name: np.asarray(list(dev_labels)) for name, (_, dev_labels) in devs.items()}
+        best: dict[str, tuple[float, Classifier]] = {}
+        for classifier in self._path(features, np.asarray(list(labels))):
+            for name, (dev_features, _) in devs.items():
+                accuracy = float(np.mean(classifier.predict(dev_features) == gold[name]))
+                if name not in best or accuracy > best[name][0]:
+                    best[name] = accuracy, classifier
+        return {name: classifier for name, (_, classifier) in best.items()}
+
+    def _path(self, features: Matrix, labels: np.ndarray) -> Iterator[Classifier]:
+        """One classifier for each C, the strongest penalty first: where it can, each starts from the last."""
+        sparse = scipy.sparse.issparse(features)
+        scaler = None if sparse else StandardScaler().fit(features)
+        scaled = features if sparse else scaler.transform(features)
+        estimator = self.estimator()
+        for strength in sorted(self.sparse_grid if sparse else self.grid):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                estimator.set_params(C=strength).fit(scaled, labels)
+            if np.max(estimator.n_iter_) >= self.max_iter:  # one warning for all fits
+                logger.warning_once(
+                    f"The head {self.name!r} did not converge in {self.max_iter} iterations for every C"
+                )
+            fitted = copy.deepcopy(estimator)
+            yield fitted if sparse else make_pipeline(scaler, fitted)
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "head": self.name,
+            "C": list(self.grid),
+            "C_sparse": list(self.sparse_grid),
+            "max_iter": self.max_iter,
+            "standardised": "dense features only",
+        }
+
+
+@dataclass(frozen=True)
+class LogisticRegressionHead(_LinearHead):
+    """Multinomial logistic regression (L-BFGS), each C of the path warm-started from the last.
+
+    Args:
+        grid: C's tried on dense features.
+        sparse_grid: C's tried on CSR features (TF-IDF rows have length 1, and want a weaker penalty).
+        max_iter: L-BFGS iterations at most for each C; a fit that needs more is used as it is, with one warning.
+    """
+
+    name: ClassVar[str] = "logistic_regression"
+    grid: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
+    sparse_grid: tuple[float, ...] = (1.0, 10.0, 100.0)
+    max_iter: int = 1000
+
+    def estimator(self) -> LogisticRegression:
+        return LogisticRegression(max_iter=self.max_iter, warm_start=True)
+
+
+@dataclass(frozen=True)
+class LinearSvmHead(_LinearHead):
+    """Linear support vector machine, one class against the rest, squared hinge loss.
+
+    Args:
+        grid, sparse_grid: As for `LogisticRegressionHead`.
+        max_iter: Iterations of the solver at most for each C and class; a fit that needs more is used as it is.
+    """
+
+    name: ClassVar[str] = "svm"
+    grid: tuple[float, ...] = (0.0001, 0.001, 0.01, 0.1, 1.0)
+    sparse_grid: tuple[float, ...] = (0.1, 1.0, 10.0)
+    max_iter: int = 1000
+
+    def estimator(self) -> LinearSVC:
+        # the dual solver (fewer rows than columns) visits rows in a random order: always the same
+        return LinearSVC(dual="auto", max_iter=self.max_iter, random_state=0)
+
+
+class FfnClassifier:
+    """A trained feed-forward network.
+
+    Args:
+        layers: (weight (outputs, inputs), bias (outputs,)) of each layer; tanh between layers.
+        classes: Class names in the order of the last layer's outputs.
+    """
+
+    def __init__(self, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], classes: np.ndarray) -> None:
+        self.layers = layers
+        self.classes = classes
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(weight.numel() + bias.numel() for weight, bias in self.layers)
+
+    def predict(self, features: Matrix) -> np.ndarray:
+        with torch.no_grad():
+            return self.classes[_logits(_dense(features), self.layers).argmax(dim=1).numpy()]
+
+
+@dataclass(frozen=True)
+class FfnHead:
+    """LASER's classifier of MLDoc, as thesis 4.3.3 uses it (`sent_classif.py` with the settings of its `mldoc.sh`).
+
+    Linear(d, 10), tanh, Linear(10, 8), tanh, Linear(8, classes); dropout before the first layer and after each hidden
+    one; cross-entropy; Adam without weight decay on shuffled batches of 12. Of all epochs the best on the dev set is
+    kept, of equals the latest. As in LASER the features are not standardised. Runs on the CPU, where so small a
+    network is fastest.
+
+    Args:
+        epochs: Passes over the training set.
+        hidden: Width of each hidden layer.
+        dropout: Share of activations set to 0 in training.
+        batch_size: Rows a step; the last batch of an epoch holds the rest.
+        learning_rate: Of Adam.
+    """
+
+    name: ClassVar[str] = "ffn"
+    deterministic: ClassVar[bool] = False
+    epochs: int = 500
+    hidden: tuple[int, ...] = (10, 8)
+    dropout: float = 0.2
+    batch_size: int = 12
+    learning_rate: float = 0.001
+
+    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, Classifier]:
+        """See `Head`. The global random state is neither read nor changed.
+
+        Raises:
+            ValueError: CSR features.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        classes, indices = np.unique(np.asarray(list(labels)), return_inverse=True)
+        inputs, gold = _dense(features), torch.from_numpy(indices)
+        index = {name: position for position, name in enumerate(classes.tolist())}
+        dev_sets = {
+            name: (_dense(dev_features), torch.tensor([index.get(label, -1) for label in dev_labels]))
+            for name, (dev_features, dev_labels) in devs.items()
+        }
+        sizes = [inputs.shape[1], *self.hidden, len(classes)]
+        parameters = torch.cat([self._initial(*size, generator) for size in zip(sizes, sizes[1:], strict=False)])
+        best: dict[str, tuple[int, torch.Tensor]] = {}
+        for _ in self._epochs(parameters, sizes, inputs, gold, generator):
+            for name, (dev_inputs, dev_gold) in dev_sets.items():
+                predicted = _logits(dev_inputs, _layers(parameters, sizes)).argmax(dim=1)
+                correct = int((predicted == dev_gold).sum())
+                if name not in best or correct >= best[name][0]:
+                    best[name] = correct, parameters.clone()
+        return {name: FfnClassifier(_layers(kept, sizes), classes) for name, (_, kept) in best.items()}
+
+    @staticmethod
+    def _initial(inputs: int, outputs: int, generator: torch.Generator) -> torch.Tensor:
+        """Weight and bias as `torch.nn.Linear` draws them, in one vector."""
+        bound = 1 / math.sqrt(inputs)
+        return torch.empty(outputs * (inputs + 1)).uniform_(-bound, bound, generator=generator)
+
+    def _epochs(
+        self,
+        parameters: torch.Tensor,
+        sizes: list[int],
+        inputs: torch.Tensor,  # (n, d)
+        gold: torch.Tensor,  # (n,)
+        generator: torch.Generator,
+    ) -> Iterator[None]:
+        """Trains `parameters` in place, and yields after each epoch.
+
+        All layers lie in one vector, so that a step of Adam is one kernel; each layer's gradient is a view of its.
+        """
+        parameters.grad = torch.zeros_like(parameters)
+        layers = _layers(parameters, sizes)
+        for layer, gradient in zip(layers, _layers(parameters.grad, sizes), strict=True):
+            for tensor, view in zip(layer, gradient, strict=True):
+                tensor.requires_grad_().grad = view
+        optimizer = torch.optim.Adam([parameters], lr=self.learning_rate, fused=True)
+        for _ in range(self.epochs):
+            order = torch.randperm(len(inputs), generator=generator)
+            masks = [self._mask(len(inputs), width, generator) for width in sizes[:-1]]
+            epoch = [inputs[order] * masks[0], gold[order], *masks[1:]]
+            for rows, targets, *kept in zip(*(part.split(self.batch_size) for part in epoch), strict=True):
+                parameters.grad.zero_()
+                F.cross_entropy(_logits(rows, layers, kept), targets).backward()
+                optimizer.step()
+            yield
+
+    def _mask(self, rows: int, width: int, generator: torch.Generator) -> torch.Tensor:
+        """(rows, width) dropout: 0, or 1 / (1 - dropout) for what is kept."""
+        keep = 1 - self.dropout
+        return torch.empty(rows, width).bernoulli_(keep, generator=generator).div_(keep)
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "head": self.name,
+            "epochs": self.epochs,
+            "hidden": list(self.hidden),
+            "dropout": self.dropout,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "standardised": "no",
+        }
+
+
+def _dense(features: Matrix) -> torch.Tensor:
+    if scipy.sparse.issparse(features):
+        raise ValueError(
+            f"The head 'ffn' needs dense features, found a CSR matrix of {features.shape[1]} columns; "
+            "take the head 'logistic_regression' or 'svm' for TF-IDF"
+        )
+    return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
+
+
+def _layers(parameters: torch.Tensor, sizes: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Views of the vector of all parameters: (weight, bias) of each layer."""
+    layers, start = [], 0
+    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        bias = start + inputs * outputs
+        weight = parameters.detach()[start:bias].view(outputs, inputs)
+        layers.append((weight, parameters.detach()[bias : bias + outputs]))
+        start = bias + outputs
+    return layers
+
+
+def _logits(
+    hidden: torch.Tensor,  # (n, d)
+    layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    masks: Sequence[torch.Tensor] = (),
+) -> torch.Tensor:
+    """(n, classes); `masks` multiply the hidden layers in training."""
+    for position, (weight, bias) in enumerate(layers[:-1]):
+        hidden = torch.tanh(F.linear(hidden, weight, bias))
+        if masks:
+            hidden = hidden * masks[position]
+    return F.linear(hidden, *layers[-1])
+
+
+HEADS: dict[str, type[FfnHead] | type[LogisticRegressionHead] | type[LinearSvmHead]] = {
+    head.name: head for head in (FfnHead, LogisticRegressionHead, LinearSvmHead)
+}
+
+
+def get_head(name: str) -> Head:
+    """The head of this name, with its defaults.
+
+    Raises:
+        ValueError: Unknown name.
+    """
+    if name not in HEADS:
+        raise ValueError(f"Found head {name!r}, expected one of {', '.join(HEADS)}")
+    return HEADS[name]()

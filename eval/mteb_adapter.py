@@ -1,0 +1,135 @@
+"""A `DocumentEmbedder` as a model of MTEB, for its hundreds of tasks and its leaderboard.
+
+import mteb
+from modeling_tmde.eval.mteb_adapter import MtebEncoder
+
+encoder = MtebEncoder.from_pretrained("path/to/checkpoint", name="organization/model")
+result = mteb.evaluate(encoder, mteb.get_tasks(tasks=["Tatoeba"]), encode_kwargs={"batch_size": 64})
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.systems import model_fingerprint
+
+try:
+    from mteb.models import ModelMeta
+    from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.model_meta import ScoringFunction
+except ModuleNotFoundError as error:
+    raise ImportError(f"{__name__} needs MTEB ({error}): pip install 'tmde[mteb]'") from error
+
+if TYPE_CHECKING:
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.types import BatchedInput, PromptType
+    from torch.utils.data import DataLoader
+
+
+class MtebEncoder(AbsEncoder):
+    """
+    MTEB's `EncoderProtocol` over a `DocumentEmbedder`: texts are embedded as they are, with no prompt and no language
+    id, and compared by cosine.
+
+    MTEB keeps results by name and revision (in `$MTEB_CACHE` or `~/.cache/mteb`, unless `mteb.evaluate` gets another
+    `cache`) and measures nothing twice. The default revision is therefore the fingerprint of weights, tokenizer,
+    pooling and limit, which a further trained model does not share.
+
+    Args:
+        embedder: Loaded embedder.
+        name: `organization/model`, under which MTEB lists the results. Default: the Hub id that the model was loaded
+            from, else `local/` and its folder's name.
+        revision: Of the model, such as its commit on the Hub. Default: its fingerprint.
+
+    Raises:
+        ValueError: A name without organization.
+    """
+
+    def __init__(self, embedder: DocumentEmbedder, name: str | None = None, revision: str | None = None) -> None:
+        name = _default_name(embedder) if name is None else name
+        if name.count("/") != 1 or not all(name.split("/")):
+            raise ValueError(f"name: found {name!r}, expected organization/model, as MTEB lists models")
+        self.embedder = embedder
+        parameters = list(embedder.model.parameters())
+        # An attribute, not a property: MTEB sets it when it loads the model by itself.
+        self.mteb_model_meta = ModelMeta.create_empty(
+            {
+                "name": name,
+                "revision": revision or model_fingerprint(embedder),
+                "n_parameters": sum(parameter.numel() for parameter in parameters),
+                "memory_usage_mb": sum(parameter.nbytes for parameter in parameters) / 2**20,
+                "max_tokens": embedder.max_length,
+                "embed_dim": embedder.dimension,
+                "framework": ["PyTorch", "Transformers"],
+                "similarity_fn_name": ScoringFunction.COSINE,
+                "use_instructions": False,
+            }
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls, path_or_hub_id: str | os.PathLike, revision: str | None = None, name: str | None = None, **options: Any
+    ) -> MtebEncoder:
+        """Loads an embedder; fit to be the `loader` of a `ModelMeta`.
+
+        Args:
+            path_or_hub_id, **options: As for `DocumentEmbedder.from_pretrained`.
+            revision: Commit, branch or tag of the Hub repository, recorded as it is given.
+            name: See the class.
+        """
+        embedder = DocumentEmbedder.from_pretrained(path_or_hub_id, revision=revision, **options)
+        return cls(embedder, name=name, revision=revision)
+
+    def encode(
+        self,
+        inputs: DataLoader[BatchedInput],
+        *,
+        task_metadata: TaskMetadata,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: PromptType | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        precision: str | None = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Vectors of the `text` of every batch.
+
+        Args:
+            inputs: Batches `{"text": [...]}`; the embedder makes its own, of texts of like length.
+            task_metadata, hf_split, hf_subset, prompt_type, **kwargs: What other models choose a prompt by; not used.
+            batch_size: No forward pass takes more tokens than so many texts of the longest length would. Default:
+                what `DocumentEmbedder.encode` has.
+            show_progress_bar: As for `DocumentEmbedder.encode`.
+            precision: Only `"float32"`.
+
+        Returns:
+            (n, d) float32, in the order of the inputs.
+
+        Raises:
+            ValueError: Another precision, or a batch without text.
+        """
+        if precision not in (None, "float32"):
+            raise ValueError(f"precision: found {precision!r}, expected 'float32', which is what vectors are in")
+        texts: list[str] = []
+        for index, batch in enumerate(inputs):
+            if "text" not in batch:
+                raise ValueError(
+                    f"Task {task_metadata.name}, split {hf_split}: batch {index} has {sorted(batch)}, expected "
+                    "'text'; the model embeds text alone"
+                )
+            texts.extend(batch["text"])
+        budget = {} if batch_size is None else {"batch_tokens": batch_size * self.embedder.max_length}
+        return self.embedder.encode(texts, show_progress_bar=show_progress_bar, **budget)
+
+
+def _default_name(embedder: DocumentEmbedder) -> str:
+    path = embedder.model.name_or_path
+    if path.count("/") == 1 and not Path(path).exists():
+        return path  # a Hub id
+    return f"local/{Path(path).name or embedder.model.config.model_type}"

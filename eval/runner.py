@@ -1,0 +1,269 @@
+"""From task names and systems to results: what `tmde eval` runs."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from modeling_tmde.eval.classification import evaluate_classification
+from modeling_tmde.eval.folds import fold_scores
+from modeling_tmde.eval.heads import get_head
+from modeling_tmde.eval.results import TaskResult
+from modeling_tmde.eval.retrieval import evaluate_retrieval
+from modeling_tmde.eval.significance import with_interval
+from modeling_tmde.eval.similarity import evaluate_similarity
+from modeling_tmde.eval.storage import StorageError, read_results, write_results
+from modeling_tmde.eval.systems import System
+from modeling_tmde.eval.tasks import (
+    TASKS,
+    ClassificationData,
+    RetrievalData,
+    Task,
+    TaskError,
+    data_fingerprint,
+    text_fingerprint,
+)
+from modeling_tmde.eval.tasks.base import TaskData
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What decides the numbers, beside data and system.
+
+    Args:
+        protocol: `zero-shot`, `targeted` or `leave-one-out`, see `evaluate_classification`.
+        head: Classifier; None takes the task's.
+        train_languages: `["en"]` is the thesis's Evaluation I; None (all) its Evaluation II.
+        seeds: Number of seeds for heads that have any.
+        folds: Run the ten folds of thesis 4.6 too (zero-shot, all languages; embedders, not TF-IDF).
+        scoring, margin, k: Of retrieval, see `evaluate_retrieval`.
+        max_queries: Queries of retrieval, all of the pool if None; the task may have its own.
+        samples: Bootstrap samples of the intervals.
+        seed: Of folds, intervals and heads.
+    """
+
+    protocol: str = "zero-shot"
+    head: str | None = None
+    train_languages: tuple[str, ...] | None = None
+    seeds: int = 3
+    folds: bool = True
+    scoring: str = "cosine"
+    margin: str = "ratio"
+    k: int = 4
+    max_queries: int | None = None
+    samples: int = 2000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """A task with its data; `name` tells apart several sources of one task."""
+
+    name: str
+    task: Task
+    data: TaskData
+    fingerprint: str = field(default="")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", data_fingerprint(self.data))
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task whose source has been found, but not read."""
+
+    name: str
+    task: Task
+    source: str | None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def load(self, languages: Sequence[str] | None = None, streaming: bool = False) -> LoadedTask:
+        """Reads the data.
+
+        Raises:
+            TaskError: Bad data, or an option that the task does not have.
+        """
+        known = [name for name in inspect.signature(self.task.load).parameters if name not in ("source", "languages")]
+        for name in self.options:
+            if name not in known:
+                raise TaskError(f"Task {self.task.name}: found option {name!r}, expected one of {known}")
+        data = self.task.load(self.source, languages, streaming=streaming, **self.options)
+        return LoadedTask(self.name, self.task, data)
+
+
+def plan_tasks(
+    specs: Sequence[str], folder: str | Path | None = None, options: dict[str, dict[str, Any]] | None = None
+) -> list[PlannedTask]:
+    """Finds the data of tasks.
+
+    Args:
+        specs: `NAME`, `NAME=SOURCE` (a file, a folder or a Hub id), or `all`: every task whose files are in `folder`,
+            and the built-in sample.
+        folder: Where files of tasks are looked for, by their usual names; else they come from the Hub.
+        options: By task name, what its `load` takes.
+
+    Raises:
+        TaskError: Unknown task, missing folder, nothing found.
+    """
+    folder = None if folder is None else Path(folder)
+    if folder is not None and not folder.is_dir():
+        raise TaskError(f"--data: found no folder {str(folder)!r}, expected one with the tasks' files")
+    options = options or {}
+    unknown = set(options) - set(TASKS)
+    if unknown:
+        _unknown_task(unknown.pop())
+    planned: dict[str, PlannedTask] = {}
+    for spec in specs:
+        name, _, source = spec.partition("=")
+        names = sorted(TASKS) if name == "all" else [name]
+        for each in names:
+            if each not in TASKS:
+                _unknown_task(each)
+            task = TASKS[each]()
+            for place in [source] if source else _sources(task, folder, only_local=name == "all"):
+                label = f"{each}/{_stem(place)}" if any("*" in pattern for pattern in task.local_names) else each
+                planned[label] = PlannedTask(label, task, place, options.get(each, {}))
+    if not planned:
+        raise TaskError(f"No task to run: found no task's files in {folder}; known tasks: {', '.join(sorted(TASKS))}")
+    return list(planned.values())
+
+
+def _unknown_task(name: str) -> None:
+    near = difflib.get_close_matches(name, TASKS, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'. {hint}")
+
+
+def _sources(task: Task, folder: Path | None, only_local: bool) -> list[str | None]:
+    found = [] if folder is None else sorted({path for name in task.local_names for path in folder.glob(name)})
+    if found:
+        return [str(path) for path in (found if any("*" in name for name in task.local_names) else found[:1])]
+    if only_local:
+        return [task.default_source] if task.default_source == "sample" else []
+    return [task.default_source]
+
+
+def _stem(source: str | None) -> str:
+    return Path(str(source)).name.partition(".")[0] or "data"
+
+
+def evaluate(
+    tasks: Sequence[LoadedTask],
+    systems: Sequence[System],
+    options: EvaluationOptions,
+    cache_folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Iterator[TaskResult]:
+    """Every system on every task, one result at a time, with intervals.
+
+    A result that was measured before (same system, data, options and code) is read from the cache.
+    """
+    for task in tasks:
+        for system in systems:
+            yield _evaluate_cached(task, system, options, cache_folder, progress or (lambda text: None))
+
+
+def _evaluate_cached(
+    task: LoadedTask, system: System, options: EvaluationOptions, cache_folder: Path | None, progress: Progress
+) -> TaskResult:
+    if cache_folder is None:
+        return evaluate_task(task, system, options, progress)
+    parts = [system.fingerprint, task.name, task.task.name, task.fingerprint, repr(options), _code_fingerprint()]
+    folder = cache_folder / "results" / text_fingerprint(parts)
+    try:
+        (result,) = read_results(folder)
+    except (OSError, ValueError, StorageError):
+        result = evaluate_task(task, system, options, progress)
+        write_results(folder, [result], {})
+        return result
+    provenance = task.data.provenance
+    return replace(result, system=system.name, data=result.data | {"source": provenance.source})
+
+
+def evaluate_task(
+    task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress = lambda text: None
+) -> TaskResult:
+    """One system on one task.
+
+    Raises:
+        TaskError, ValueError: Bad data, vectors that are not finite.
+    """
+    start = time.perf_counter()
+    system.begin()
+    data, folds, settings = task.data, [], {}
+    if isinstance(data, ClassificationData):
+        cells, folds, settings = _classify(task, system, options, progress)
+        protocol = options.protocol
+    elif isinstance(data, RetrievalData):
+        settings = {"scoring": options.scoring, "margin": options.margin, "k": options.k}
+        settings["max_queries"] = options.max_queries or getattr(task.task, "max_queries", None)
+        cells, protocol = evaluate_retrieval(data, system, progress=progress, **settings), "retrieval"
+    else:
+        cells, protocol = evaluate_similarity(data, system), "similarity"
+    measured = time.perf_counter()
+    cells = [with_interval(cell, options.samples, seed=options.seed) for cell in cells]
+    return TaskResult(
+        task=task.name,
+        system=system.name,
+        protocol=protocol,
+        cells=cells,
+        folds=folds,
+        settings=settings | {"bootstrap_samples": options.samples, "seed": options.seed},
+        data=_describe(task),
+        system_fingerprint=system.fingerprint,
+        seconds={"measuring": measured - start, "intervals": time.perf_counter() - measured},
+        truncated=(system.truncated, system.texts) if system.dense else None,
+    )
+
+
+def _classify(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress):
+    name = options.head or task.task.head
+    if name == "ffn" and not system.dense:
+        name = "logistic_regression"  # a network of ten hidden units is for vectors of hundreds of dimensions
+    head = get_head(name)
+    seeds = tuple(range(options.seed, options.seed + options.seeds))
+    cells = evaluate_classification(
+        task.data,
+        system,
+        head,
+        options.protocol,
+        train_languages=options.train_languages,
+        seeds=seeds,
+        progress=progress,
+    )
+    folds = []
+    if options.folds and system.dense and options.protocol == "zero-shot" and options.train_languages is None:
+        folds = fold_scores(task.data, system, head, seed=options.seed, progress=progress)
+    settings = {"head": head.describe(), "seeds": [] if head.deterministic else list(seeds)}
+    return cells, folds, settings | {"train_languages": options.train_languages or task.data.languages}
+
+
+def _describe(task: LoadedTask) -> dict[str, Any]:
+    data = task.data
+    if isinstance(data, ClassificationData):
+        rows = {
+            language: {name: len(split) for name, split in splits.items()} for language, splits in data.splits.items()
+        }
+    elif isinstance(data, RetrievalData):
+        rows = {language: sum(text is not None for text in texts) for language, texts in data.texts.items()}
+    else:
+        rows = {f"{first}-{second}": len(pairs.ids) for (first, second), pairs in data.pairs.items()}
+    return {"fingerprint": task.fingerprint, "rows": rows, "kind": type(data).__name__, **asdict(data.provenance)}
+
+
+@cache
+def _code_fingerprint() -> str:
+    """Changes with any line of this package's code, so that no result of other code is ever shown."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

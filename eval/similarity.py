@@ -1,0 +1,73 @@
+"""Cross-lingual semantic similarity: do cosines order pairs of texts as people do?"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+from modeling_tmde.eval.nearest import TIE, row_cosines
+from modeling_tmde.eval.results import Cell
+from modeling_tmde.eval.systems import System
+from modeling_tmde.eval.tasks import SimilarityData, SimilarityPairs, TaskError
+
+
+def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
+    """Spearman's rank correlation of the cosines of pairs of texts with their gold similarity.
+
+    Args:
+        data: Pairs of texts by pair of languages.
+        system: What represents texts; it may be fitted on all texts of a pair of languages.
+
+    Returns:
+        One cell a pair of languages: `value` is Spearman's correlation, `outcomes` (n, 2) gold and cosine of each
+        pair, `extra` holds `pearson` and `size`.
+
+    Raises:
+        TaskError: No pairs, fewer than three of a pair of languages, a missing text, a gold score that is not finite,
+            or gold scores or cosines that are all equal.
+    """
+    if not data.pairs:
+        raise TaskError("Found no pair of languages, expected at least one with gold scores")
+    cells = []
+    for (first, second), pairs in data.pairs.items():
+        where = f"{first}-{second}"
+        gold = _check(where, pairs)
+        fit_on = [*pairs.first, *pairs.second]
+        cosines = row_cosines(
+            system.represent(list(pairs.first), fit_on), system.represent(list(pairs.second), fit_on)
+        )
+        if np.ptp(cosines) < TIE:
+            raise TaskError(
+                f"{where}: found the same cosine, {cosines[0]:.6f}, for all {len(gold)} pairs, expected some variety; "
+                f"does {system.name} give every text the same vector?"
+            )
+        cells.append(
+            Cell(
+                source=first,
+                target=second,
+                metric="spearman",
+                value=float(spearmanr(gold, cosines).statistic),
+                ids=list(pairs.ids),
+                outcomes=np.column_stack([gold, cosines]),
+                chance=0.0,
+                extra={"pearson": float(pearsonr(gold, cosines).statistic), "size": len(gold)},
+            )
+        )
+    return cells
+
+
+def _check(where: str, pairs: SimilarityPairs) -> np.ndarray:
+    """Gold scores (n,) float64, if they can be correlated with something."""
+    if len(pairs.ids) < 3:
+        raise TaskError(f"{where}: found {len(pairs.ids)} pairs, expected at least 3 for a correlation")
+    for name in ("first", "second"):
+        for position, text in enumerate(getattr(pairs, name)):
+            if text is None:
+                raise TaskError(f"{where}: found no text in field {name} of row {pairs.ids[position]}, expected one")
+    gold = np.asarray(pairs.scores, dtype=float)
+    bad = np.flatnonzero(~np.isfinite(gold))
+    if len(bad):
+        raise TaskError(f"{where}: found score {gold[bad[0]]} in row {pairs.ids[bad[0]]}, expected a finite number")
+    if np.ptp(gold) == 0:
+        raise TaskError(f"{where}: found the same gold score, {gold[0]:g}, in all {len(gold)} rows, expected several")
+    return gold

@@ -1,0 +1,137 @@
+"""Documents with topics in five languages, the same ones in each: classification, and retrieval of translations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .base import ClassificationData, Provenance, RetrievalData, Split, Task, register
+from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
+from .tables import load_tables, read_columns, read_labels
+
+LOCAL_NAMES = ("eval/topic_documents.parquet", "topic_documents.parquet")
+ADVICE = "Pass source= with topic_documents.parquet, its folder, or a Hub dataset with its columns."
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A document in one language; `doc_id` is the same in all of them and, as it holds the label, in no text."""
+
+    doc_id: str
+    text: str
+    label: str
+
+
+Documents = dict[str, dict[str, list[_Document]]]  # by language and split
+
+
+def _read_documents(task: Task, source: str, streaming: bool) -> Documents:
+    """Read rows with the columns doc_id, language, title, text, label and, unless the source has splits, split."""
+    documents: Documents = {}
+    for table in load_tables(task, source, streaming):
+        texts = ["doc_id", "language", "title", "text"]
+        numbers, rows = read_columns(task.name, table, texts, ["label"], optional=["split"])
+        labels = read_labels(task.name, table, "label", numbers, rows["label"])
+        if "split" not in rows and table.split is None:
+            found = Words(f"the columns {', '.join(rows)}")
+            raise bad_data(task.name, table.place, None, "split", found, "also a column 'split'", "Add it.")
+        names = rows.get("split") or [table.split] * len(labels)
+        for doc_id, language, title, text, label, name in zip(
+            *(rows[column] for column in texts), labels, names, strict=True
+        ):
+            by_split = documents.setdefault(language, {})
+            name = "dev" if name == "validation" else name
+            by_split.setdefault(name, []).append(_Document(doc_id, f"{title}\n\n{text}", label))
+    return documents
+
+
+def _split_of(task: str, source: str, language: str, name: str, documents: Documents) -> Split:
+    found = documents[language].get(name)
+    if found is None:
+        there = f"one of the splits of {language}: {', '.join(map(str, documents[language]))}"
+        raise bad_data(task, source, None, "split", name, there, "Add the missing split, or pass another source.")
+    place = f"{task}: {source}, language {language}, split {name}"
+    return make_split(place, *([getattr(row, name) for row in found] for name in ("doc_id", "text", "label")))
+
+
+def _provenance(source: str) -> Provenance:
+    return Provenance(
+        citation="Microsoft Corporation and contributors, documentation of Dynamics 365 Finance and Operations "
+        "(bilingual editions), 2021; reduced to plain text",
+        licence="CC BY 4.0",
+        url="https://github.com/MicrosoftDocs/Dynamics-365-Operations.de-de",
+        source=source,
+    )
+
+
+@register
+class TopicDocuments(Task):
+    """Folder of a documentation page from its title and text; the same pages, translated, in all languages."""
+
+    name = "topic_documents"
+    description = "documentation pages, 5 classes, 5 languages, parallel"
+    languages = ("de", "en", "es", "fr", "it")
+    local_names = LOCAL_NAMES
+
+    def load(
+        self,
+        source: str | os.PathLike | None = None,
+        languages: Sequence[str] | None = None,
+        streaming: bool = False,
+    ) -> ClassificationData:
+        """Splits `train` (400 documents), `dev` (200), `test` (800); a text is title, blank line, text.
+
+        Args:
+            source: A file, a folder or a Hub dataset with the columns doc_id, language, title, text, label, split.
+
+        Raises:
+            TaskError: Missing languages, splits or columns, or translations with different labels.
+        """
+        source = source_of(self, source, ADVICE)
+        documents = _read_documents(self, source, streaming)
+        chosen = choose_languages(self.name, source, languages, documents, self.languages)
+        names = ("train", "dev", "test")
+        splits = {
+            language: {name: _split_of(self.name, source, language, name, documents) for name in names}
+            for language in chosen
+        }
+        check_parallel(self.name, source, splits, names)
+        return ClassificationData(splits, _provenance(source))
+
+
+@register
+class DocumentRetrieval(Task):
+    """The documents of one split of [`TopicDocuments`], to find the translations of."""
+
+    name = "document_retrieval"
+    description = "translations of documentation pages, 5 languages"
+    languages = ("de", "en", "es", "fr", "it")
+    local_names = LOCAL_NAMES
+
+    def load(
+        self,
+        source: str | os.PathLike | None = None,
+        languages: Sequence[str] | None = None,
+        streaming: bool = False,
+        split: str = "test",
+    ) -> RetrievalData:
+        """Documents aligned by `doc_id`, in the order of the first language.
+
+        Args:
+            source: As for [`TopicDocuments`].
+            split: Which documents.
+
+        Raises:
+            TaskError: Missing languages, split or columns.
+        """
+        source = source_of(self, source, ADVICE)
+        documents = _read_documents(self, source, streaming)
+        chosen = choose_languages(self.name, source, languages, documents, self.languages)
+        texts = {}
+        for language in chosen:
+            rows = _split_of(self.name, source, language, split, documents)
+            texts[language] = dict(zip(rows.ids, rows.texts, strict=True))
+        ids = list(dict.fromkeys(doc_id for by_id in texts.values() for doc_id in by_id))
+        aligned = {language: [by_id.get(doc_id) for doc_id in ids] for language, by_id in texts.items()}
+        return RetrievalData(ids, aligned, _provenance(source))

@@ -1,0 +1,49 @@
+"""Find the translation of a sentence among all sentences of the other language, in any parallel source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import islice
+
+from .base import Provenance, RetrievalData, Task, register
+from .checks import source_of
+from .parallel import aligned, check_count, parallel_parts
+
+
+@register
+class SentenceRetrieval(Task):
+    """Retrieval over the rows of a parallel source; a row may lack languages."""
+
+    name = "sentence_retrieval"
+    description = "translations among the rows of any parallel source"
+    local_names = ("*_dev.parquet",)
+
+    def load(
+        self,
+        source: str | os.PathLike | None = None,
+        languages: Sequence[str] | None = None,
+        streaming: bool = False,
+        max_rows: int | None = None,
+        split: str = "train",
+        config: str | None = None,
+    ) -> RetrievalData:
+        """The rows with two or more of the languages; None: all that the source has.
+
+        Args:
+            source: A file, folder, glob, Moses prefix or Hub dataset, as
+                [`load_parallel`](modeling_tmde.eval.corpora.load_parallel) reads them. Of a Hub dataset with a config
+                for each pair of languages, every pair of `languages` is taken.
+            max_rows: At most that many rows, the first ones; of each pair, if the source is kept in pairs.
+            split, config: Of a Hub dataset.
+
+        Raises:
+            TaskError: No source, missing languages, or a source that can't be read.
+        """
+        source = source_of(self, source, "Pass source= with parallel text: a file, a folder, or a Hub dataset.")
+        check_count(self.name, "max_rows", max_rows)
+        options = {"streaming": streaming, "split": split, "config": config, "max_rows": max_rows}
+        chosen, parts = parallel_parts(self.name, source, languages, **options)
+        provenance = Provenance(citation="as given by the source", licence="as given by the source", source=source)
+        rows = ((part.pair, islice(part.rows(), max_rows)) for part in parts)
+        return aligned(self.name, rows, chosen, provenance)

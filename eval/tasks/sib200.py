@@ -1,0 +1,98 @@
+"""SIB-200: topics of sentences in 205 languages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from .base import ClassificationData, Provenance, Split, Task, register
+from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
+from .hub import check_source, config_names, is_dataset, load_splits, place_of
+from .languages import iso_of_flores
+from .tables import load_tables, named_files, read_columns, read_labels, table_of
+
+SPLITS = ("train", "dev", "test")
+
+
+@register
+class SIB200(Task):
+    """Topics of the sentences of FLORES-200; rows with one `index_id` are translations in all languages."""
+
+    name = "sib200"
+    description = "sentence topics, 7 classes, 205 languages (any FLORES-200 code)"
+    languages = ("de", "en", "es", "fr", "it")
+    default_source = "Davlan/sib200"
+    local_names = ("eval/sib200.parquet", "sib200.parquet")
+
+    def load(
+        self,
+        source: str | os.PathLike | None = None,
+        languages: Sequence[str] | None = None,
+        streaming: bool = False,
+    ) -> ClassificationData:
+        """Splits `train` (701 sentences), `dev` (99), `test` (204).
+
+        Args:
+            source: Hub dataset, or folder laid out like it, with a config for each FLORES-200 code and the columns
+                index_id, category, text; or a file with the columns language, split, index_id, label, text.
+            languages: ISO 639-1 codes where one is usual, FLORES-200 codes (`deu_Latn` or, say, `zho_Hant`) else.
+                Results always go by the former.
+
+        Raises:
+            TaskError: Missing languages, splits or columns, or translations with different labels.
+        """
+        source = source_of(self, source, "")
+        check_source(self.name, source)
+        if isinstance(languages, Sequence) and not isinstance(languages, str):
+            languages = [iso_of_flores(code) for code in languages]
+        in_configs = is_dataset(source) and not named_files(self, source)
+        splits = (self._load_configs if in_configs else self._load_table)(source, languages, streaming)
+        check_parallel(self.name, source, splits, SPLITS)
+        provenance = Provenance(
+            citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for Topic "
+            "Classification in 200+ Languages and Dialects, 2023",
+            licence="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
+            hub_id=self.default_source,
+            url="https://github.com/dadelani/sib-200",
+            source=source,
+        )
+        return ClassificationData(splits, provenance)
+
+    def _load_configs(
+        self, source: str, languages: Sequence[str] | None, streaming: bool
+    ) -> dict[str, dict[str, Split]]:
+        configs = {iso_of_flores(name): name for name in config_names(self.name, source)}
+        splits: dict[str, dict[str, Split]] = {}
+        for language in choose_languages(self.name, source, languages, configs, self.languages):
+            splits[language] = {}
+            opened = load_splits(self.name, source, configs[language], SPLITS, streaming=streaming)
+            for name, dataset in opened.items():
+                table = table_of(self.name, dataset, place_of(source, configs[language], name))
+                numbers, rows = read_columns(self.name, table, ["text"], ["index_id", "category"])
+                labels = read_labels(self.name, table, "category", numbers, rows["category"])
+                ids = [str(index) for index in rows["index_id"]]
+                splits[language][name] = make_split(f"{self.name}: {table.place}", ids, rows["text"], labels)
+        return splits
+
+    def _load_table(
+        self, source: str, languages: Sequence[str] | None, streaming: bool
+    ) -> dict[str, dict[str, Split]]:
+        groups: dict[str, dict[str, list[tuple[str, str, str]]]] = {}
+        for table in load_tables(self, source, streaming):
+            texts, others = ["language", "split", "text"], ["index_id", "label"]
+            numbers, rows = read_columns(self.name, table, texts, others)
+            rows["label"] = read_labels(self.name, table, "label", numbers, rows["label"])
+            for language, name, *row in zip(*(rows[column] for column in (*texts[:2], *others, "text")), strict=True):
+                groups.setdefault(iso_of_flores(language), {}).setdefault(name, []).append(row)
+        splits: dict[str, dict[str, Split]] = {}
+        for language in choose_languages(self.name, source, languages, groups, self.languages):
+            splits[language] = {}
+            for name in SPLITS:
+                if name not in groups[language]:
+                    found, expected = Words(f"the splits {', '.join(groups[language])}"), f"also {name!r}"
+                    place = f"{source}, language {language}"
+                    raise bad_data(self.name, place, None, "split", found, expected, "Add the missing split.")
+                ids, labels, texts = zip(*groups[language][name], strict=True)
+                place = f"{self.name}: {source}, language {language}, split {name}"
+                splits[language][name] = make_split(place, [str(i) for i in ids], list(texts), list(labels))
+        return splits

@@ -1,0 +1,77 @@
+"""XNLI: does the first sentence entail the second? Fifteen languages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from .base import ClassificationData, Provenance, Split, Task, register
+from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
+from .hub import check_source, config_names, is_dataset, load_splits, place_of
+from .tables import read_columns, read_labels, table_of
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+@register
+class XNLI(Task):
+    """Natural language inference (thesis, table 4.7; 004, section 4.2).
+
+    Rows of one number are translations of each other in all languages: dev and test by people, train by machine.
+    """
+
+    name = "xnli"
+    description = "natural language inference, 3 classes, 15 languages"
+    languages = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+    default_source = "facebook/xnli"
+    head = "ffn"
+
+    def load(
+        self,
+        source: str | os.PathLike | None = None,
+        languages: Sequence[str] | None = None,
+        streaming: bool = False,
+        max_train: int | None = None,
+        seed: int = 42,
+    ) -> ClassificationData:
+        """Splits `train` (392,702 pairs), `dev` (2,490), `test` (5,010), with the hypotheses as `second_texts`.
+
+        Args:
+            source: Hub dataset, or folder laid out like it, with a config for each language and the columns premise,
+                hypothesis, label.
+            max_train: At most that many train rows of each language: the first after a shuffle with `seed`, the same
+                rows in every language, streaming or not.
+
+        Raises:
+            TaskError: Missing languages, splits or columns; a label that is none of the three (-1, no gold label).
+        """
+        source = source_of(self, source, "")
+        check_source(self.name, source)
+        if not is_dataset(source):
+            expected = "a folder with a README.md that lists `configs`, or with <config>/<split>.parquet files"
+            raise bad_data(self.name, source, None, "source", Words("something else"), expected, "Correct the path.")
+        if max_train is not None and max_train < 1:
+            raise bad_data(self.name, "load", None, "max_train", max_train, "at least 1, or None", "Correct it.")
+        splits: dict[str, dict[str, Split]] = {}
+        configs = config_names(self.name, source)
+        for language in choose_languages(self.name, source, languages, configs, self.languages):
+            splits[language] = {}
+            opened = load_splits(self.name, source, language, ("train", "dev", "test"), streaming=streaming)
+            for name, dataset in opened.items():
+                table = table_of(self.name, dataset, place_of(source, language, name))
+                head = (max_train, seed) if max_train is not None and name == "train" else None
+                texts = ["premise", "hypothesis"]
+                numbers, rows = read_columns(self.name, table, texts, ["label"], empty_texts=True, head=head)
+                labels = read_labels(self.name, table, "label", numbers, rows["label"], LABELS, numbered=LABELS)
+                ids = [f"{name}:{number - 1}" for number in numbers]
+                columns = (ids, rows["premise"], labels, rows["hypothesis"])
+                splits[language][name] = make_split(f"{self.name}: {table.place}", *columns)
+        check_parallel(self.name, source, splits, ("dev", "test"))
+        provenance = Provenance(
+            citation="Conneau et al., XNLI: Evaluating Cross-lingual Sentence Representations, 2018",
+            licence="CC BY-NC 4.0",
+            hub_id=self.default_source,
+            url="https://github.com/facebookresearch/XNLI",
+            source=source,
+        )
+        return ClassificationData(splits, provenance)

@@ -1,0 +1,71 @@
+"""XSR: 2,000 Europarl sentences, each to be found among 200,000 of the other language."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from .base import Provenance, RetrievalData, Task, register
+from .checks import bad_data, source_of
+from .parallel import (
+    EUROPARL,
+    EUROPARL_CITATION,
+    EUROPARL_LICENCE,
+    EUROPARL_URL,
+    aligned,
+    check_count,
+    exactly,
+    parallel_parts,
+)
+
+
+@register
+class XSR(Task):
+    """Cross-lingual sentence retrieval (002, section 4.4): P@1 of 2,000 queries among 200,000 candidates, between
+    English and each other language. The evaluator reads `max_queries`: how many of the rows are queries.
+
+    Leave the sentences out of any training: Europarl is also what the models are trained on.
+    """
+
+    name = "xsr"
+    description = "2,000 Europarl sentences among 200,000, English and another language"
+    languages = ("de", "en", "es", "fr", "it")
+    default_source = EUROPARL
+    max_queries = 2000
+
+    def load(
+        self,
+        source: str | os.PathLike | None = None,
+        languages: Sequence[str] | None = None,
+        streaming: bool = False,
+        queries: int = 2000,
+        candidates: int = 200_000,
+        split: str = "train",
+    ) -> RetrievalData:
+        """The first `candidates` rows: of each pair with English, where the source keeps pairs of languages in
+        configs, else those that lack none of the languages.
+
+        Args:
+            source: Any parallel source.
+            queries: How many of the rows are queries (becomes `max_queries`); no more than there are candidates.
+            candidates: Rows of each pair of languages, queries included.
+            split: Of a Hub dataset.
+
+        Raises:
+            TaskError: Missing languages, fewer rows than `candidates`, or more `queries` than those.
+        """
+        source = source_of(self, source, "")
+        check_count(self.name, "queries", queries)
+        check_count(self.name, "candidates", candidates)
+        if queries > candidates:
+            expected = f"at most candidates={candidates}"
+            raise bad_data(self.name, "load", None, "queries", queries, expected, "Correct one of them.")
+        self.max_queries = queries
+        options = {"streaming": streaming, "split": split, "pivot": "en"}
+        chosen, parts = parallel_parts(self.name, source, languages, self.languages, **options)
+        rows = []
+        for part in parts:
+            complete = part.complete_rows(part.languages if part.pair else chosen)
+            rows.append((part.pair, exactly(part, complete, candidates, "candidates")))
+        provenance = Provenance(EUROPARL_CITATION, EUROPARL_LICENCE, self.default_source, EUROPARL_URL, source)
+        return aligned(self.name, rows, chosen, provenance)

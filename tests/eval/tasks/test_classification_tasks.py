@@ -1,0 +1,334 @@
+"""MLDoc, XNLI, SIB-200: contents, ids, parallelism and errors, from folders that mimic each source."""
+
+import logging
+
+import datasets
+import numpy as np
+import pytest
+
+from modeling_tmde.eval.tasks import TASKS, TaskError, data_fingerprint
+from modeling_tmde.eval.tasks.languages import iso_of_flores
+
+MLDOC, XNLI, SIB = TASKS["mldoc"](), TASKS["xnli"](), TASKS["sib200"]()
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+# MLDoc
+
+
+def write_mldoc(folder, language="de", names=("train.1000", "dev", "test"), pattern="mldoc.{language}.{name}"):
+    for index, name in enumerate(names):
+        path = folder / pattern.format(language=language, name=name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(f"CCAT\t{name} {language} café\u2028x\nMCAT\tb \t{index}\n".encode())
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "languages"),
+    [
+        ("mldoc.{language}.{name}", ("train.1000", "dev", "test"), ("de", "en")),
+        ("{language}.{name}", ("train.1000", "dev", "test"), ("german", "english")),
+        ("mldoc.{language}.{name}", ("train", "dev", "test"), ("german", "english")),
+        ("mldoc.{name}.{language}", ("train1000", "dev", "test"), ("de", "en")),
+        ("{language}/{language}.{name}", ("train.1000", "dev", "test"), ("german", "english")),
+    ],
+)
+def test_mldoc_files(pattern, names, languages, tmp_path, caplog):
+    for language in languages:
+        write_mldoc(tmp_path, language, names, pattern)
+    (tmp_path / "README.md").write_text("nothing")
+    with caplog.at_level(logging.WARNING):
+        data = MLDOC.load(str(tmp_path))
+    assert "mldoc: de train has 2 documents, not the benchmark's 1000" in caplog.text
+    assert data.languages == ["de", "en"] and list(data.splits["de"]) == ["train", "dev", "test"]
+    dev = data.splits["de"]["dev"]
+    assert list(dev.ids) == ["de:dev:0", "de:dev:1"]
+    assert list(dev.texts) == [f"dev {languages[0]} café\u2028x", "b \t1"]  # only the first tab parts label and text
+    assert list(dev.labels) == ["CCAT", "MCAT"] and dev.second_texts is None
+    ids = [i for splits in data.splits.values() for split in splits.values() for i in split.ids]
+    assert len(set(ids)) == 12
+    assert data.provenance.source == str(tmp_path) and "NIST" in data.provenance.licence
+
+
+def test_mldoc_large_train_and_other_sizes(tmp_path):
+    write_mldoc(tmp_path, names=("train.1000", "train.2000", "train.10000", "dev", "test"))
+    write_mldoc(tmp_path, "spanish-latam", pattern="{language}.{name}")
+    data = MLDOC.load(tmp_path)
+    assert data.languages == ["de"] and set(data.splits["de"]) == {"train", "dev", "test", "train_10k"}
+    assert data.splits["de"]["train_10k"].texts[0].startswith("train.10000")
+
+
+def test_mldoc_bytes_of_the_script_under_python_3(tmp_path):
+    folder = write_mldoc(tmp_path)
+    doc = 'Genève, l\'"été"\\'
+    lines = [f"{label}\t{text.encode()}" for label, text in (("ECAT", doc), ("GCAT", "it's b'c'"))]
+    (tmp_path / "mldoc.de.dev").write_text("\n".join(lines) + "\n")
+    assert list(MLDOC.load(folder).splits["de"]["dev"].texts) == [doc, "it's b'c'"]
+    (tmp_path / "mldoc.de.dev").write_text("ECAT\tfine\nECAT\tb'\\xe9t\\xe9'\n")
+    with pytest.raises(TaskError, match=r"mldoc.de.dev, row 2, field 'text': found .*bytes literal"):
+        MLDOC.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"CCAT\ta\nno tab\n", r"mldoc.de.dev, row 2: found 'no tab', expected label<TAB>text.*index files"),
+        (b"CCAT\ta\n\nMCAT\tb\n", r"mldoc.de.dev, row 2: found '', expected label<TAB>text"),
+        (b"CCAT\ta\nXCAT\tb\n", r"mldoc.de.dev, row 2, field 'label': found 'XCAT', expected one of CCAT, ECAT, GC"),
+        (b"CCAT\ta\nMCAT\t\xe9t\xe9\n", r"mldoc.de.dev, row 2: found the bytes .*expected UTF-8"),
+        (b"", r"mldoc.de.dev: found no rows"),
+    ],
+)
+def test_mldoc_bad_lines(content, message, tmp_path):
+    folder = write_mldoc(tmp_path)
+    (tmp_path / "mldoc.de.dev").write_bytes(content)
+    with pytest.raises(TaskError, match="^mldoc: .*" + message):
+        MLDOC.load(folder)
+
+
+def test_mldoc_bad_sources(tmp_path):
+    with pytest.raises(TaskError, match=r"mldoc: .*'source': found None.*NIST.*generate_documents.py.*label and text"):
+        MLDOC.load()
+    with pytest.raises(TaskError, match="found no such file or folder"):
+        MLDOC.load(tmp_path / "none")
+    with pytest.raises(TaskError, match="found no file named like them, expected a folder with MLDoc's files"):
+        MLDOC.load(tmp_path)
+    write_mldoc(tmp_path, names=("train.1000", "dev"))
+    with pytest.raises(TaskError, match=r"field 'split test': .*expected a file such as mldoc\.de\.test"):
+        MLDOC.load(tmp_path)
+    with pytest.raises(TaskError, match=r"field 'languages': found 'fr', expected languages of the data: de\."):
+        MLDOC.load(tmp_path, languages=["de", "fr"])
+    write_mldoc(tmp_path, "german", pattern="{language}.{name}")
+    with pytest.raises(TaskError, match=r"found .*german\.dev and .*mldoc\.de\.dev, expected one file for de, dev"):
+        MLDOC.load(tmp_path)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("classes", [False, True])
+def test_mldoc_dataset(streaming, classes, dataset_folder):
+    label = datasets.ClassLabel(names=["GCAT", "CCAT", "MCAT", "ECAT"]) if classes else datasets.Value("string")
+    features = datasets.Features({"label": label, "text": datasets.Value("string")})
+    rows = [{"label": "CCAT", "text": "a"}, {"label": "ECAT", "text": "b\tc"}, {"label": "GCAT", "text": ""}]
+    splits = {"train": rows, "validation": rows[:1], "test": rows[1:], "train_10k": rows}
+    data = MLDOC.load(dataset_folder({"german": splits, "en": splits}, features), streaming=streaming)
+    assert data.languages == ["de", "en"]
+    assert list(data.splits["de"]["train"].labels) == ["CCAT", "ECAT", "GCAT"]
+    assert list(data.splits["en"]["test"].texts) == ["b\tc", ""]
+    assert list(data.splits["de"]["dev"].ids) == ["de:dev:0"] and len(data.splits["en"]["train_10k"]) == 3
+
+
+def test_mldoc_dataset_with_other_labels(dataset_folder):
+    good, bad = [{"label": "CCAT", "text": "a"}], [{"label": "CCAT", "text": "a"}, {"label": "sport", "text": "b"}]
+    folder = dataset_folder({"de": {"train": good, "dev": good, "test": bad}})
+    message = r"\(config de, split test\), row 2, field 'label': found 'sport', expected one of CCAT, ECAT"
+    with pytest.raises(TaskError, match=message):
+        MLDOC.load(folder)
+
+
+# XNLI
+
+
+def xnli_rows(language, count):
+    return [
+        {"premise": f"{language} p{i}", "hypothesis": f"{language} h{i}", "label": (i * i) % 3} for i in range(count)
+    ]
+
+
+XNLI_FEATURES = datasets.Features(
+    {
+        "premise": datasets.Value("string"),
+        "hypothesis": datasets.Value("string"),
+        "label": datasets.ClassLabel(names=list(LABELS)),
+    }
+)
+
+
+def xnli_configs(languages=("de", "en"), train=40):
+    return {
+        code: {"train": xnli_rows(code, train), "validation": xnli_rows(code, 4), "test": xnli_rows(code, 7)}
+        for code in languages
+    }
+
+
+@pytest.mark.parametrize("readme", [True, False])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_xnli(readme, streaming, dataset_folder):
+    folder = dataset_folder(xnli_configs(("de", "en", "all_languages")), XNLI_FEATURES, readme)
+    data = XNLI.load(folder, streaming=streaming)
+    assert data.languages == ["de", "en"]
+    dev = data.splits["de"]["dev"]
+    assert list(dev.texts) == ["de p0", "de p1", "de p2", "de p3"]
+    assert list(dev.second_texts) == ["de h0", "de h1", "de h2", "de h3"]
+    assert list(dev.labels) == ["entailment", "neutral", "neutral", "entailment"]
+    assert list(dev.ids) == list(data.splits["en"]["dev"].ids) == ["dev:0", "dev:1", "dev:2", "dev:3"]
+    assert [len(data.splits["en"][name]) for name in ("train", "dev", "test")] == [40, 4, 7]
+    assert data.provenance.hub_id == "facebook/xnli" and data.provenance.source == folder
+
+
+def test_xnli_class_numbers_without_names(dataset_folder):
+    features = datasets.Features({**XNLI_FEATURES, "label": datasets.Value("int64")})
+    data = XNLI.load(dataset_folder(xnli_configs(), features))
+    assert list(data.splits["de"]["test"].labels) == [LABELS[(i * i) % 3] for i in range(7)]
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_xnli_max_train_is_the_head_of_a_shuffle(seed, dataset_folder):
+    folder = dataset_folder(xnli_configs(train=2500), XNLI_FEATURES)
+    whole, stream = (XNLI.load(folder, streaming=s, max_train=300, seed=seed) for s in (False, True))
+    assert data_fingerprint(whole) == data_fingerprint(stream)
+    order = np.argsort(np.random.default_rng(seed).random(2500))[:300]  # independently: all keys at once
+    for language in ("de", "en"):
+        train = whole.splits[language]["train"]
+        assert list(train.ids) == [f"train:{row}" for row in order]
+        assert list(train.texts) == [f"{language} p{row}" for row in order]
+    assert len(whole.splits["de"]["test"]) == 7
+
+
+def test_xnli_max_train_above_the_size_takes_all(dataset_folder):
+    data = XNLI.load(dataset_folder(xnli_configs(train=30), XNLI_FEATURES), max_train=100)
+    assert sorted(data.splits["de"]["train"].texts) == sorted(row["premise"] for row in xnli_rows("de", 30))
+
+
+def edited_xnli(split, index, **changes):
+    configs = xnli_configs()
+    configs["en"][split][index] |= changes
+    return configs
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        (edited_xnli("test", 4, label=-1), r"\(config en, split test\), row 5, field 'label': found -1, expected one"),
+        (
+            edited_xnli("validation", 1, premise=None),
+            r"split dev\), row 2, field 'premise': found None, expected a te",
+        ),
+        (
+            edited_xnli("validation", 2, label=2),
+            r"language en, split dev, id dev:2, field 'label': found 'contradiction', expected .* in de, 'neutral'",
+        ),
+    ],
+)
+def test_xnli_bad_rows(configs, message, dataset_folder):
+    with pytest.raises(TaskError, match="^xnli: .*" + message):
+        XNLI.load(dataset_folder(configs, XNLI_FEATURES))
+
+
+def test_xnli_bad_arguments(dataset_folder, tmp_path, no_network):
+    with pytest.raises(TaskError, match=r"^xnli: facebook/xnli, .*Couldn't reach.*pass source="):
+        XNLI.load()
+    with pytest.raises(TaskError, match="expected a folder with a README.md"):
+        XNLI.load(tmp_path)
+    with pytest.raises(TaskError, match="'max_train': found 0, expected at least 1"):
+        XNLI.load("facebook/xnli", max_train=0)
+
+
+def test_xnli_missing_language_split_column(dataset_folder, tmp_path):
+    configs = xnli_configs()
+    del configs["en"]["test"]
+    folder = dataset_folder(configs, XNLI_FEATURES)
+    with pytest.raises(TaskError, match=r"\(config en\), field 'split': found 'test', .*: train, validation\."):
+        XNLI.load(folder)
+    with pytest.raises(TaskError, match=r"found 'xx', expected languages of the data: de, en\."):
+        XNLI.load(folder, languages=["xx"])
+    with pytest.raises(TaskError, match=r"'languages': found 'de', expected a list of language codes"):
+        XNLI.load(folder, languages="de")
+    (tmp_path / "hub").rename(tmp_path / "old")
+    rows = [{"premise": "a", "label": 0}]
+    folder = dataset_folder({"de": {"train": rows, "validation": rows, "test": rows}})
+    with pytest.raises(TaskError, match=r"'hypothesis': found the columns premise, label, expected a column 'hypo"):
+        XNLI.load(folder)
+
+
+# SIB-200
+
+TOPICS = ("sports", "travel", "health")
+
+
+def sib_configs(codes):
+    """Return rows as on the Hub; the languages hold the same sentences in different orders."""
+    configs = {}
+    for shift, code in enumerate(codes):
+        rows = [{"index_id": i, "category": TOPICS[i % 3], "text": f"{code} {i}"} for i in range(9)]
+        parts = {"train": rows[:5], "validation": rows[5:7], "test": rows[7:]}
+        configs[code] = {name: part[shift % len(part) :] + part[: shift % len(part)] for name, part in parts.items()}
+    return configs
+
+
+def sib_table(codes):
+    names = {"train": "train", "validation": "dev", "test": "test"}
+    return datasets.Dataset.from_list(
+        [
+            {"language": code, "split": names[name], "label": row["category"]} | row
+            for code, splits in sib_configs(codes).items()
+            for name, rows in splits.items()
+            for row in rows
+        ]
+    ).remove_columns("category")
+
+
+CODES = ("deu_Latn", "eng_Latn", "zho_Hans", "zho_Hant", "ast_Latn")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_sib200_is_the_same_from_the_hub_and_from_a_file(streaming, dataset_folder, tmp_path):
+    path = tmp_path / "sib200.parquet"
+    sib_table(CODES).to_parquet(path)
+    sources = (dataset_folder(sib_configs(CODES)), str(path), str(tmp_path))
+    loaded = [SIB.load(source, streaming=streaming) for source in sources]
+    assert len({data_fingerprint(data) for data in loaded}) == 1
+    data = loaded[0]
+    assert data.languages == ["de", "en"]
+    english = data.splits["en"]["train"]
+    assert list(english.ids) == ["1", "2", "3", "4", "0"]
+    assert list(english.texts) == ["eng_Latn 1", "eng_Latn 2", "eng_Latn 3", "eng_Latn 4", "eng_Latn 0"]
+    assert list(english.labels) == ["travel", "health", "sports", "travel", "sports"]
+    assert set(data.splits["de"]["train"].ids) == set(english.ids)
+    chosen = SIB.load(sources[0], languages=["zh", "zho_Hant", "ast_Latn", "deu_Latn"], streaming=streaming)
+    assert chosen.languages == ["zh", "zho_Hant", "ast_Latn", "de"]
+    assert chosen.splits["zh"]["dev"].texts[0].startswith("zho_Hans")
+
+
+def test_codes_of_flores():
+    assert [iso_of_flores(code) for code in ("arb_Arab", "swh_Latn", "ell_Grek", "zho_Hans")] == "ar sw el zh".split()
+    assert [iso_of_flores(code) for code in ("zho_Hant", "arb_Latn", "x")] == ["zho_Hant", "arb_Latn", "x"]
+
+
+def test_sib200_errors(dataset_folder, tmp_path):
+    configs = sib_configs(("deu_Latn", "eng_Latn"))
+    folder = dataset_folder(configs)
+    with pytest.raises(TaskError, match=r"sib200: .*found 'fr', expected languages of the data: de, en\."):
+        SIB.load(folder, languages=["de", "fr"])
+    (tmp_path / "hub").rename(tmp_path / "old")
+    configs["eng_Latn"]["train"][0]["category"] = "politics"
+    with pytest.raises(TaskError, match=r"language en, split train, id 1, field 'label': found 'politics', .*'tra"):
+        SIB.load(dataset_folder(configs))
+    path = str(tmp_path / "sib.parquet")
+    table = sib_table(("deu_Latn",))
+    table.filter(lambda row: row["split"] != "dev").to_parquet(path)
+    with pytest.raises(TaskError, match=r"language de, field 'split': found the splits train, test, expected also 'd"):
+        SIB.load(path)
+    datasets.concatenate_datasets([table, table.select([0])]).to_parquet(path)
+    with pytest.raises(TaskError, match=r"sib200: .*language de, split train: The ids of a split must differ"):
+        SIB.load(path)
+    table.remove_columns("label").to_parquet(path)
+    with pytest.raises(TaskError, match=r"sib\.parquet, field 'label': found the columns"):
+        SIB.load(path)
+    table.map(lambda row: {"text": "" if row["index_id"] == 3 else row["text"]}).to_parquet(path)
+    with pytest.raises(TaskError, match=r"sib\.parquet, row 4, field 'text': found '', expected a text"):
+        SIB.load(path)
+    (tmp_path / "sib.txt").write_text("x")
+    with pytest.raises(TaskError, match=r"sib\.txt, field 'source': found this file, expected one of"):
+        SIB.load(tmp_path / "sib.txt")
+
+
+def test_sib200_of_the_shared_data(shared_file):
+    data = SIB.load(shared_file("eval/sib200.parquet"))
+    assert data.languages == ["de", "en", "es", "fr", "it"]
+    for splits in data.splits.values():
+        assert [len(splits[name]) for name in ("train", "dev", "test")] == [701, 99, 204]
+        for name, split in splits.items():
+            gold = dict(zip(data.splits["en"][name].ids, data.splits["en"][name].labels, strict=True))
+            assert dict(zip(split.ids, split.labels, strict=True)) == gold
+    assert len(set(data.splits["de"]["train"].labels)) == 7

@@ -1,0 +1,191 @@
+"""Heads: what they choose on a dev set, against scikit-learn and a plain training loop."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+from torch import nn
+
+from modeling_tmde.eval import heads
+from modeling_tmde.eval.heads import (
+    HEADS,
+    FfnHead,
+    LinearSvmHead,
+    LogisticRegressionHead,
+    get_head,
+    pair_features,
+)
+
+
+def noisy(seed: int, rows: int = 60, columns: int = 20, noise: float = 2.0) -> tuple[np.ndarray, list[str]]:
+    """Three classes that overlap, so that the penalty matters."""
+    rng = np.random.default_rng(seed)
+    labels = np.array(["a", "b", "c"])[np.arange(rows) % 3]
+    centres = np.random.default_rng(99).normal(size=(3, columns))
+    features = centres[np.arange(rows) % 3] + noise * rng.normal(size=(rows, columns))
+    return features.astype(np.float32), labels.tolist()
+
+
+def test_names():
+    assert set(HEADS) == {"ffn", "logistic_regression", "svm"}
+    assert all(get_head(name).name == name == get_head(name).describe()["head"] for name in HEADS)
+    assert {name: get_head(name).deterministic for name in HEADS} == {
+        "ffn": False,
+        "logistic_regression": True,
+        "svm": True,
+    }
+    with pytest.raises(ValueError, match="'mlp', expected one of ffn, logistic_regression, svm"):
+        get_head("mlp")
+
+
+def test_pair_features_by_hand():
+    first, second = np.array([[1.0, -2], [0, 3]]), np.array([[2.0, 2], [0, -1]])
+    expected = [[1, -2, 2, 2, 1, 4, 2, -4], [0, 3, 0, -1, 0, 4, 0, -3]]
+    np.testing.assert_array_equal(pair_features(first, second), expected)
+    sparse = pair_features(scipy.sparse.csr_matrix(first), scipy.sparse.csr_matrix(second))
+    assert sparse.format == "csr"
+    np.testing.assert_array_equal(sparse.toarray(), expected)
+    with pytest.raises(ValueError, match=r"\(2, 2\), \(2, 1\)"):
+        pair_features(first, second[:, :1])
+
+
+def standardised(train: np.ndarray, other: np.ndarray) -> np.ndarray:
+    train = train.astype(np.float64)
+    return (other - train.mean(axis=0)) / train.std(axis=0)
+
+
+REFERENCES = {
+    "logistic_regression": lambda strength: LogisticRegression(C=strength, max_iter=5000, tol=1e-8),
+    "svm": lambda strength: LinearSVC(C=strength, dual=False, tol=1e-8, max_iter=5000),
+}
+
+
+@pytest.mark.parametrize("name", ["logistic_regression", "svm"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_linear_heads_choose_as_separate_scikit_learn_fits_do(name, sparse):
+    """Cold, tightly converged fits in float64, one for each C."""
+    head = get_head(name)
+    train, labels = noisy(0)
+    devs = {str(seed): noisy(seed, rows=45) for seed in (1, 2, 3)}
+    test, _ = noisy(4, rows=200)
+    as_given = scipy.sparse.csr_matrix if sparse else np.asarray
+    chosen = head.fit(as_given(train), labels, {key: (as_given(rows), gold) for key, (rows, gold) in devs.items()}, 0)
+    grid = head.sparse_grid if sparse else head.grid
+    prepare = (lambda rows: rows) if sparse else (lambda rows: standardised(train, rows))
+    fits = [REFERENCES[name](strength).fit(prepare(train), labels) for strength in grid]
+    strengths = set()
+    for key, (rows, gold) in devs.items():
+        accuracies = [fit.score(prepare(rows), gold) for fit in fits]
+        best = accuracies.index(max(accuracies))  # the first of equals has the strongest penalty
+        final = chosen[key] if sparse else chosen[key][-1]
+        assert final.C == grid[best]
+        strengths.add(final.C)
+        agree = np.mean(chosen[key].predict(as_given(test)) == fits[best].predict(prepare(test)))
+        assert agree >= 0.99  # rows on the border may fall to either side
+    if not sparse:
+        assert len(strengths) > 1, "the dev sets of this test should not all choose one C"
+
+
+@pytest.mark.parametrize("head", [LogisticRegressionHead(), LinearSvmHead()], ids=lambda head: head.name)
+def test_the_strongest_penalty_of_equals(head):
+    train, labels = noisy(0, noise=0.01)
+    assert head.fit(train, labels, {"dev": (train, labels)}, 0)["dev"][-1].C == min(head.grid)
+
+
+def test_no_convergence_is_told_once(monkeypatch, recwarn):
+    told = []
+    monkeypatch.setattr(heads.logger, "warning_once", told.append)
+    train, labels = noisy(0)
+    LogisticRegressionHead(max_iter=2).fit(train, labels, {"dev": (train, labels)}, 0)
+    assert set(told) == {"The head 'logistic_regression' did not converge in 2 iterations for every C"}
+    assert not recwarn.list
+    told.clear()
+    LogisticRegressionHead().fit(train, labels, {"dev": (train, labels)}, 0)
+    assert not told
+
+
+def reference_ffn(head: FfnHead, train: np.ndarray, labels: list[str], seed: int):
+    """LASER's loop with torch's own layers, and draws in the head's order; yields the network after each epoch."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs, gold = torch.tensor(train), torch.tensor([sorted(set(labels)).index(label) for label in labels])
+    layers = [nn.Linear(train.shape[1], 10), nn.Linear(10, 8), nn.Linear(8, len(set(labels)))]
+    for layer in layers:
+        bound = 1 / math.sqrt(layer.in_features)
+        for parameter in (layer.weight, layer.bias):
+            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    optimizer = torch.optim.Adam([p for layer in layers for p in layer.parameters()], lr=0.001)
+    network = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+    for _ in range(head.epochs):
+        order = torch.randperm(len(train), generator=generator)
+        widths = [layer.in_features for layer in layers]
+        keep = [torch.empty(len(train), width).bernoulli_(0.8, generator=generator) for width in widths]
+        for start in range(0, len(train), 12):
+            part = slice(start, start + 12)
+            hidden = inputs[order][part]
+            for layer, mask in zip(layers, keep, strict=True):
+                hidden = layer(hidden * mask[part] / 0.8)
+                hidden = hidden if layer is layers[-1] else torch.tanh(hidden)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(hidden, gold[order][part]).backward()
+            optimizer.step()
+        yield network
+
+
+def test_ffn_is_lasers_network_and_keeps_the_latest_best_epoch():
+    head = FfnHead(epochs=25)
+    train, labels = noisy(0, rows=62, noise=1.0)  # 62 = 5 * 12 + 2
+    dev, right = noisy(1, rows=12)
+    devs = {"right": right, "wrong": right[1:] + right[:1], "unknown": ["z"] * 12}
+    chosen = head.fit(train, labels, {name: (dev, gold) for name, gold in devs.items()}, seed=5)
+    test = torch.tensor(noisy(2, rows=300)[0])
+    classes, accuracies, logits = np.array(["a", "b", "c"]), {name: [] for name in devs}, []
+    for network in reference_ffn(head, train, labels, seed=5):
+        with torch.no_grad():
+            predicted = classes[network(torch.tensor(dev)).argmax(dim=1)]
+            logits.append(network(test))
+        for name, gold in devs.items():
+            accuracies[name].append(int((predicted == gold).sum()))
+    latest = {
+        name: max(range(head.epochs), key=lambda epoch: (found[epoch], epoch)) for name, found in accuracies.items()
+    }
+    assert latest["unknown"] == head.epochs - 1  # never right: all epochs are equal
+    assert latest["wrong"] < latest["right"]
+    assert accuracies["wrong"].count(max(accuracies["wrong"])) > 1, "this test needs a tie before the last epoch"
+    for name, epoch in latest.items():
+        torch.testing.assert_close(heads._logits(test, chosen[name].layers), logits[epoch], atol=1e-5, rtol=1e-4)
+        assert (chosen[name].predict(test.numpy()) == classes[logits[epoch].argmax(dim=1)]).all()
+
+
+@pytest.mark.parametrize(("columns", "classes"), [(16, 2), (5, 4)])
+def test_ffn_size(columns, classes):
+    features = np.zeros((classes, columns), np.float32)
+    labels = [f"class {number}" for number in range(classes)]
+    classifier = FfnHead(epochs=1).fit(features, labels, {"dev": (features, labels)}, 0)["dev"]
+    assert classifier.num_parameters == columns * 10 + 10 + 10 * 8 + 8 + 8 * classes + classes
+
+
+def test_ffn_learns_what_no_line_separates_and_is_reproducible():
+    rng = np.random.default_rng(0)
+    signs = rng.choice([-1.0, 1.0], size=(240, 2))
+    features = np.float32(3 * signs + 0.1 * rng.normal(size=(240, 2)))
+    labels = np.where(signs[:, 0] == signs[:, 1], "same", "other").tolist()
+    head, devs = FfnHead(epochs=120), {"dev": (features[120:180], labels[120:180])}
+    state = torch.random.get_rng_state()
+    first = head.fit(features[:120], labels[:120], devs, seed=1)["dev"]
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert np.mean(first.predict(features[180:]) == labels[180:]) == 1
+    torch.manual_seed(123)
+    again = head.fit(features[:120], labels[:120], devs, seed=1)["dev"]
+    other = head.fit(features[:120], labels[:120], devs, seed=2)["dev"]
+    assert torch.equal(first.layers[0][0], again.layers[0][0])
+    assert not torch.equal(first.layers[0][0], other.layers[0][0])
+
+
+def test_ffn_refuses_sparse_features():
+    features = scipy.sparse.csr_matrix(np.eye(2, 7, dtype=np.float32))
+    with pytest.raises(ValueError, match="'ffn' needs dense features, found a CSR matrix of 7 columns"):
+        FfnHead(epochs=1).fit(features, ["a", "b"], {"dev": (features, ["a", "b"])}, 0)

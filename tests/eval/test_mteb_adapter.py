@@ -1,0 +1,234 @@
+"""MTEB through the adapter: real tasks of MTEB on local data, against scores computed without MTEB."""
+
+import importlib
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from datasets import Dataset, DatasetDict
+from sklearn.linear_model import LogisticRegression
+
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.sample import sample_documents, sample_parallel
+from modeling_tmde.eval.systems import model_fingerprint
+from tests.conftest import tiny_model
+
+ADAPTER = "modeling_tmde.eval.mteb_adapter"
+TRAIN, TEST, ROWS = 60, 80, 90
+
+
+@pytest.fixture(scope="module")
+def mteb(tmp_path_factory):
+    """MTEB makes its cache folder when it is imported, in the user's home unless it is told another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MTEB_CACHE", str(tmp_path_factory.mktemp("mteb")))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield pytest.importorskip("mteb", reason="the extra `mteb` is not installed")
+
+
+@pytest.fixture(scope="module")
+def encoder_class(mteb):
+    return importlib.import_module(ADAPTER).MtebEncoder
+
+
+@pytest.fixture
+def embedder(tokenizer) -> DocumentEmbedder:
+    return DocumentEmbedder(tiny_model(), tokenizer)
+
+
+def metadata(mteb, **own):
+    """What a task says of itself; only type, name, score and languages matter here."""
+    return mteb.TaskMetadata(
+        description="The built-in sample.",
+        reference=None,
+        dataset={"path": "local/sample", "revision": "1"},
+        category=own.pop("category"),
+        eval_splits=["test"],
+        date=("2024-01-01", "2024-01-02"),
+        domains=[],
+        task_subtypes=[],
+        license="apache-2.0",
+        annotations_creators="derived",
+        dialect=[],
+        modalities=["text"],
+        sample_creation="created",
+        bibtex_citation="",
+        **own,
+    )
+
+
+def documents(language: str, split: str, size: int) -> Dataset:
+    return sample_documents(size, split, languages=[language]).select_columns(["text", "label"])
+
+
+@pytest.fixture
+def topics(mteb):
+    """Trained on English, tested on French; every English document is used, once."""
+    from mteb.abstasks import AbsTaskClassification
+
+    class Topics(AbsTaskClassification):
+        metadata = metadata(
+            mteb,
+            type="Classification",
+            name="SampleTopics",
+            main_score="accuracy",
+            eval_langs=["fra-Latn"],
+            category="t2c",
+        )
+        evaluator_model = LogisticRegression(max_iter=1000)
+        samples_per_label = TRAIN
+        n_experiments = 1
+
+        def load_data(self, num_proc: int | None = None, **kwargs) -> None:
+            self.dataset = DatasetDict(train=documents("en", "train", TRAIN), test=documents("fr", "test", TEST))
+            self.data_loaded = True
+
+    return Topics()
+
+
+@pytest.fixture
+def translations(mteb):
+    from mteb.abstasks import AbsTaskBitextMining
+
+    class Translations(AbsTaskBitextMining):
+        metadata = metadata(
+            mteb,
+            type="BitextMining",
+            name="SampleTranslations",
+            main_score="f1",
+            eval_langs=["spa-Latn", "ita-Latn"],
+            category="t2t",
+        )
+
+        def load_data(self, num_proc: int | None = None, **kwargs) -> None:
+            rows = sample_parallel(ROWS, "test")["translation"]
+            columns = {"sentence1": [row["es"] for row in rows], "sentence2": [row["it"] for row in rows]}
+            self.dataset = DatasetDict(test=Dataset.from_dict(columns))
+            self.data_loaded = True
+
+    return Translations()
+
+
+def scores_of(result) -> dict[str, float]:
+    (task,) = result.task_results
+    (scores,) = task.scores["test"]
+    return scores
+
+
+def test_classification_equals_a_classifier_on_the_embedders_vectors(mteb, encoder_class, embedder, topics, tmp_path):
+    encoder = encoder_class(embedder)
+    cache = mteb.ResultCache(tmp_path)
+    found = scores_of(mteb.evaluate(encoder, topics, cache=cache, co2_tracker=False, show_progress_bar=False))
+    train, test = documents("en", "train", TRAIN), documents("fr", "test", TEST)
+    classifier = LogisticRegression(max_iter=1000).fit(embedder.encode(train["text"][:]), train["label"][:])
+    predictions = classifier.predict(embedder.encode(test["text"][:]))
+    expected = sum(prediction == label for prediction, label in zip(predictions, test["label"], strict=True)) / TEST
+    assert found["accuracy"] == pytest.approx(expected, abs=1e-12)
+    assert 0.1 < expected < 0.9  # neither nothing nor everything, which any vectors could give
+    (kept,) = tmp_path.rglob("SampleTopics.json")
+    assert kept.parent.name == encoder.mteb_model_meta.revision
+
+
+def test_bitext_mining_equals_a_loop_over_all_pairs(mteb, encoder_class, embedder, translations):
+    result = mteb.evaluate(
+        encoder_class(embedder), translations, cache=None, co2_tracker=False, encode_kwargs={"batch_size": 4}
+    )
+    rows = sample_parallel(ROWS, "test")["translation"]
+    spanish, italian = (embedder.encode([row[language] for row in rows]).astype(float) for language in ("es", "it"))
+    nearest = []
+    for vector in spanish:
+        cosines = [float(vector @ other / np.sqrt((vector @ vector) * (other @ other))) for other in italian]
+        nearest.append(cosines.index(max(cosines)))
+    hits = [place == index for index, place in enumerate(nearest)]
+    # A class is a row: recall is 1 or 0, and precision 1 by how many took it for their translation.
+    f1 = sum(2 / (1 + nearest.count(index)) for index in range(ROWS) if hits[index]) / ROWS
+    assert scores_of(result)["accuracy"] == pytest.approx(sum(hits) / ROWS, abs=1e-12)
+    assert scores_of(result)["f1"] == scores_of(result)["main_score"] == pytest.approx(f1, abs=1e-12)
+    assert 0.05 < f1 < 0.95 and f1 != sum(hits) / ROWS
+
+
+def encode(encoder, batches: list[dict], **options) -> np.ndarray:
+    task = SimpleNamespace(name="Topics")
+    return encoder.encode(batches, task_metadata=task, hf_split="test", hf_subset="default", **options)
+
+
+def test_vectors_are_the_embedders_in_order_whatever_the_prompt_type(encoder_class, embedder):
+    texts = sample_documents(12, languages=["de"])["text"][:] + ["Kurz.", ""]
+    batches = [{"text": texts[:5], "id": list(range(5))}, {"text": texts[5:]}]
+    encoder = encoder_class(embedder)
+    for options in ({}, {"prompt_type": "query"}, {"batch_size": 2, "precision": "float32", "more": 1}):
+        found = encode(encoder, batches, **options)
+        assert found.shape == (14, 32) and found.dtype == np.float32
+        np.testing.assert_allclose(found, embedder.encode(texts), atol=1e-5)
+    assert encode(encoder, []).shape == (0, 32)
+
+
+def test_no_forward_pass_is_larger_than_the_batch_size_allows(encoder_class, embedder, monkeypatch):
+    texts = sample_documents(40, languages=["de"])["text"][:] + ["Kurz."] * 40
+    sizes, forward = [], embedder.model.forward
+
+    def measured(input_ids, **options):
+        sizes.append(input_ids.numel())
+        return forward(input_ids=input_ids, **options)
+
+    monkeypatch.setattr(embedder.model, "forward", measured)
+    encoder = encoder_class(embedder)
+    sizes.clear()
+    encode(encoder, [{"text": texts}], batch_size=3)
+    assert 2 * 128 < max(sizes) <= 3 * 128  # the tokenizer's limit is 128 tokens
+    assert len(sizes) < 80 / 3  # short texts are more than three a pass
+
+
+def test_similarities_are_cosines(encoder_class, embedder):
+    encoder = encoder_class(embedder)
+    first = np.array([[3.0, 4.0], [0.0, 2.0]], dtype=np.float32)
+    second = np.array([[4.0, 3.0], [0.0, -1.0]], dtype=np.float32)
+    np.testing.assert_allclose(encoder.similarity(first, second), [[0.96, -0.8], [0.6, -1.0]], atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity_pairwise(first, second), [0.96, -1.0], atol=1e-6)
+
+
+def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder_class, embedder, tokenizer):
+    from mteb.models import EncoderProtocol, ModelMeta
+
+    encoder = encoder_class(embedder, name="tmde/tiny")
+    meta = encoder.mteb_model_meta
+    assert isinstance(encoder, EncoderProtocol)
+    ModelMeta.model_validate(meta.model_dump())
+    assert (meta.name, meta.revision, meta.embed_dim) == ("tmde/tiny", model_fingerprint(embedder), 32)
+    parameters = sum(parameter.numel() for parameter in embedder.model.parameters())
+    assert (meta.max_tokens, meta.n_parameters) == (128, parameters)
+    assert meta.memory_usage_mb == pytest.approx(parameters * 4 / 1024 / 1024)
+    other = encoder_class(DocumentEmbedder(tiny_model(seed=1), tokenizer), name="tmde/tiny")
+    assert other.mteb_model_meta.revision != meta.revision
+    assert encoder_class(embedder, revision="v2").mteb_model_meta.revision == "v2"
+
+
+def test_a_folder_is_loaded_and_gives_the_name(encoder_class, embedder, tokenizer, tmp_path):
+    folder = tmp_path / "newest"
+    tiny_model().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    encoder = encoder_class.from_pretrained(folder, device="cpu", max_length=64)
+    assert encoder.mteb_model_meta.name == "local/newest" and encoder.mteb_model_meta.max_tokens == 64
+    np.testing.assert_allclose(encode(encoder, [{"text": ["haus hund"]}]), embedder.encode(["haus hund"]), atol=1e-5)
+    assert encoder_class.from_pretrained(folder, name="a/b", device="cpu").mteb_model_meta.name == "a/b"
+    embedder.model.name_or_path = "organization/model"
+    assert encoder_class(embedder).mteb_model_meta.name == "organization/model"
+
+
+def test_bad_arguments(encoder_class, embedder):
+    for name in ("tiny", "/tiny", "a/b/c", ""):
+        with pytest.raises(ValueError, match=f"name: found '{name}', expected organization/model"):
+            encoder_class(embedder, name=name)
+    encoder = encoder_class(embedder)
+    with pytest.raises(ValueError, match="precision: found 'int8', expected 'float32'"):
+        encode(encoder, [{"text": ["a"]}], precision="int8")
+    with pytest.raises(ValueError, match=r"Task Topics, split test: batch 1 has \['image'\], expected 'text'"):
+        encode(encoder, [{"text": ["a"]}, {"image": [0]}])
+
+
+def test_without_mteb_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb.models", None)
+    monkeypatch.delitem(sys.modules, ADAPTER, raising=False)
+    with pytest.raises(ImportError, match=rf"^{ADAPTER} needs MTEB \(.*\): pip install 'tmde\[mteb\]'$"):
+        importlib.import_module(ADAPTER)

@@ -1,0 +1,187 @@
+"""Intervals and tests of differences, against numbers by hand, scipy, and exact enumeration."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from modeling_tmde.eval.results import Cell, TaskResult, summarize
+from modeling_tmde.eval.significance import (
+    ComparisonError,
+    compare,
+    group_cells,
+    paired_t_test,
+    summary_intervals,
+    with_interval,
+)
+
+
+def make_cell(outcomes, source="en", target="de", ids=None, metric="accuracy") -> Cell:
+    outcomes = np.asarray(outcomes, dtype=np.float64)
+    value = stats.spearmanr(outcomes).statistic if metric == "spearman" else outcomes.mean()
+    ids = [f"d{i}" for i in range(len(outcomes))] if ids is None else ids
+    return Cell(source, target, metric, float(value), ids, outcomes)
+
+
+def make_result(cells, system="A", folds=(), **fields) -> TaskResult:
+    return TaskResult("task", system, "zero-shot", list(cells), folds=list(folds), **fields)
+
+
+def test_summaries_are_means_over_cells_not_over_items():
+    cells = [make_cell([1, 1, 1, 0], "en", "en"), make_cell([1, 0], "en", "de"), make_cell([0, 0], "de", "en")]
+    assert summarize(cells) == {"Same": 0.75, "Cross": 0.25, "All": pytest.approx((0.75 + 0.5 + 0) / 3)}
+    assert group_cells(cells) == {"Same": [0], "Cross": [1, 2], "All": [0, 1, 2]}
+    assert summarize(cells[1:]) == {"Cross": 0.25, "All": 0.25}
+
+
+def test_paired_t_test_by_hand():
+    # Differences 1, 2, 3: mean 2, standard deviation 1, t = 2 / (1 / sqrt(3)) = 3.4641 with 2 degrees of freedom, for
+    # which p = 1 - t / sqrt(2 + t^2) = 1 - sqrt(12 / 14).
+    assert paired_t_test([0.0, 0.0, 0.0], [1.0, 2.0, 3.0]) == pytest.approx(1 - np.sqrt(12 / 14))
+    assert paired_t_test([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == pytest.approx(1 - np.sqrt(12 / 14))
+
+
+def test_paired_t_test_without_variance():
+    assert paired_t_test([0.5, 0.6], [0.5, 0.6]) == 1.0
+    assert paired_t_test([0.5, 0.6], [0.6, 0.7]) == 0.0
+
+
+@pytest.mark.parametrize("folds", [([0.5], [0.6]), ([0.5, 0.6], [0.5]), ([], [])])
+def test_paired_t_test_needs_the_same_folds(folds):
+    with pytest.raises(ComparisonError, match=f"found {len(folds[0])} and {len(folds[1])}"):
+        paired_t_test(*folds)
+
+
+def test_interval_of_a_share_is_that_of_the_binomial():
+    cell = make_cell([1] * 80 + [0] * 20)
+    low, high = with_interval(cell, samples=20000).interval
+    # n * mean of a bootstrap sample is Binomial(100, 0.8) exactly.
+    assert (low, high) == (
+        pytest.approx(stats.binom.ppf(0.025, 100, 0.8) / 100, abs=0.011),
+        pytest.approx(stats.binom.ppf(0.975, 100, 0.8) / 100, abs=0.011),
+    )
+
+
+def test_interval_without_variance_is_the_value():
+    assert with_interval(make_cell([1, 1, 1])).interval == (1.0, 1.0)
+    assert with_interval(make_cell([1])).interval is None
+
+
+def test_interval_of_a_correlation_matches_scipy():
+    rng = np.random.default_rng(0)
+    gold = rng.random(120)
+    outcomes = np.stack([gold, gold + 0.3 * rng.standard_normal(120)], axis=1)
+    ours = with_interval(make_cell(outcomes, metric="spearman"), samples=2000).interval
+    theirs = stats.bootstrap(
+        tuple(outcomes.T),
+        lambda x, y: stats.spearmanr(x, y).statistic,
+        paired=True,
+        vectorized=False,
+        method="percentile",
+        n_resamples=2000,
+        rng=1,
+    ).confidence_interval
+    assert ours == (pytest.approx(theirs.low, abs=0.02), pytest.approx(theirs.high, abs=0.02))
+
+
+def test_translations_are_one_observation():
+    rng = np.random.default_rng(1)
+    outcomes = (rng.random(200) < 0.6).astype(float)
+    one = [make_cell(outcomes, "en", "de")]
+    parallel = one + [make_cell(outcomes, "en", target) for target in ("es", "fr", "it")]
+    apart = [
+        make_cell(outcomes, "en", target, ids=[f"{target}{i}" for i in range(200)])
+        for target in ("de", "es", "fr", "it")
+    ]
+    widths = {
+        name: np.diff(summary_intervals(cells, samples=4000)["Cross"]).item()
+        for name, cells in (("one", one), ("parallel", parallel), ("apart", apart))
+    }
+    # Four copies of one outcome are worth one; four independent ones halve the interval.
+    assert widths["parallel"] == pytest.approx(widths["one"], rel=1e-9)
+    assert widths["apart"] == pytest.approx(widths["one"] / 2, rel=0.1)
+
+
+def exact_randomisation_p(a, b) -> float:
+    """All 2^n exchanges of two (n,) outcome lists."""
+    differences = np.asarray(b, dtype=float) - np.asarray(a, dtype=float)
+    observed = abs(differences.sum())
+    signs = itertools.product((-1, 1), repeat=len(differences))
+    return float(np.mean([abs(np.dot(sign, differences)) >= observed - 1e-9 for sign in signs]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=3, max_size=9))
+def test_p_of_exchanges_is_near_the_exact_one(pairs):
+    a, b = zip(*pairs, strict=True)
+    (row,) = compare(make_result([make_cell(a)]), make_result([make_cell(b)], "B"), samples=10, permutations=3999)
+    assert row.p == pytest.approx(exact_randomisation_p(a, b), abs=0.04)
+    assert row.difference == pytest.approx(np.mean(b) - np.mean(a))
+
+
+def test_p_is_that_of_clusters():
+    # Six items; B is right where A is wrong on each, in both languages: 2 of the 2^6 exchanges are as extreme.
+    a = [make_cell([0] * 6, "en", target) for target in ("de", "fr")]
+    b = [make_cell([1] * 6, "en", target) for target in ("de", "fr")]
+    (row,) = compare(make_result(a), make_result(b, "B"), permutations=9999)
+    assert row.items == 6
+    assert row.p == pytest.approx(2 / 64, abs=0.01)
+    assert row.interval == (1.0, 1.0)
+
+
+def test_equal_systems_do_not_differ():
+    cells = [make_cell([1, 0, 1, 1], "en", "en"), make_cell([1, 0, 0, 1], "en", "de")]
+    rows = compare(make_result(cells), make_result(cells, "B"), each_cell=True)
+    assert [row.group for row in rows] == ["Same", "Cross", "All", "en -> en", "en -> de"]
+    for row in rows:
+        assert (row.difference, row.interval, row.p) == (0.0, (0.0, 0.0), 1.0)
+
+
+def test_difference_and_its_sign():
+    rng = np.random.default_rng(2)
+    worse = (rng.random(500) < 0.5).astype(float)
+    better = np.maximum(worse, rng.random(500) < 0.4)
+    (row,) = compare(make_result([make_cell(worse)]), make_result([make_cell(better)], "B"), permutations=999)
+    assert row.difference == pytest.approx(better.mean() - worse.mean())
+    assert 0 < row.interval[0] < row.difference < row.interval[1]
+    assert row.p == 1 / 1000
+    (back,) = compare(make_result([make_cell(better)]), make_result([make_cell(worse)], "B"), permutations=999)
+    assert back.difference == -row.difference
+    assert back.interval == (pytest.approx(-row.interval[1]), pytest.approx(-row.interval[0]))
+
+
+def test_correlations_are_compared():
+    rng = np.random.default_rng(3)
+    gold = rng.random(200)
+    noisy, clean = (np.stack([gold, gold + scale * rng.standard_normal(200)], axis=1) for scale in (1.0, 0.1))
+    a, b = (make_cell(outcomes, metric="spearman") for outcomes in (noisy, clean))
+    (row,) = compare(make_result([a]), make_result([b], "B"), samples=300, permutations=499)
+    assert row.difference == pytest.approx(b.value - a.value)
+    assert row.p == 1 / 500 and row.interval[0] > 0
+    # The scale of a system's similarities means nothing.
+    scaled = make_cell(noisy * [1, 1000], metric="spearman")
+    (row,) = compare(make_result([a]), make_result([scaled], "B"), samples=50, permutations=99)
+    assert (row.difference, row.p) == (0.0, 1.0)
+
+
+def test_folds_are_tested_on_cross():
+    cells = [make_cell([1, 0], "en", "en"), make_cell([1, 0], "en", "de")]
+    a = make_result(cells, folds=[0.1, 0.2, 0.3])
+    b = make_result(cells, "B", folds=[0.2, 0.4, 0.6])
+    rows = {row.group: row.fold_p for row in compare(a, b)}
+    assert rows == {"Same": None, "Cross": pytest.approx(paired_t_test(a.folds, b.folds)), "All": None}
+
+
+def test_what_differs_cannot_be_compared():
+    a = make_result([make_cell([1, 0])], data={"fingerprint": "x"}, settings={"head": "svm"})
+    with pytest.raises(ComparisonError, match="data of A is 'x', of B 'y'"):
+        compare(a, replace(a, system="B", data={"fingerprint": "y"}))
+    with pytest.raises(ComparisonError, match="settings"):
+        compare(a, replace(a, system="B", settings={"head": "ffn"}))
+    with pytest.raises(ComparisonError, match="en -> de.*same items"):
+        compare(a, replace(a, system="B", cells=[make_cell([1, 0], ids=["d1", "d0"])]))
+    with pytest.raises(ComparisonError, match="A has 1 cells, B 2"):
+        compare(a, replace(a, system="B", cells=[make_cell([1, 0]), make_cell([1, 0], "de", "en")]))

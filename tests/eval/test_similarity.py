@@ -1,0 +1,96 @@
+"""Semantic similarity: correlations by hand, and what cannot be correlated."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from modeling_tmde.eval.similarity import evaluate_similarity
+from modeling_tmde.eval.systems import CharacterTfidf
+from modeling_tmde.eval.tasks import Provenance, SimilarityData, SimilarityPairs, TaskError
+
+PROVENANCE = Provenance(citation="by hand", licence="CC0")
+VECTORS = {
+    "a": [1, 0],
+    "b": [0, 2],
+    "p": [3, 4],
+    "q": [0.8, 0.6],
+    "r": [-1, 0],
+    "zero": [0, 0],
+}
+
+
+class Lookup:
+    name, fingerprint, truncated, texts = "lookup", "0", 0, 0
+
+    def __init__(self, kind=np.asarray):
+        self.kind, self.calls = kind, []
+
+    def represent(self, texts, fit_on=()):
+        self.calls.append((list(texts), list(fit_on)))
+        return self.kind(np.array([VECTORS[text] for text in texts], dtype=np.float32))
+
+
+def similarity_data(first, second, scores, ids=None):
+    ids = [f"r{row}" for row in range(len(scores))] if ids is None else ids
+    return SimilarityData({("de", "en"): SimilarityPairs(ids, first, second, scores)}, PROVENANCE)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_correlation_by_hand(kind):
+    # cosines: a-a 1, a-p 0.6, a-q 0.8, a-r -1, by rank 4, 2, 3, 1; gold by rank 4, 3, 2, 1
+    # Spearman 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15) = 0.8
+    system = Lookup(kind)
+    (cell,) = evaluate_similarity(similarity_data(list("aaaa"), list("apqr"), [5, 4, 3, 0]), system)
+    assert (cell.source, cell.target, cell.metric, cell.chance) == ("de", "en", "spearman", 0.0)
+    assert cell.value == pytest.approx(0.8)
+    assert list(cell.ids) == ["r0", "r1", "r2", "r3"]
+    np.testing.assert_allclose(cell.outcomes, [[5, 1], [4, 0.6], [3, 0.8], [0, -1]], atol=1e-6)
+    # Pearson: gold - 3 = 2, 1, 0, -3; cosine - 0.35 = 0.65, 0.25, 0.45, -1.35: 5.6 / sqrt(14 * 2.51)
+    assert cell.extra["pearson"] == pytest.approx(5.6 / (14 * 2.51) ** 0.5, abs=1e-6)
+    assert cell.extra["size"] == 4
+    assert [fit_on for _, fit_on in system.calls] == [list("aaaaapqr")] * 2
+
+
+def test_ties_get_their_mean_rank():
+    # cosines 1, 0, 0 (a zero vector): ranks 3, 1.5, 1.5; gold 3, 2, 1
+    # Pearson of the ranks: (1, -0.5, -0.5) with (1, 0, -1): 1.5 / sqrt(1.5 * 2)
+    (cell,) = evaluate_similarity(similarity_data(list("aaa"), ["a", "b", "zero"], [3, 2, 1]), Lookup())
+    assert cell.value == pytest.approx(1.5 / 3**0.5)
+
+
+def test_opposite_order_and_several_pairs_of_languages():
+    pairs = SimilarityPairs(["x", "y", "z"], list("aaa"), list("apr"), [1, 2, 3])
+    cells = evaluate_similarity(SimilarityData({("de", "en"): pairs, ("fr", "fr"): pairs}, PROVENANCE), Lookup())
+    assert [(cell.source, cell.target) for cell in cells] == [("de", "en"), ("fr", "fr")]
+    assert [cell.value for cell in cells] == pytest.approx([-1, -1])
+
+
+def test_tfidf():
+    data = similarity_data(
+        ["Parlament Wien", "Parlament Wien", "Parlament Wien"],
+        ["parlament wien", "parlamento", "zzz yyy"],
+        [5, 3, 0],
+    )
+    (cell,) = evaluate_similarity(data, CharacterTfidf())
+    assert cell.value == pytest.approx(1)
+    assert cell.outcomes[:, 1] == pytest.approx([1, cell.outcomes[1, 1], 0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (similarity_data(list("aa"), list("ap"), [1, 2]), "de-en: found 2 pairs, expected at least 3"),
+        (similarity_data(list("aaa"), list("apq"), [2, 2, 2]), "de-en: found the same gold score, 2, in all 3 rows"),
+        (
+            similarity_data(list("aaa"), list("ppp"), [1, 2, 3]),
+            "de-en: found the same cosine, 0.600000, for all 3 pairs, .* does lookup give every text the same",
+        ),
+        (similarity_data(list("aaa"), list("apq"), [1, float("nan"), 3]), "de-en: found score nan in row r1"),
+        (similarity_data(["a", None, "a"], list("apq"), [1, 2, 3]), "de-en: found no text in field first of row r1"),
+        (similarity_data(list("aaa"), ["a", "p", None], [1, 2, 3]), "de-en: found no text in field second of row r2"),
+        (SimilarityData({}, PROVENANCE), "Found no pair of languages"),
+    ],
+)
+def test_what_cannot_be_correlated(data, message):
+    with pytest.raises(TaskError, match=message):
+        evaluate_similarity(data, Lookup())

@@ -1,0 +1,122 @@
+"""Vectors of a system, their cache, and the TF-IDF baseline against scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.cache import ArrayCache, default_cache_dir
+from modeling_tmde.eval.sample import sample_documents
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
+from tests.conftest import tiny_model
+
+TEXTS = ["The market rose.", "Die Börse stieg.", "", "La Bolsa subió mucho ayer por la tarde."]
+
+
+@pytest.fixture
+def embedder(tokenizer):
+    torch.manual_seed(0)
+    return DocumentEmbedder(tiny_model().model.eval(), tokenizer, max_length=12)
+
+
+def test_vectors_come_from_the_cache(embedder, tmp_path, monkeypatch):
+    first = EmbeddingSystem("ours", embedder, ArrayCache(tmp_path))
+    vectors = first.represent(TEXTS)
+    np.testing.assert_array_equal(vectors, embedder.encode(TEXTS))
+    truncated = embedder.last_report.truncated
+    assert (first.texts, first.truncated) == (4, truncated) and truncated > 0
+
+    monkeypatch.setattr(embedder, "encode", lambda *args, **kwargs: pytest.fail("encoded again"))
+    second = EmbeddingSystem("renamed", embedder, ArrayCache(tmp_path))
+    np.testing.assert_array_equal(second.represent(TEXTS), vectors)
+    np.testing.assert_array_equal(second.represent(TEXTS), vectors)
+    assert (second.texts, second.truncated) == (4, truncated)  # a text set counts once a task, cached or not
+    second.begin()
+    assert (second.texts, second.truncated) == (0, 0)
+    with pytest.raises(pytest.fail.Exception, match="encoded again"):
+        second.represent(TEXTS[::-1])
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half a file", b"garbage"])
+def test_a_damaged_cache_file_is_computed_again(embedder, tmp_path, damage):
+    vectors = EmbeddingSystem("a", embedder, ArrayCache(tmp_path)).represent(TEXTS)
+    (path,) = tmp_path.rglob("*.npz")
+    path.write_bytes(damage)
+    np.testing.assert_array_equal(EmbeddingSystem("a", embedder, ArrayCache(tmp_path)).represent(TEXTS), vectors)
+    with np.load(path) as stored:
+        np.testing.assert_array_equal(stored["vectors"], vectors)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]  # no temporary file is left
+
+
+def test_a_failed_computation_leaves_nothing(tmp_path):
+    def fail():
+        raise RuntimeError("no vectors")
+
+    with pytest.raises(RuntimeError):
+        ArrayCache(tmp_path).get("group", "key", fail)
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("TMDE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "tmde"
+    monkeypatch.setenv("TMDE_CACHE", str(tmp_path / "mine"))
+    assert default_cache_dir() == tmp_path / "mine"
+
+
+def test_fingerprint_is_of_everything_that_decides_a_vector(embedder, tokenizer):
+    model = embedder.model
+    before = model_fingerprint(embedder)
+    embedder.encode(TEXTS)  # leaves its truncation in the tokenizer
+    assert model_fingerprint(embedder) == before
+    others = [
+        DocumentEmbedder(model, tokenizer, max_length=11),
+        DocumentEmbedder(model, tokenizer, max_length=12, pooling="mean"),
+    ]
+    assert len({before, *map(model_fingerprint, others)}) == 3
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] += 1e-3
+    assert model_fingerprint(embedder) != before
+
+
+def test_fingerprint_of_a_copy_is_the_same(embedder, tokenizer, tmp_path):
+    embedder.model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    copy = DocumentEmbedder.from_pretrained(str(tmp_path), max_length=12, device="cpu")
+    assert model_fingerprint(copy) == model_fingerprint(embedder)
+
+
+def test_half_precision_has_a_fingerprint(tokenizer):
+    model = tiny_model().model.to(torch.bfloat16).eval()
+    assert len(model_fingerprint(DocumentEmbedder(model, tokenizer))) == 16
+
+
+def test_vectors_that_are_not_finite_are_refused(embedder, tmp_path):
+    with torch.no_grad():
+        for parameter in embedder.model.parameters():
+            parameter.fill_(float("nan"))
+    with pytest.raises(ValueError, match="broken: found a vector that is not finite for text 0 .*4 of 4 texts"):
+        EmbeddingSystem("broken", embedder, ArrayCache(tmp_path)).represent(TEXTS)
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+def test_tfidf_equals_scikit_learn():
+    documents = sample_documents(30, "train", seed=1)
+    train = [row["text"] for row in documents if row["language"] == "en"]
+    test = [row["text"] for row in documents if row["language"] in ("en", "fr")]
+    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2).fit(train)
+    ours = CharacterTfidf().represent(test, train)
+    expected = vectorizer.transform(test)
+    # Columns are in another order, and a few of thousands of n-grams share one.
+    assert abs(ours.shape[1] - expected.shape[1]) <= 0.002 * expected.shape[1]
+    np.testing.assert_allclose((ours @ ours.T).toarray(), (expected @ expected.T).toarray(), atol=0.01)
+
+
+def test_tfidf_knows_only_what_it_was_fitted_on():
+    system = CharacterTfidf()
+    english = ["stocks rose again", "stocks fell again"]
+    assert system.represent(["Ünïçø∂é"], english).nnz == 0
+    with pytest.raises(ValueError, match="no n-gram in two of the 1 texts"):
+        system.represent(["stocks"], ["stocks"])

@@ -15,15 +15,13 @@ from rich.table import Table
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.classification import (
-    chance_accuracy,
-    embedding_classifier,
-    tfidf_classifier,
-    zero_shot_accuracy,
-)
+from modeling_tmde.eval.classification import evaluate_classification
 from modeling_tmde.eval.figures import draw_embedding_space
 from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.sample import LANGUAGES, sample_documents
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem
+from modeling_tmde.eval.tasks import ClassificationData
+from modeling_tmde.eval.tasks.sample import Sample
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.train import train_recipe
 
@@ -56,12 +54,12 @@ def quickstart(
     train_recipe(recipe, output / "model")
 
     console.print("[bold]2. Embedding[/] documents and classifying them, labels in English only")
-    train = sample_documents(1000, "train", seed=seed, languages=["en"])
-    test = sample_documents(200, "test", seed=seed)
+    data = Sample().load(seed=seed)
     embedder = DocumentEmbedder.from_pretrained(str(output / "model"))
-    test_vectors = embedder.encode(test["text"][:])
-    scores = _classify(train, test, embedder.encode(train["text"][:]), test_vectors)
+    scores = _classify(data, embedder)
     _print_scores(scores)
+    test = sample_documents(200, "test", seed=seed)
+    test_vectors = embedder.encode(test["text"][:])
     _print_translations(output / "model", test["text"][:])
 
     console.print("[bold]3. Reloading[/] the checkpoint with AutoModel")
@@ -81,28 +79,13 @@ def quickstart(
         raise typer.Exit(1)
 
 
-def _classify(train, test, train_vectors: np.ndarray, test_vectors: np.ndarray) -> dict[str, dict[str, float]]:
-    rows = {language: np.flatnonzero(np.asarray(test["language"]) == language) for language in LANGUAGES}
-    texts, labels = np.asarray(test["text"][:], dtype=object), np.asarray(test["label"][:])
-    test_labels = {language: labels[index] for language, index in rows.items()}
-    chance = chance_accuracy(train["label"][:])
-    return {
-        "cT-MDE": zero_shot_accuracy(
-            embedding_classifier(),
-            train_vectors,
-            train["label"][:],
-            {language: test_vectors[index] for language, index in rows.items()},
-            test_labels,
-        ),
-        "TF-IDF": zero_shot_accuracy(
-            tfidf_classifier(),
-            train["text"][:],
-            train["label"][:],
-            {language: texts[index] for language, index in rows.items()},
-            test_labels,
-        ),
-        "chance": dict.fromkeys(LANGUAGES, chance),
-    }
+def _classify(data: ClassificationData, embedder: DocumentEmbedder) -> dict[str, dict[str, float]]:
+    """Accuracy by system and test language, labels in English only (Evaluation I of the thesis)."""
+    scores = {}
+    for system in (EmbeddingSystem("cT-MDE", embedder), CharacterTfidf()):
+        cells = evaluate_classification(data, system, train_languages=["en"])
+        scores[system.name] = {cell.target: cell.value for cell in cells}
+    return scores | {"chance": {cell.target: cell.chance for cell in cells}}
 
 
 def _print_scores(scores: dict[str, dict[str, float]]) -> None:

@@ -25,6 +25,8 @@ from modeling_tmde.eval.systems import Matrix
 
 logger = logging.get_logger(__name__)
 
+_BATCHES_AT_ONCE = 256  # gathered and masked together: few calls, and no second copy of a large training set
+
 Devs = Mapping[str, tuple[Matrix, Sequence[str]]]
 
 
@@ -252,12 +254,13 @@ class FfnHead:
         optimizer = torch.optim.Adam([parameters], lr=self.learning_rate, fused=True)
         for _ in range(self.epochs):
             order = torch.randperm(len(inputs), generator=generator)
-            masks = [self._mask(len(inputs), width, generator) for width in sizes[:-1]]
-            epoch = [inputs[order] * masks[0], gold[order], *masks[1:]]
-            for rows, targets, *kept in zip(*(part.split(self.batch_size) for part in epoch), strict=True):
-                parameters.grad.zero_()
-                F.cross_entropy(_logits(rows, layers, kept), targets).backward()
-                optimizer.step()
+            for chosen in order.split(self.batch_size * _BATCHES_AT_ONCE):
+                masks = [self._mask(len(chosen), width, generator) for width in sizes[:-1]]
+                parts = [inputs[chosen] * masks[0], gold[chosen], *masks[1:]]
+                for rows, targets, *kept in zip(*(part.split(self.batch_size) for part in parts), strict=True):
+                    parameters.grad.zero_()
+                    F.cross_entropy(_logits(rows, layers, kept), targets).backward()
+                    optimizer.step()
             yield
 
     def _mask(self, rows: int, width: int, generator: torch.Generator) -> torch.Tensor:
@@ -277,10 +280,21 @@ class FfnHead:
         }
 
 
+@dataclass(frozen=True)
+class NliFfnHead(FfnHead):
+    """LASER's classifier of XNLI: as `FfnHead`, with the settings of its `xnli.sh`."""
+
+    name: ClassVar[str] = "ffn_nli"
+    epochs: int = 200
+    hidden: tuple[int, ...] = (512, 384)
+    dropout: float = 0.3
+    batch_size: int = 128
+
+
 def _dense(features: Matrix) -> torch.Tensor:
     if scipy.sparse.issparse(features):
         raise ValueError(
-            f"The head 'ffn' needs dense features, found a CSR matrix of {features.shape[1]} columns; "
+            f"A feed-forward head needs dense features, found a CSR matrix of {features.shape[1]} columns; "
             "take the head 'logistic_regression' or 'svm' for TF-IDF"
         )
     return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
@@ -311,7 +325,7 @@ def _logits(
 
 
 HEADS: dict[str, type[FfnHead] | type[LogisticRegressionHead] | type[LinearSvmHead]] = {
-    head.name: head for head in (FfnHead, LogisticRegressionHead, LinearSvmHead)
+    head.name: head for head in (FfnHead, NliFfnHead, LogisticRegressionHead, LinearSvmHead)
 }
 
 

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from modeling_tmde.eval.classification import evaluate_classification
-from modeling_tmde.eval.folds import fold_scores
+from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
+from modeling_tmde.eval.folds import fold_scores, fold_settings
 from modeling_tmde.eval.heads import get_head
 from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.retrieval import evaluate_retrieval
@@ -227,7 +227,7 @@ def evaluate_task(
 
 def _classify(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress):
     name = options.head or task.task.head
-    if name == "ffn" and not system.dense:
+    if name.startswith("ffn") and not system.dense:
         name = "logistic_regression"  # a network of ten hidden units is for vectors of hundreds of dimensions
     head = get_head(name)
     seeds = tuple(range(options.seed, options.seed + options.seeds))
@@ -240,11 +240,16 @@ def _classify(task: LoadedTask, system: System, options: EvaluationOptions, prog
         seeds=seeds,
         progress=progress,
     )
+    settings = {"head": head.describe(), "seeds": [] if head.deterministic else list(seeds)}
+    settings |= {"train_languages": list(options.train_languages or task.data.languages)}
+    settings |= {"tuning": PROTOCOLS[options.protocol]}
     folds = []
     if options.folds and system.dense and options.protocol == "zero-shot" and options.train_languages is None:
         folds = fold_scores(task.data, system, head, seed=options.seed, progress=progress)
-    settings = {"head": head.describe(), "seeds": [] if head.deterministic else list(seeds)}
-    return cells, folds, settings | {"train_languages": options.train_languages or task.data.languages}
+        described = fold_settings(task.data, head, options.seed)
+        told = ("draws", "size", "same_ids_in_all_languages", "tuning")
+        settings["folds"] = {name: described[name] for name in told}
+    return cells, folds, settings
 
 
 def _describe(task: LoadedTask) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _matching_cells(a: TaskResult, b: TaskResult) -> list[tuple[Cell, Cell]]:
         "task": (a.task, b.task),
         "protocol": (a.protocol, b.protocol),
         "data": (a.data.get("fingerprint"), b.data.get("fingerprint")),
-        "settings": (a.settings, b.settings),
+        "settings": tuple({name: value for name, value in x.settings.items() if name != "folds"} for x in (a, b)),
     }
     for name, (first, second) in same.items():
         if first != second:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
 from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.embedding import logger as embedding_logger
 from modeling_tmde.eval.cache import ArrayCache
 from modeling_tmde.eval.tasks import text_fingerprint
 
@@ -85,7 +88,8 @@ class EmbeddingSystem:
             return self._recent[key]
 
         def compute() -> tuple[dict[str, np.ndarray], dict]:
-            vectors = self.embedder.encode(texts, **self.options)
+            with _no_truncation_warnings():
+                vectors = self.embedder.encode(texts, **self.options)
             self._check_finite(vectors, texts)
             report = self.embedder.last_report
             note = {"texts": report.texts, "truncated": report.truncated, "tokens": report.tokens}
@@ -105,6 +109,17 @@ class EmbeddingSystem:
                 f"{len(bad)} of {len(texts)} texts in all, expected numbers. Is the checkpoint damaged, or its dtype "
                 "too small?"
             )
+
+
+@contextmanager
+def _no_truncation_warnings() -> Iterator[None]:
+    """Truncated texts are counted here, and reported once a task instead of once a list of texts."""
+    previous = embedding_logger.level
+    embedding_logger.setLevel(max(logging.ERROR, embedding_logger.getEffectiveLevel()))
+    try:
+        yield
+    finally:
+        embedding_logger.setLevel(previous)
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
@@ -135,20 +150,27 @@ class CharacterTfidf:
     """
 
     COLUMNS = 2**22
+    KEPT_COUNTS = 100_000_000  # nonzero counts kept from one task to the next: 800 MB
 
     def __init__(self, name: str = "TF-IDF") -> None:
         self.name = name
         self.fingerprint = text_fingerprint(["char_wb 2-5 sublinear min_df=2", str(self.COLUMNS)])
         self.dense = False
-        self.begin()
+        self.texts = self.truncated = 0
         self._vectorizer = HashingVectorizer(
             analyzer="char_wb", ngram_range=(2, 5), n_features=self.COLUMNS, alternate_sign=False, norm=None
         )
+        self._forget()
 
     def begin(self) -> None:
-        """Starts a new task: forgets the counts of the last one."""
+        """Starts a new task. Counts are kept, since tasks share texts, unless they are many."""
         self.texts = self.truncated = 0
-        self._counts: dict[str, scipy.sparse.csr_matrix] = {}
+        if self._counts.nnz > self.KEPT_COUNTS:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
 
     def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> scipy.sparse.csr_matrix:
         """L2-normalised rows (n, columns found in `fit_on`).
@@ -156,18 +178,21 @@ class CharacterTfidf:
         Raises:
             ValueError: `fit_on` shares no n-gram between two texts.
         """
-        fitted = self._count(list(fit_on))
+        fitted = self._count(fit_on)
         frequency = np.bincount(fitted.indices, minlength=self.COLUMNS)
         columns = np.flatnonzero(frequency >= 2)
         if not len(columns):
             raise ValueError(f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on, expected some")
         inverse = np.log((1 + fitted.shape[0]) / (1 + frequency[columns])) + 1
-        chosen = self._count(list(texts))[:, columns].astype(np.float32)
-        chosen.data = 1 + np.log(chosen.data)
-        return normalize(chosen.multiply(inverse.astype(np.float32)).tocsr())
+        chosen = self._count(texts)[:, columns]
+        chosen.data = (1 + np.log(chosen.data)) * inverse.astype(np.float32)[chosen.indices]
+        return normalize(chosen, copy=False)
 
-    def _count(self, texts: list[str]) -> scipy.sparse.csr_matrix:
-        key = text_fingerprint(texts)
-        if key not in self._counts:
-            self._counts[key] = self._vectorizer.transform(texts).astype(np.float32)
-        return self._counts[key]
+    def _count(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
+        """(n, COLUMNS) counts of n-grams; every different text is counted once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._rows]
+        if new:
+            counted = self._vectorizer.transform(new).astype(np.float32)
+            self._rows |= {text: len(self._rows) + place for place, text in enumerate(new)}
+            self._counts = scipy.sparse.vstack([self._counts, counted], format="csr")
+        return self._counts[[self._rows[text] for text in texts]]

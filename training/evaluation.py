@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import datasets
 import torch
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import check_labels, check_plans, evaluate_classification, plan_protocol
@@ -18,6 +19,8 @@ from modeling_tmde.eval.tasks import TASKS, ClassificationData, TaskError
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.parallel_model import ParallelModel
+
+logger = logging.get_logger("modeling_tmde.training")
 
 TASK_SPLITS = ("train", "dev", "test")
 TASK_METRICS = ("same", "cross", "all")
@@ -162,4 +165,9 @@ def measure_task(
             cells = evaluate_classification(data, system, args.eval_head, test_split=split, seeds=(0,))
             means = {name.lower(): value for name, value in summarize(cells).items()}
             scores |= {f"{prefix}{name}": means[name] for name in names}
+    if system.truncated:
+        logger.warning_once(
+            f"eval_task: {system.truncated:,} of {system.texts:,} texts are longer than embed_max_length="
+            f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
+        )
     return scores

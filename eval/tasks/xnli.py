@@ -24,7 +24,7 @@ class XNLI(Task):
     description = "natural language inference, 3 classes, 15 languages"
     languages = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
     default_source = "facebook/xnli"
-    head = "ffn"
+    head = "ffn_nli"
 
     def load(
         self,

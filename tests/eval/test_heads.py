@@ -16,6 +16,7 @@ from modeling_tmde.eval.heads import (
     FfnHead,
     LinearSvmHead,
     LogisticRegressionHead,
+    NliFfnHead,
     get_head,
     pair_features,
 )
@@ -31,14 +32,15 @@ def noisy(seed: int, rows: int = 60, columns: int = 20, noise: float = 2.0) -> t
 
 
 def test_names():
-    assert set(HEADS) == {"ffn", "logistic_regression", "svm"}
+    assert set(HEADS) == {"ffn", "ffn_nli", "logistic_regression", "svm"}
     assert all(get_head(name).name == name == get_head(name).describe()["head"] for name in HEADS)
     assert {name: get_head(name).deterministic for name in HEADS} == {
         "ffn": False,
+        "ffn_nli": False,
         "logistic_regression": True,
         "svm": True,
     }
-    with pytest.raises(ValueError, match="'mlp', expected one of ffn, logistic_regression, svm"):
+    with pytest.raises(ValueError, match="'mlp', expected one of ffn, ffn_nli, logistic_regression, svm"):
         get_head("mlp")
 
 
@@ -166,6 +168,8 @@ def test_ffn_size(columns, classes):
     labels = [f"class {number}" for number in range(classes)]
     classifier = FfnHead(epochs=1).fit(features, labels, {"dev": (features, labels)}, 0)["dev"]
     assert classifier.num_parameters == columns * 10 + 10 + 10 * 8 + 8 + 8 * classes + classes
+    wide = NliFfnHead(epochs=1).fit(features, labels, {"dev": (features, labels)}, 0)["dev"]
+    assert wide.num_parameters == columns * 512 + 512 + 512 * 384 + 384 + 384 * classes + classes
 
 
 def test_ffn_learns_what_no_line_separates_and_is_reproducible():
@@ -187,5 +191,5 @@ def test_ffn_learns_what_no_line_separates_and_is_reproducible():
 
 def test_ffn_refuses_sparse_features():
     features = scipy.sparse.csr_matrix(np.eye(2, 7, dtype=np.float32))
-    with pytest.raises(ValueError, match="'ffn' needs dense features, found a CSR matrix of 7 columns"):
+    with pytest.raises(ValueError, match="feed-forward head needs dense features, found a CSR matrix of 7 columns"):
         FfnHead(epochs=1).fit(features, ["a", "b"], {"dev": (features, ["a", "b"])}, 0)

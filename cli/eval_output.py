@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,6 +80,9 @@ def write_output(
 ) -> None:
     """Writes `eval.json`, `outcomes.npz`, `report.md`, one `model_index` file a model, and the figures of `drawn`."""
     folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("model_index-*.yaml"):  # of an earlier evaluation, maybe of other models
+        stale.unlink()
+    shutil.rmtree(folder / "figures", ignore_errors=True)
     write_results(folder, list(results), {"seed": seed})
     report = markdown_report(results)
     if differences:

@@ -24,7 +24,7 @@ from modeling_tmde.eval.heads import HEADS
 from modeling_tmde.eval.nearest import SCORINGS
 from modeling_tmde.eval.report import print_report
 from modeling_tmde.eval.results import TaskResult
-from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate, plan_tasks
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate, plan_tasks
 from modeling_tmde.eval.significance import ComparisonError, Difference, compare
 from modeling_tmde.eval.storage import EVAL_NAME, read_results
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System
@@ -65,7 +65,11 @@ TaskOptionOption = Annotated[
 ]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder where the files of tasks are looked for.")]
 LanguagesOption = Annotated[
-    str | None, typer.Option("--languages", help="Test languages, such as de,en,fr. Default: the task's.")
+    str | None,
+    typer.Option(
+        "--languages",
+        help="Languages to test, such as de,en,fr. Default: those of the task that the models were trained on.",
+    ),
 ]
 TrainLanguagesOption = Annotated[
     str | None,
@@ -152,20 +156,22 @@ def run(
     with _errors(), _cache_folder(cache_dir, no_cache) as cache:
         if output is not None and output.exists() and any(output.iterdir()) and not (output / EVAL_NAME).exists():
             raise ValueError(f"-o {output}: found other files, expected an empty folder or an earlier evaluation")
-        loaded = _load_tasks(tasks, data, languages, streaming, task_options)
+        planned = _plan_tasks(tasks, data, task_options)
         loading = {
             "max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code
         }  # fmt: skip
         systems = _load_models(models, ArrayCache(cache), pooling, loading)
+        loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
         compared = [system.name for system in systems]
-        systems += _load_baselines(baseline or [], ArrayCache(cache), loading)
+        rows: list[System] = [*systems, *_load_baselines(baseline or [], ArrayCache(cache), loading)]
         if tfidf:
-            systems.append(CharacterTfidf())
-        _check_names(systems)
+            rows.append(CharacterTfidf())
+        _check_names(rows)
         options = EvaluationOptions(
             protocol=protocol,
             head=head,
             train_languages=_split_names(train_languages),
+            test_languages=_split_names(languages) if train_languages else None,
             seeds=seeds,
             folds=folds,
             scoring=scoring,
@@ -173,14 +179,13 @@ def run(
             max_queries=max_queries,
             seed=seed,
         )
-        results = _evaluate(loaded, systems, options, cache)
+        results = _evaluate(loaded, rows, options, cache)
         differences = _differences(results, compared, seed)
         print_report(results, console)
         if differences:
             console.print(comparison_table(differences))
         if output is not None:
-            drawn = [system for system in systems if system.name in compared] if figures else []
-            write_output(output, results, differences, loaded, drawn, seed)
+            write_output(output, results, differences, loaded, systems if figures else [], seed)
             console.print(f"Everything is in {output}/")
 
 
@@ -221,14 +226,18 @@ def compare_command(
     with _errors(), _cache_folder(cache_dir, no_cache) as cache:
         sides: list[list[TaskResult] | None] = [_stored_results(side) for side in (a, b)]
         if None in sides:
-            loaded = _load_tasks(tasks, data, languages, streaming, task_options)
+            planned = _plan_tasks(tasks, data, task_options)
             loading = {
                 "max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code
             }  # fmt: skip
+            names = [name for name, results in zip((a, b), sides, strict=True) if results is None]
+            systems = _load_models(names, ArrayCache(cache), pooling, loading)
+            loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
             options = EvaluationOptions(
                 protocol=protocol,
                 head=head,
                 train_languages=_split_names(train_languages),
+                test_languages=_split_names(languages) if train_languages else None,
                 seeds=seeds,
                 folds=folds,
                 scoring=scoring,
@@ -236,10 +245,8 @@ def compare_command(
                 max_queries=max_queries,
                 seed=seed,
             )
-            for place, name in enumerate((a, b)):
-                if sides[place] is None:
-                    systems = _load_models([name], ArrayCache(cache), pooling, loading)
-                    sides[place] = _evaluate(loaded, systems, options, cache)
+            measured = iter(_evaluate(loaded, [system], options, cache) for system in systems)
+            sides = [next(measured) if results is None else results for results in sides]
         console.print(comparison_table(_compare_sides(*sides, each_cell=each_cell, seed=seed)))
 
 
@@ -277,13 +284,7 @@ def _split_names(text: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else None
 
 
-def _load_tasks(
-    specs: list[str] | None,
-    data: Path | None,
-    languages: str | None,
-    streaming: bool,
-    settings: list[str] | None,
-) -> list[LoadedTask]:
+def _plan_tasks(specs: list[str] | None, data: Path | None, settings: list[str] | None) -> list[PlannedTask]:
     options: dict[str, dict[str, Any]] = {}
     for setting in settings or []:
         key, equals, value = setting.partition("=")
@@ -292,8 +293,23 @@ def _load_tasks(
             raise ValueError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
         options.setdefault(task, {})[name] = yaml.safe_load(value)
     names = [name.strip() for spec in specs or ["all"] for name in spec.split(",") if name.strip()]
+    return plan_tasks(names, data, options)
+
+
+def _load_tasks(
+    planned: Sequence[PlannedTask],
+    systems: Sequence[EmbeddingSystem],
+    languages: str | None,
+    train_languages: str | None,
+    streaming: bool,
+) -> list[LoadedTask]:
+    """The data in the requested languages; or else in those of each task that all models were trained on."""
     chosen = _split_names(languages)
-    return [planned.load(chosen, streaming) for planned in plan_tasks(names, data, options)]
+    if chosen and train_languages:
+        chosen = tuple(dict.fromkeys([*chosen, *_split_names(train_languages)]))
+    trained_on = [system.languages for system in systems if system.languages is not None]
+    known = [code for code in trained_on[0] if all(code in codes for codes in trained_on)] if trained_on else None
+    return [task.load(chosen, streaming, known) for task in planned]
 
 
 def _named(spec: str) -> tuple[str, str]:
@@ -301,13 +317,13 @@ def _named(spec: str) -> tuple[str, str]:
     name, equals, path = spec.partition("=")
     if equals and not Path(spec).exists():
         return name, path
-    return Path(spec).name if Path(spec).exists() else spec, spec
+    return Path(spec).resolve().name if Path(spec).exists() else spec, spec
 
 
 def _load_models(
     specs: Sequence[str], cache: ArrayCache, pooling: str | None, loading: dict[str, Any]
-) -> list[System]:
-    systems: list[System] = []
+) -> list[EmbeddingSystem]:
+    systems: list[EmbeddingSystem] = []
     for name, path in map(_named, specs):
         embedder = DocumentEmbedder.from_pretrained(path, pooling=pooling, **loading)
         systems.append(EmbeddingSystem(name, embedder, cache))

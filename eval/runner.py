@@ -42,7 +42,8 @@ class EvaluationOptions:
     Args:
         protocol: `zero-shot`, `targeted` or `leave-one-out`, see `evaluate_classification`.
         head: Classifier; None takes the task's.
-        train_languages: `["en"]` is the thesis's Evaluation I; None (all) its Evaluation II.
+        train_languages: `("en",)` is the thesis's Evaluation I; None (all) its Evaluation II.
+        test_languages: None for all of the task's data.
         seeds: Number of seeds for heads that have any.
         folds: Run the ten folds of thesis 4.6 too (zero-shot, all languages; embedders, not TF-IDF).
         scoring, margin, k: Of retrieval, see `evaluate_retrieval`.
@@ -54,6 +55,7 @@ class EvaluationOptions:
     protocol: str = "zero-shot"
     head: str | None = None
     train_languages: tuple[str, ...] | None = None
+    test_languages: tuple[str, ...] | None = None
     seeds: int = 3
     folds: bool = True
     scoring: str = "cosine"
@@ -86,18 +88,55 @@ class PlannedTask:
     source: str | None
     options: dict[str, Any] = field(default_factory=dict)
 
-    def load(self, languages: Sequence[str] | None = None, streaming: bool = False) -> LoadedTask:
+    def load(
+        self, languages: Sequence[str] | None = None, streaming: bool = False, known: Sequence[str] | None = None
+    ) -> LoadedTask:
         """Reads the data.
 
+        Args:
+            languages: Those to take; None for the task's.
+            streaming: Stream Hub datasets.
+            known: If `languages` is None, only those of the task's that are among these, which the models know.
+
         Raises:
-            TaskError: Bad data, or an option that the task does not have.
+            TaskError: Bad data, an option that the task does not have, or no language that the models know.
         """
-        known = [name for name in inspect.signature(self.task.load).parameters if name not in ("source", "languages")]
+        parameters = inspect.signature(self.task.load).parameters
+        options = [name for name in parameters if name not in ("source", "languages", "streaming")]
         for name in self.options:
-            if name not in known:
-                raise TaskError(f"Task {self.task.name}: found option {name!r}, expected one of {known}")
+            if name not in options:
+                raise TaskError(f"Task {self.task.name}: found option {name!r}, expected one of {options}")
         data = self.task.load(self.source, languages, streaming=streaming, **self.options)
+        if languages is None and known is not None:
+            data = in_languages(data, known, self.name)
         return LoadedTask(self.name, self.task, data)
+
+
+def in_languages(data: TaskData, languages: Sequence[str], name: str) -> TaskData:
+    """The part of the data that is in `languages`; pairs of texts if both sides are.
+
+    Raises:
+        TaskError: Nothing is.
+    """
+    if isinstance(data, ClassificationData):
+        part = replace(data, splits={code: rows for code, rows in data.splits.items() if code in languages})
+        found, left = data.languages, len(part.splits)
+    elif isinstance(data, RetrievalData):
+        texts, further = (
+            {code: rows for code, rows in group.items() if code in languages}
+            for group in (data.texts, data.distractors)
+        )
+        part = replace(data, texts=texts, distractors=further)
+        found, left = data.languages, len(texts) - 1
+    else:
+        part = replace(data, pairs={codes: rows for codes, rows in data.pairs.items() if set(codes) <= set(languages)})
+        found, left = ["-".join(codes) for codes in data.pairs], len(part.pairs)
+    if left < 1:
+        raise TaskError(
+            f"Task {name}: found {', '.join(found)}, expected languages that all the models were trained on "
+            f"({', '.join(languages)}); name others with --languages to test them all the same"
+        )
+    return part
 
 
 def plan_tasks(
@@ -237,6 +276,7 @@ def _classify(task: LoadedTask, system: System, options: EvaluationOptions, prog
         head,
         options.protocol,
         train_languages=options.train_languages,
+        test_languages=options.test_languages,
         seeds=seeds,
         progress=progress,
     )
@@ -244,7 +284,8 @@ def _classify(task: LoadedTask, system: System, options: EvaluationOptions, prog
     settings |= {"train_languages": list(options.train_languages or task.data.languages)}
     settings |= {"tuning": PROTOCOLS[options.protocol]}
     folds = []
-    if options.folds and system.dense and options.protocol == "zero-shot" and options.train_languages is None:
+    whole_matrix = options.train_languages is None and options.test_languages is None and len(task.data.languages) > 1
+    if options.folds and system.dense and options.protocol == "zero-shot" and whole_matrix:
         folds = fold_scores(task.data, system, head, seed=options.seed, progress=progress)
         described = fold_settings(task.data, head, options.seed)
         told = ("draws", "size", "same_ids_in_all_languages", "tuning")

@@ -69,6 +69,9 @@ class EmbeddingSystem:
         batch_tokens = batch_tokens or (8192 if embedder.device.type == "cpu" else 16384)
         self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
         self.fingerprint = model_fingerprint(embedder)
+        config = embedder.model.config
+        ours = config.model_type.startswith("tmde")
+        self.languages: tuple[str, ...] | None = tuple(config.languages) if ours else None  # trained on; None: unknown
         self.begin()
 
     def begin(self) -> None:

@@ -330,6 +330,7 @@ class TmdeTrainer(Trainer):
             pairs, `eval_retrieval`, and `eval_<set>_<objective>_<part>`; of the classification task, if there is one,
             `eval_same`, `eval_cross` and `eval_all` on its dev split, `eval_test_same` and `eval_test_cross`.
         """
+        begin = time.perf_counter()
         dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(dev_sets, datasets.Dataset):
             dev_sets = {"dev": dev_sets}
@@ -358,6 +359,8 @@ class TmdeTrainer(Trainer):
         metrics[f"{metric_key_prefix}_minutes"] = round(self.seconds / 60, 3)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        if self._window is not None:  # words per second are of training alone
+            self._window = (self._window[0] + time.perf_counter() - begin, self._window[1])
         return metrics
 
     def _evaluate_task(self, model: ParallelModel) -> dict[str, float]:

@@ -23,7 +23,6 @@ class Sample(Task):
         streaming: bool = False,
         sizes: Sequence[int] = (1000, 200, 200),
         seed: int = 42,
-        **options,
     ) -> ClassificationData:
         """`sizes` documents of train, dev and test. `source` and `streaming` mean nothing here."""
         chosen = list(languages or LANGUAGES)

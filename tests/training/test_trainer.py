@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, TrainerCallback
 
+from modeling_tmde.training import trainer as trainer_module
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
 from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
@@ -415,6 +416,25 @@ def test_cooldown_of_a_constant_rate_is_a_straight_line(tokenizer, tmp_path):
 
 
 # ---- Logs and evaluation
+
+
+def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, tokenizer, eval_rows=make_rows(12, seed=9), max_steps=1)
+    trainer.train()
+    clock = [1000.0]
+
+    def slow_retrieval(*args):
+        clock[0] += 100
+        return {"p1_de-en": 0.5}
+
+    monkeypatch.setattr(trainer_module, "dev_retrieval", slow_retrieval)
+    monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: clock[0])
+    trainer._window = (990.0, dict(trainer.seen))
+    trainer.seen["source_words"] += 300
+    trainer.seen["target_words"] += 100
+    trainer.evaluate()
+    assert clock == [1100.0]
+    assert trainer._throughput()["words_per_second"] == pytest.approx(400 / 10)
 
 
 def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):

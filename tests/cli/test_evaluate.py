@@ -1,0 +1,171 @@
+"""`tmde eval`: the whole command on tiny models and files."""
+
+import json
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from modeling_tmde.cli.evaluate import app
+from modeling_tmde.eval.storage import read_results
+from modeling_tmde.eval.tasks import TASKS
+from tests.conftest import make_rows, tiny_model
+
+SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]"]
+
+
+@pytest.fixture(scope="module")
+def models(tokenizer, tmp_path_factory):
+    """Two tiny checkpoints of different weights, trained on de, en, es, fr and it by their config."""
+    paths = []
+    for seed in (0, 1):
+        path = tmp_path_factory.mktemp("models") / f"tiny{seed}"
+        tiny_model(seed).save_pretrained(path)
+        tokenizer.save_pretrained(path)
+        paths.append(str(path))
+    return paths
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMDE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture
+def parallel_file(tmp_path):
+    path = tmp_path / "some_dev.jsonl"
+    rows = [{"translation": {name: row[name] for name in ("de", "fr")}} for row in make_rows(40, seed=3)]
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def call(*arguments, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.output
+
+
+def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    tasks = f"sample,sentence_retrieval={parallel_file}"
+    output = call(f"one={models[0]}", models[1], "--tasks", tasks, *SAMPLE[2:], "-o", out, "--max-length", 20)
+    for word in ("one", "tiny1", "TF-IDF", "chance", "majority", "Cross", "sentence_retrieval/some_dev"):
+        assert word in output
+    assert "were longer than the limit of the model" in output
+    assert "tiny1 - one" in output
+
+    results = read_results(out)
+    assert [(result.task, result.system) for result in results] == [
+        (task, system) for task in ("sample", "sentence_retrieval/some_dev") for system in ("one", "tiny1", "TF-IDF")
+    ]
+    assert len(results[0].cells) == 25 and len(results[0].folds) == 10
+    assert {cell.chance for cell in results[3].cells} == {1 / results[3].cells[0].extra["candidates"]}
+    report = (out / "report.md").read_text(encoding="utf-8")
+    assert "## Differences" in report and report.count("| tiny1 - one |") == 4  # Same, Cross, All; and Cross
+    index = yaml.safe_load((out / "model_index-one.yaml").read_text(encoding="utf-8"))
+    assert index["model-index"][0]["name"] == "one"
+    assert sorted(path.name for path in (out / "figures").iterdir()) == [
+        "sample-matrix.png",
+        "sample-one-space.png",
+        "sample-tiny1-space.png",
+        "sentence_retrieval-some_dev-matrix.png",
+    ]
+    # Again into the same folder, with fewer things to write: nothing of the first evaluation stays.
+    call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf")
+    assert [(result.task, result.system) for result in read_results(out)] == [("sample", "tiny0")]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "eval.json", "model_index-tiny0.yaml", "outcomes.npz", "report.md"
+    ]  # fmt: skip
+
+
+def test_evaluation_one(models):
+    output = call(models[0], *SAMPLE, "--train-languages", "en", "--languages", "de,fr", "--no-tfidf")
+    header = next(line for line in output.splitlines() if "System" in line)
+    assert "de" in header and "fr" in header and "es" not in header.replace("System", "")
+
+
+def test_stored_results_are_compared_without_models(models, tmp_path):
+    folders = []
+    for path in models:
+        folders.append(tmp_path / f"of-{path[-1]}")
+        call(path, *SAMPLE, "-o", folders[-1], "--no-figures", "--no-tfidf")
+    stored = call("compare", *folders)
+    live = call("compare", *models, *SAMPLE)
+    mixed = call("compare", folders[0], models[1], *SAMPLE, "--each-cell")
+    for output in (stored, live, mixed):
+        rows = [line for line in output.splitlines() if "tiny1 - tiny0" in line]
+        assert [row.split("│")[3].strip() for row in rows[:3]] == ["Same", "Cross", "All"]
+    assert [line for line in stored.splitlines() if "│" in line] == [line for line in live.splitlines() if "│" in line]
+    assert "en -> de" in mixed
+    results = [read_results(folder)[0] for folder in folders]
+    cross = [
+        sum(cell.value for cell in result.cells if cell.source != cell.target) / 20 for result in results
+    ]  # fmt: skip
+    assert f"{100 * (cross[1] - cross[0]):+.1f}" in stored
+
+
+def test_one_system_of_several_is_compared(models, tmp_path):
+    out = tmp_path / "out"
+    call(*models, *SAMPLE, "-o", out, "--no-figures")
+    assert "tiny1 - TF-IDF" in call("compare", f"{out}#TF-IDF", f"{out}#tiny1")
+    assert "choose one as" in call("compare", out, out, status=1)
+    assert "expected 'tiny9'" in call("compare", f"{out}#tiny9", out, status=1)
+
+
+def test_different_settings_are_not_compared(models, tmp_path):
+    for name, head in (("a", "svm"), ("b", "logistic_regression")):
+        call(models[0], *SAMPLE, "-o", tmp_path / name, "--head", head, "--no-figures", "--no-tfidf", "--no-folds")
+    output = call("compare", tmp_path / "a", tmp_path / "b", status=1)
+    assert "settings" in output and "Evaluate both with the same options" in " ".join(output.split())
+
+
+def test_hub_encoders_as_baselines(models):
+    output = call(models[0], *SAMPLE, "--baseline", f"base={models[1]}", "--no-tfidf", "--no-folds")
+    assert "base (first output)" in output and "base (mean)" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--tasks", "mldoc"], "MLDoc is licensed"),
+        (["--tasks", "nothing"], "Found task 'nothing'"),
+        (["--tasks", "sample", "--set", "sizes=3"], "expected TASK.OPTION=VALUE"),
+        (["--tasks", "sample", "--set", "sample.size=3"], "found option 'size'"),
+        (["--tasks", "sample", "--languages", "de,xx"], "xx"),
+        (["--data", "nowhere"], "found no folder 'nowhere'"),
+    ],
+)
+def test_bad_input_is_one_line(models, arguments, match):
+    output = call(models[0], *arguments, status=1)
+    assert match in " ".join(output.split())
+    assert "Traceback" not in output
+
+
+def test_missing_models_and_equal_names(models, tmp_path):
+    assert "does-not-exist" in call(tmp_path / "does-not-exist", *SAMPLE, status=1)
+    assert "Two models are called 'x'" in call(f"x={models[0]}", f"x={models[1]}", *SAMPLE, status=1)
+
+
+def test_other_files_are_not_overwritten(models, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    output = call(models[0], *SAMPLE, "-o", tmp_path / "mine", status=1)
+    assert "expected an empty folder or an earlier evaluation" in " ".join(output.split())
+
+
+def test_the_list_of_tasks():
+    output = call("tasks")
+    assert all(name in output for name in TASKS) and {"mldoc", "xnli", "sib200", "sts", "xsr"} <= set(TASKS)
+
+
+def test_curves_of_a_run(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "run").mkdir()
+    lines = [{"step": step, "loss": 5 - step / 100, "words_per_second": 100.0} for step in (50, 100, 150)]
+    (tmp_path / "run" / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    call("curves", f"mine={tmp_path / 'run'}", "-o", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    assert "log.jsonl" in call("curves", tmp_path, "-o", tmp_path / "none.png", status=1)

@@ -1,0 +1,208 @@
+"""From task names to results: finding data, languages, options, the cache of results."""
+
+import json
+
+import numpy as np
+import pytest
+
+from modeling_tmde.eval import runner
+from modeling_tmde.eval.results import summarize
+from modeling_tmde.eval.runner import EvaluationOptions, evaluate, evaluate_task, in_languages, plan_tasks
+from modeling_tmde.eval.systems import CharacterTfidf
+from modeling_tmde.eval.tasks import (
+    ClassificationData,
+    Provenance,
+    RetrievalData,
+    SimilarityData,
+    SimilarityPairs,
+    Split,
+    TaskError,
+    text_fingerprint,
+)
+
+ROWS = [
+    {"translation": {"de": f"Satz {number}", "en": f"sentence {number}", "xx": f"zz {number}"}} for number in range(6)
+]
+PLACE = Provenance("someone", "CC0", source="here")
+
+
+class Hashed:
+    """A system whose vectors depend on nothing but the text; it keeps what it was asked for."""
+
+    def __init__(self, name: str = "hashed", salt: str = ""):
+        self.name, self.fingerprint, self.dense = name, text_fingerprint(["hashed", salt]), True
+        self.salt, self.asked = salt, []
+        self.begin()
+
+    def begin(self):
+        self.texts = self.truncated = 0
+
+    def represent(self, texts, fit_on=()):
+        self.asked.append(list(texts))
+        self.texts += len(texts)
+        seeds = [int(text_fingerprint([self.salt, text]), 16) for text in texts]
+        return np.stack([np.random.default_rng(seed).normal(size=8) for seed in seeds]).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("one_dev", "two_dev"):
+        rows = "\n".join(json.dumps(row) for row in ROWS)
+        (tmp_path / f"{name}.jsonl").write_text(rows, encoding="utf-8")
+    return tmp_path
+
+
+def sample(languages=("de", "en"), **options):
+    (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [40, 20, 20], **options}})
+    return planned.load(languages)
+
+
+def test_names_sources_and_labels(folder):
+    planned = plan_tasks(["sample", f"sentence_retrieval={folder}/one_dev.jsonl", "xnli", "sts=some/dataset"])
+    assert [(plan.name, plan.source) for plan in planned] == [
+        ("sample", "sample"),
+        ("sentence_retrieval/one_dev", f"{folder}/one_dev.jsonl"),
+        ("xnli", "facebook/xnli"),
+        ("sts", "some/dataset"),
+    ]
+
+
+def test_all_takes_what_is_there_and_the_sample(folder):
+    assert [plan.name for plan in plan_tasks(["all"], folder)] == ["sample"]
+    datasets = pytest.importorskip("datasets")
+    for name in ("one_dev", "two_dev"):
+        datasets.Dataset.from_list(ROWS).to_parquet(folder / f"{name}.parquet")
+    planned = plan_tasks(["all"], folder)
+    assert [plan.name for plan in planned] == ["sample", "sentence_retrieval/one_dev", "sentence_retrieval/two_dev"]
+    assert plan_tasks(["sentence_retrieval"], folder)[0].source == str(folder / "one_dev.parquet")
+
+
+@pytest.mark.parametrize(
+    ("specs", "options", "match"),
+    [
+        (["sib20"], {}, "'sib20', expected one of .*sib200.* Did you mean 'sib200'"),
+        (["sample"], {"samples": {}}, "'samples'.*Did you mean 'sample'"),
+    ],
+)
+def test_unknown_tasks(specs, options, match):
+    with pytest.raises(TaskError, match=match):
+        plan_tasks(specs, options=options)
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(TaskError, match="no folder .*nowhere"):
+        plan_tasks(["all"], tmp_path / "nowhere")
+
+
+def test_unknown_options_of_a_task():
+    (planned,) = plan_tasks(["sample"], options={"sample": {"size": 3}})
+    with pytest.raises(TaskError, match=r"sample: found option 'size', expected one of \['sizes', 'seed'\]"):
+        planned.load()
+
+
+def test_languages_that_the_models_know():
+    (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [8, 8, 8]}})
+    assert planned.load(known=["fr", "de", "pt"]).data.languages == ["de", "fr"]
+    assert planned.load(["es", "it"], known=["fr"]).data.languages == ["es", "it"]  # requested is requested
+    with pytest.raises(TaskError, match=r"sample: found de, .*trained on \(pt\).*--languages"):
+        planned.load(known=["pt"])
+
+
+def test_data_in_languages():
+    split = Split(["a"], ["text"], ["x"])
+    classes = ClassificationData({code: {"test": split} for code in ("de", "en", "ja")}, PLACE)
+    assert in_languages(classes, ["ja", "de"], "t").languages == ["de", "ja"]
+    rows = RetrievalData(["a"], {"de": ["x"], "en": ["y"], "ja": ["z"]}, PLACE, {"ja": ["w"], "en": ["v"]})
+    part = in_languages(rows, ["de", "en"], "t")
+    assert (list(part.texts), list(part.distractors)) == (["de", "en"], ["en"])
+    with pytest.raises(TaskError, match="Task t: found de, en, ja"):
+        in_languages(rows, ["de"], "t")  # one language has nothing to search in
+    pairs = SimilarityPairs(["a"], ["x"], ["y"], [1.0])
+    similar = SimilarityData({("de", "en"): pairs, ("en", "ja"): pairs}, PLACE)
+    assert list(in_languages(similar, ["de", "en"], "t").pairs) == [("de", "en")]
+
+
+def test_a_classification_result_tells_everything():
+    task = sample()
+    result = evaluate_task(task, Hashed(), EvaluationOptions(samples=50))
+    assert [(cell.source, cell.target) for cell in result.cells] == [
+        (source, target) for source in ("de", "en") for target in ("de", "en")
+    ]
+    assert all(cell.interval[0] <= cell.value <= cell.interval[1] for cell in result.cells)
+    assert len(result.folds) == 10 and result.settings["folds"]["size"] == 16  # 80 documents, five draws
+    assert result.settings["head"]["head"] == "logistic_regression"
+    assert result.data["rows"]["de"] == {"train": 40, "dev": 20, "test": 20}
+    assert result.data["fingerprint"] == task.fingerprint
+    assert result.truncated[0] == 0 and result.truncated[1] > 0
+    assert (result.protocol, result.system, result.task) == ("zero-shot", "hashed", "sample")
+
+
+def test_evaluation_one_trains_on_english_alone():
+    options = EvaluationOptions(train_languages=("en",), test_languages=("de",), samples=10)
+    system = Hashed()
+    task = sample()
+    result = evaluate_task(task, system, options)
+    assert [(cell.source, cell.target) for cell in result.cells] == [("en", "de")]
+    assert result.folds == []
+    german = task.data.splits["de"]
+    assert german["train"].texts not in system.asked and german["dev"].texts not in system.asked
+
+
+@pytest.mark.parametrize("protocol", ["targeted", "leave-one-out"])
+def test_other_protocols(protocol):
+    result = evaluate_task(sample(), CharacterTfidf(), EvaluationOptions(protocol=protocol, samples=10))
+    assert result.protocol == protocol and result.folds == [] and result.truncated is None
+    sources = {cell.source for cell in result.cells}
+    assert sources == ({"all-but-de", "all-but-en"} if protocol == "leave-one-out" else {"de", "en"})
+
+
+def test_one_language_has_no_folds():
+    result = evaluate_task(sample(languages=("de",)), Hashed(), EvaluationOptions(samples=10))
+    assert result.folds == [] and list(summarize(result.cells)) == ["Same", "All"]
+
+
+def test_networks_are_not_trained_on_ngrams():
+    result = evaluate_task(sample(), CharacterTfidf(), EvaluationOptions(head="ffn", samples=10))
+    assert result.settings["head"]["head"] == "logistic_regression"
+
+
+def test_retrieval_and_its_options(folder):
+    (planned,) = plan_tasks([f"sentence_retrieval={folder}/one_dev.jsonl"])
+    result = evaluate_task(planned.load(["de", "en"]), Hashed(), EvaluationOptions(max_queries=2, samples=10))
+    assert [cell.extra["size"] for cell in result.cells] == [2, 2]
+    assert [cell.extra["candidates"] for cell in result.cells] == [6, 6]
+    assert result.protocol == "retrieval" and result.settings["max_queries"] == 2
+    assert result.data["rows"] == {"de": 6, "en": 6}
+
+
+def test_results_are_cached_by_everything_that_decides_them(tmp_path, monkeypatch):
+    measured = []
+    real = runner.evaluate_task
+    monkeypatch.setattr(
+        runner, "evaluate_task", lambda task, system, *rest: measured.append(system.name) or real(task, system, *rest)
+    )
+
+    def run(system, task, options):
+        (result,) = evaluate([task], [system], options, tmp_path)
+        return result
+
+    task, options = sample(), EvaluationOptions(samples=20)
+    first = run(Hashed("first"), task, options)
+    again = run(Hashed("renamed"), task, options)
+    assert measured == ["first"]
+    assert again.system == "renamed"
+    assert [cell.value for cell in again.cells] == [cell.value for cell in first.cells]
+    np.testing.assert_array_equal(again.cells[1].outcomes, first.cells[1].outcomes)
+    run(Hashed("other", salt="x"), task, options)
+    run(Hashed("seed"), task, EvaluationOptions(samples=20, seed=1))
+    run(Hashed("data"), sample(seed=1), options)
+    monkeypatch.setattr(runner, "_code_fingerprint", lambda: "new code")
+    run(Hashed("code"), task, options)
+    assert measured == ["first", "other", "seed", "data", "code"]
+
+
+def test_progress_is_told():
+    told = []
+    list(evaluate([sample()], [Hashed()], EvaluationOptions(samples=10), progress=told.append))
+    assert any("training logistic_regression on en" in line for line in told)
+    assert any("fold 10 of 10" in line for line in told)

@@ -23,6 +23,7 @@ class Cell:
             and measured similarity.
         chance: Value of guessing uniformly.
         std: Standard deviation of the value over seeds (n - 1 in the denominator), None for a single seed.
+        seed_values: The value of each seed, if there are several: the deviation of a mean over cells follows from them.
         interval: Bootstrap confidence interval of the value, or None if it was not computed.
         extra: Further numbers: `macro_f1`, `error_rate`, `mrr`, `recall_at_10`, `majority`, `size` ...
     """
@@ -35,6 +36,7 @@ class Cell:
     outcomes: np.ndarray
     chance: float | None = None
     std: float | None = None
+    seed_values: tuple[float, ...] = ()
     interval: tuple[float, float] | None = None
     extra: dict[str, float] = field(default_factory=dict)
 

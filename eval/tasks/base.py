@@ -17,7 +17,7 @@ class Provenance:
     """Where a task's data come from: for the report and the model card.
 
     hub_id: Hub dataset, if it is one; url: page of the data; licence: of the data; citation: authors, title, year;
-    source: what was loaded, a path or a Hub id (filled in by `load`).
+    source: what was loaded, a path or a Hub id (filled in by `load`); split: which split of it is tested on.
     """
 
     citation: str

@@ -23,7 +23,7 @@ class Cell:
             and measured similarity.
         chance: Value of guessing uniformly.
         std: Standard deviation of the value over seeds (n - 1 in the denominator), None for a single seed.
-        seed_values: The value of each seed, if there are several: the deviation of a mean over cells follows from them.
+        seed_values: The value of each seed, if there are several; they give the deviation of a mean over cells.
         interval: Bootstrap confidence interval of the value, or None if it was not computed.
         extra: Further numbers: `macro_f1`, `error_rate`, `mrr`, `recall_at_10`, `majority`, `size` ...
     """
@@ -70,14 +70,18 @@ class TaskResult:
     truncated: tuple[int, int] | None = None
 
 
+def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
+    """Positions of the cells of `Same`, `Cross` and `All` (thesis 4.4.2), without empty groups."""
+    same = [position for position, cell in enumerate(cells) if cell.source == cell.target]
+    cross = [position for position, cell in enumerate(cells) if cell.source != cell.target]
+    groups = {"Same": same, "Cross": cross, "All": list(range(len(cells)))}
+    return {name: members for name, members in groups.items() if members}
+
+
 def summarize(cells: Sequence[Cell]) -> dict[str, float]:
     """Means over cells as in thesis 4.4.2: `Same` (source = target), `Cross` (source != target) and `All`.
 
     A mean over no cells is left out.
     """
-    groups = {
-        "Same": [cell.value for cell in cells if cell.source == cell.target],
-        "Cross": [cell.value for cell in cells if cell.source != cell.target],
-        "All": [cell.value for cell in cells],
-    }
-    return {name: float(np.mean(values)) for name, values in groups.items() if values}
+    groups = group_cells(cells)
+    return {name: float(np.mean([cells[place].value for place in places])) for name, places in groups.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from modeling_tmde.eval.results import Cell, TaskResult
+from modeling_tmde.eval.results import Cell, TaskResult, group_cells
 
 _BLOCK_ELEMENTS = 4_000_000  # drawn at once: 32 MB
 
@@ -46,14 +46,6 @@ class Difference:
     p: float
     fold_p: float | None
     items: int
-
-
-def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
-    """Positions of the cells of `Same`, `Cross` and `All` (thesis 4.4.2), without empty groups."""
-    same = [position for position, cell in enumerate(cells) if cell.source == cell.target]
-    cross = [position for position, cell in enumerate(cells) if cell.source != cell.target]
-    groups = {"Same": same, "Cross": cross, "All": list(range(len(cells)))}
-    return {name: members for name, members in groups.items() if members}
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:

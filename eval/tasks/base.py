@@ -25,6 +25,7 @@ class Provenance:
     hub_id: str | None = None
     url: str | None = None
     source: str | None = None
+    split: str | None = None
 
 
 def _check_unique(ids: Sequence[str], what: str) -> None:
@@ -87,13 +88,15 @@ class RetrievalData:
     Args:
         ids: n, unique.
         texts: by language, n texts or None.
-        distractors: by language, further candidates that are nobody's translation (XSR's 200,000).
+        distractors: by language, further candidates that are nobody's translation.
+        queries: how many rows are queries, the others being candidates alone (XSR: 2,000 of 200,000); None: all.
     """
 
     ids: Sequence[str]
     texts: Mapping[str, Sequence[str | None]]
     provenance: Provenance
     distractors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    queries: int | None = None
 
     def __post_init__(self) -> None:
         _check_unique(self.ids, "retrieval data")
@@ -144,7 +147,8 @@ class Task(abc.ABC):
 
     Class attributes: `name`, as on the command line; `description`, one line; `languages`, those it has by default
     (ISO 639-1 where there is a code); `default_source`, the Hub id or None; `local_names`, globs by which its files
-    are found in a data folder; `head`, the default head of a classification task.
+    are found in a data folder; `head`, the default head of a classification task; `train_languages`, those
+    whose labels it trains on by default (None: all).
     """
 
     name: str
@@ -153,6 +157,7 @@ class Task(abc.ABC):
     default_source: str | None = None
     local_names: tuple[str, ...] = ()
     head: str = "logistic_regression"
+    train_languages: tuple[str, ...] | None = None
 
     @abc.abstractmethod
     def load(
@@ -191,7 +196,7 @@ def data_fingerprint(data: TaskData) -> str:
                 columns = [[language, name], split.ids, split.texts, split.labels, split.second_texts or []]
                 parts.append(text_fingerprint(*columns))
     elif isinstance(data, RetrievalData):
-        parts.append(text_fingerprint(data.ids))
+        parts.append(text_fingerprint(data.ids, [str(data.queries)]))
         for group in (data.texts, data.distractors):
             parts += [text_fingerprint([language], texts) for language, texts in group.items()]
     else:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space
+from modeling_tmde.eval.markdown import markdown_escape, markdown_table
 from modeling_tmde.eval.model_index import write_model_index
 from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.report import markdown_report
 from modeling_tmde.eval.results import TaskResult
-from modeling_tmde.eval.runner import LoadedTask
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask
 from modeling_tmde.eval.significance import Difference
 from modeling_tmde.eval.storage import write_results
-from modeling_tmde.eval.systems import System
+from modeling_tmde.eval.systems import EmbeddingSystem, System
 from modeling_tmde.eval.tasks import ClassificationData
+
+logger = logging.getLogger(__name__)
 
 DRAWN_DOCUMENTS = 150
 COMPARISON_NOTE = (
@@ -31,24 +38,16 @@ _HEADER = ("task", "systems", "cells", "first", "second", "difference", "95% int
 
 def comparison_table(differences: Sequence[tuple[str, Difference]]) -> Table:
     """For the terminal; each difference with the names of its systems."""
-    table = Table(*_HEADER, title="Differences (points of %)", caption=COMPARISON_NOTE)
+    table = Table(*_HEADER, title="Differences (x 100)", caption=COMPARISON_NOTE)
     for name, difference in differences:
-        table.add_row(*_row(name, difference))
+        table.add_row(*map(escape, _row(name, difference)))
     return table
 
 
 def comparison_markdown(differences: Sequence[tuple[str, Difference]]) -> str:
     """As a section of the report."""
-    lines = [
-        "## Differences",
-        "",
-        COMPARISON_NOTE,
-        "",
-        f"| {' | '.join(_HEADER)} |",
-        "|---|---|---" + "|---:" * 6 + "|",
-    ]
-    lines += [f"| {' | '.join(_row(name, difference))} |" for name, difference in differences]
-    return "\n".join(lines) + "\n"
+    rows = [[markdown_escape(text) for text in _row(name, difference)] for name, difference in differences]
+    return "\n".join(["## Differences", "", COMPARISON_NOTE, "", *markdown_table(_HEADER, rows, left=3)]) + "\n"
 
 
 def _row(name: str, difference: Difference) -> list[str]:
@@ -75,15 +74,21 @@ def write_output(
     results: Sequence[TaskResult],
     differences: Sequence[tuple[str, Difference]],
     tasks: Sequence[LoadedTask],
-    drawn: Sequence[System],
-    seed: int,
+    drawn: Sequence[EmbeddingSystem],
+    options: EvaluationOptions,
+    command: Sequence[str],
 ) -> None:
-    """Writes `eval.json`, `outcomes.npz`, `report.md`, one `model_index` file a model, and the figures of `drawn`."""
+    """Writes `eval.json`, `outcomes.npz`, `report.md`, one `model_index` file a model, and the figures of `drawn`.
+
+    `options` and `command` (the arguments after `tmde`) are kept in `eval.json`, to repeat the evaluation.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("model_index-*.yaml"):  # of an earlier evaluation, maybe of other models
         stale.unlink()
     shutil.rmtree(folder / "figures", ignore_errors=True)
-    write_results(folder, list(results), {"seed": seed})
+    info = {"command": ["tmde", *command], "options": asdict(options)}
+    info["models"] = {system.name: repr(system.embedder) for system in drawn}
+    write_results(folder, list(results), json.loads(json.dumps(info)))
     report = markdown_report(results)
     if differences:
         report += "\n" + comparison_markdown(differences)
@@ -92,7 +97,7 @@ def write_output(
         chosen = [result for result in results if result.system == name]
         write_model_index(folder / f"model_index-{_file_name(name)}.yaml", chosen, name)
     if drawn:
-        draw_figures(folder / "figures", results, tasks, drawn, seed)
+        draw_figures(folder / "figures", results, tasks, drawn, options.seed)
 
 
 def draw_figures(
@@ -103,12 +108,16 @@ def draw_figures(
     for task in tasks:
         data = task.data
         matrices = {result.system: result.cells for result in results if result.task == task.name}
-        if all(len({cell.source for cell in cells}) > 1 for cells in matrices.values()):
+        whole = all(len({cell.source for cell in cells}) > 1 for cells in matrices.values())
+        if matrices and whole and all(result.protocol != "leave-one-out" for result in results):
             draw_accuracy_matrix(folder / f"{_file_name(task.name)}-matrix.png", matrices, task.name)
         if isinstance(data, ClassificationData) and data.splits[data.languages[0]]["test"].second_texts is None:
             for system in systems:
                 path = folder / f"{_file_name(task.name)}-{_file_name(system.name)}-space.png"
-                _draw_space(path, task, system, seed)
+                try:
+                    _draw_space(path, task, system, seed)
+                except ValueError as error:  # too few documents for t-SNE
+                    logger.warning("%s is not drawn: %s", path.name, error)
 
 
 def _draw_space(path: Path, task: LoadedTask, system: System, seed: int) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 from tqdm.auto import tqdm
 from typer.core import TyperGroup
@@ -24,7 +28,7 @@ from modeling_tmde.eval.heads import HEADS
 from modeling_tmde.eval.nearest import SCORINGS
 from modeling_tmde.eval.report import print_report
 from modeling_tmde.eval.results import TaskResult
-from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate, plan_tasks
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate_cached, plan_tasks
 from modeling_tmde.eval.significance import ComparisonError, Difference, compare
 from modeling_tmde.eval.storage import EVAL_NAME, read_results
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System
@@ -107,9 +111,13 @@ def _errors() -> Iterator[None]:
     """Bad input ends in one message, not in a traceback."""
     try:
         yield
-    except (ValueError, OSError, ImportError) as error:
-        Console(stderr=True).print(f"[bold red]Error:[/] {error}", markup=True, highlight=False, soft_wrap=True)
+    except (ValueError, OSError, ImportError, RuntimeError, yaml.YAMLError) as error:
+        _print_error(error)
         raise typer.Exit(1) from None
+
+
+def _print_error(error: Exception) -> None:
+    Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -154,39 +162,31 @@ def run(
     The second and later models are compared with the first one: difference, interval and p-value.
     """
     with _errors(), _cache_folder(cache_dir, no_cache) as cache:
-        if output is not None and output.exists() and any(output.iterdir()) and not (output / EVAL_NAME).exists():
-            raise ValueError(f"-o {output}: found other files, expected an empty folder or an earlier evaluation")
+        _check_output(output, figures)
+        _check_names([_named(spec)[0] for spec in [*models, *(baseline or [])]])
         planned = _plan_tasks(tasks, data, task_options)
-        loading = {
-            "max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code
-        }  # fmt: skip
+        loading = _loading(max_length, device, dtype, trust_remote_code)
         systems = _load_models(models, ArrayCache(cache), pooling, loading)
-        loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
-        compared = [system.name for system in systems]
         rows: list[System] = [*systems, *_load_baselines(baseline or [], ArrayCache(cache), loading)]
         if tfidf:
             rows.append(CharacterTfidf())
-        _check_names(rows)
-        options = EvaluationOptions(
-            protocol=protocol,
-            head=head,
-            train_languages=_split_names(train_languages),
-            test_languages=_split_names(languages) if train_languages else None,
-            seeds=seeds,
-            folds=folds,
-            scoring=scoring,
-            margin=margin,
-            max_queries=max_queries,
-            seed=seed,
-        )
-        results = _evaluate(loaded, rows, options, cache)
-        differences = _differences(results, compared, seed)
+        loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
+        options = _options(
+            protocol, head, train_languages, languages, seeds, folds, scoring, margin, max_queries, seed
+        )  # fmt: skip
+        results, errors = _evaluate(loaded, rows, options, cache)
+        differences = _differences(results, [system.name for system in systems], seed)
         print_report(results, console)
         if differences:
             console.print(comparison_table(differences))
         if output is not None:
-            write_output(output, results, differences, loaded, systems if figures else [], seed)
+            command = [*sys.argv[1:]]
+            write_output(output, results, differences, loaded, systems if figures else [], options, command)
             console.print(f"Everything is in {output}/")
+        for error in errors:
+            _print_error(error)
+        if errors:
+            raise typer.Exit(1)
 
 
 @app.command("compare")
@@ -224,30 +224,29 @@ def compare_command(
     thesis 4.6. Neither is corrected for the number of comparisons.
     """
     with _errors(), _cache_folder(cache_dir, no_cache) as cache:
-        sides: list[list[TaskResult] | None] = [_stored_results(side) for side in (a, b)]
+        sides = [_stored_results(side) for side in (a, b)]
         if None in sides:
-            planned = _plan_tasks(tasks, data, task_options)
-            loading = {
-                "max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code
-            }  # fmt: skip
+            known = next((results for results in sides if results is not None), [])
+            planned = _plan_tasks(tasks or [_spec_of(result) for result in known], data, task_options)
+            loading = _loading(max_length, device, dtype, trust_remote_code)
             names = [name for name, results in zip((a, b), sides, strict=True) if results is None]
             systems = _load_models(names, ArrayCache(cache), pooling, loading)
             loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
-            options = EvaluationOptions(
-                protocol=protocol,
-                head=head,
-                train_languages=_split_names(train_languages),
-                test_languages=_split_names(languages) if train_languages else None,
-                seeds=seeds,
-                folds=folds,
-                scoring=scoring,
-                margin=margin,
-                max_queries=max_queries,
-                seed=seed,
-            )
-            measured = iter(_evaluate(loaded, [system], options, cache) for system in systems)
-            sides = [next(measured) if results is None else results for results in sides]
-        console.print(comparison_table(_compare_sides(*sides, each_cell=each_cell, seed=seed)))
+            options = _options(
+                protocol, head, train_languages, languages, seeds, folds, scoring, margin, max_queries, seed
+            )  # fmt: skip
+            measured = [_evaluate(loaded, [system], options, cache) for system in systems]
+            if errors := [error for _, found in measured for error in found]:
+                raise errors[0]
+            fresh = (results for results, _ in measured)
+            sides = [next(fresh) if results is None else results for results in sides]
+        elif tasks:
+            wanted = {name.strip().partition("=")[0] for spec in tasks for name in spec.split(",")}
+            sides = [[result for result in side if result.task.split("/")[0] in wanted] for side in sides]
+        differences, alone = _compare_sides(*sides, each_cell=each_cell, seed=seed)
+        console.print(comparison_table(differences))
+        for task, side in alone:
+            console.print(f"{task}: only {side} was measured on it", style="yellow", markup=False)
 
 
 @app.command("tasks")
@@ -266,8 +265,9 @@ def curves(
 ) -> None:
     """Draw the training curves of runs from their logs."""
     with _errors():
-        named = dict(_named(run) for run in runs)
-        draw_training_curves(output, {name: Path(folder) / "log.jsonl" for name, folder in named.items()})
+        named = [_named(run) for run in runs]
+        _check_names([name for name, _ in named])
+        draw_training_curves(output, dict(named))
         console.print(str(output))
 
 
@@ -309,7 +309,7 @@ def _load_tasks(
         chosen = tuple(dict.fromkeys([*chosen, *_split_names(train_languages)]))
     trained_on = [system.languages for system in systems if system.languages is not None]
     known = [code for code in trained_on[0] if all(code in codes for codes in trained_on)] if trained_on else None
-    return [task.load(chosen, streaming, known) for task in planned]
+    return [task.load(chosen, streaming, known, _split_names(train_languages)) for task in planned]
 
 
 def _named(spec: str) -> tuple[str, str]:
@@ -340,26 +340,71 @@ def _load_baselines(specs: Sequence[str], cache: ArrayCache, loading: dict[str, 
     return systems
 
 
-def _check_names(systems: Sequence[System]) -> None:
-    names = [system.name for system in systems]
+def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"Two models are called {name!r}; name them apart as NAME=PATH")
+            raise ValueError(f"Two are called {name!r}; name them apart as NAME=PATH")
+
+
+def _check_output(output: Path | None, figures: bool) -> None:
+    """What would fail in the end fails at once."""
+    if output is None:
+        return
+    if output.exists() and any(output.iterdir()) and not (output / EVAL_NAME).exists():
+        raise ValueError(f"-o {output}: found other files, expected an empty folder or an earlier evaluation")
+    if figures and find_spec("matplotlib") is None:
+        raise ImportError("Figures need matplotlib: pip install 'tmde[eval]', or pass --no-figures")
+    output.mkdir(parents=True, exist_ok=True)
+
+
+def _loading(max_length: int, device: str | None, dtype: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    return {"max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+
+
+def _options(
+    protocol: str,
+    head: str | None,
+    train_languages: str | None,
+    languages: str | None,
+    seeds: int,
+    folds: bool,
+    scoring: str,
+    margin: str,
+    max_queries: int | None,
+    seed: int,
+) -> EvaluationOptions:
+    return EvaluationOptions(
+        protocol=protocol,
+        head=head,
+        train_languages=_split_names(train_languages),
+        test_languages=_split_names(languages) if train_languages else None,
+        seeds=seeds,
+        folds=folds,
+        scoring=scoring,
+        margin=margin,
+        max_queries=max_queries,
+        seed=seed,
+    )
 
 
 def _evaluate(
     tasks: Sequence[LoadedTask], systems: Sequence[System], options: EvaluationOptions, cache: Path
-) -> list[TaskResult]:
-    results = []
+) -> tuple[list[TaskResult], list[Exception]]:
+    """The results; what could not be measured costs one number, not the others."""
+    results: list[TaskResult] = []
+    errors: list[Exception] = []
     with tqdm(total=len(tasks) * len(systems), desc="evaluating", unit="result", dynamic_ncols=True) as bar:
-        names = ((task.name, system.name) for task in tasks for system in systems)
-        measured = evaluate(tasks, systems, options, cache, progress=lambda text: bar.set_postfix_str(text))
-        for task, system in names:
-            bar.set_description(f"{task}: {system}")
-            results.append(next(measured))
+        for task, system in itertools.product(tasks, systems):
+            bar.set_description(f"{task.name}: {system.name}")
+            try:
+                results.append(evaluate_cached(task, system, options, cache, bar.set_postfix_str))
+            except (ValueError, RuntimeError, ImportError) as error:
+                errors.append(type(error)(f"{task.name}, {system.name}: {error}"))
             bar.set_postfix_str("")
             bar.update()
-    return results
+    if not results:
+        raise errors[0]
+    return results, errors
 
 
 def _differences(results: Sequence[TaskResult], systems: Sequence[str], seed: int) -> list[tuple[str, Difference]]:
@@ -369,16 +414,20 @@ def _differences(results: Sequence[TaskResult], systems: Sequence[str], seed: in
         (f"{other} - {systems[0]}", difference)
         for other in systems[1:]
         for task in dict.fromkeys(result.task for result in results)
+        if (task, systems[0]) in by_key and (task, other) in by_key
         for difference in compare(by_key[task, systems[0]], by_key[task, other], seed=seed)
     ]
 
 
 def _stored_results(side: str) -> list[TaskResult] | None:
     """Results of one system in an evaluation folder; None if `side` is no such folder."""
-    folder, _, system = side.partition("#")
-    if not (Path(folder) / EVAL_NAME).exists():
-        return None
-    results = read_results(Path(folder))
+    folder, system = Path(side), ""
+    if not (folder / EVAL_NAME).exists():
+        name, _, system = side.rpartition("#")
+        folder = Path(name)
+        if not name or not (folder / EVAL_NAME).exists():
+            return None
+    results = read_results(folder)
     names = list(dict.fromkeys(result.system for result in results))
     if not system and len(names) > 1:
         raise ComparisonError(f"{folder} holds {', '.join(names)}: choose one as {folder}#{names[0]}")
@@ -387,17 +436,30 @@ def _stored_results(side: str) -> list[TaskResult] | None:
     return [result for result in results if not system or result.system == system]
 
 
+def _spec_of(result: TaskResult) -> str:
+    """NAME=SOURCE of a result, as it was measured."""
+    name, source = result.task.partition("/")[0], result.data.get("source")
+    return name if source in (None, "sample") else f"{name}={source}"
+
+
 def _compare_sides(
     a: Sequence[TaskResult], b: Sequence[TaskResult], each_cell: bool, seed: int
-) -> list[tuple[str, Difference]]:
-    partners = {result.task: result for result in b}
-    shared = [(result, partners[result.task]) for result in a if result.task in partners]
-    if not shared:
-        raise ComparisonError(
-            f"No task in common: found {sorted({result.task for result in a})} and {sorted(partners)}"
-        )
-    return [
-        (f"{second.system} - {first.system}", difference)
-        for first, second in shared
-        for difference in compare(first, second, each_cell=each_cell, seed=seed)
+) -> tuple[list[tuple[str, Difference]], list[tuple[str, str]]]:
+    """Differences on the tasks of both; and the tasks of one, with its system."""
+    sides = [{result.task: result for result in side} for side in (a, b)]
+    shared = [(result, sides[1][task]) for task, result in sides[0].items() if task in sides[1]]
+    alone = [
+        (task, result.system)
+        for side, other in (sides, sides[::-1])
+        for task, result in side.items()
+        if task not in other
     ]
+    if not shared:
+        raise ComparisonError(f"No task in common: found {sorted(sides[0])} and {sorted(sides[1])}")
+    differences = []
+    for first, second in shared:
+        names = (first.system, second.system)
+        names = (f"{names[0]} (A)", f"{names[1]} (B)") if names[0] == names[1] else names
+        found = compare(first, second, each_cell=each_cell, seed=seed)
+        differences += [(f"{names[1]} - {names[0]}", difference) for difference in found]
+    return differences, alone

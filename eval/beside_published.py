@@ -5,6 +5,7 @@ from __future__ import annotations
 from modeling_tmde.eval.markdown import markdown_escape, markdown_table
 from modeling_tmde.eval.published import PublishedTable, published_for
 from modeling_tmde.eval.published.tables import SUMMARIES
+from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.sections import Section
 
 
@@ -12,14 +13,15 @@ def published_lines(section: Section) -> list[str]:
     """Markdown of every published table whose columns the section's cells give.
 
     Tables over the same languages share one. A system is compared over the languages of the published table, whatever
-    else was measured; one that lacks some of them is left out.
+    else was measured; one that lacks some of them is left out, and one that was measured under other conditions is
+    named with what differs.
     """
-    fitting = [
+    of_task = [
         table
         for table in published_for(section.task.partition("/")[0])
         if (table.protocol, table.metric) == (section.protocol, section.metric)
-        and any(table.measured(result.cells) for result in section.results)
     ]
+    fitting = [table for table in of_task if any(_comparable(table, result) for result in section.results)]
     groups: dict[tuple, list[PublishedTable]] = {}
     for table in fitting:
         groups.setdefault((table.sources, table.targets), []).append(table)
@@ -29,8 +31,29 @@ def published_lines(section: Section) -> list[str]:
         heading = f"### Beside published numbers: {first} on {', '.join(targets)}"
         lines += [heading, "", *_table(section, tables), ""]
         lines += [f"- {_remark(table)}" for table in tables] + [""]
+    lines += _not_comparable(section, of_task)
     papers = dict.fromkeys((table.short, table.citation) for table in fitting)
     return lines + [f"{markdown_escape(short)}: {markdown_escape(citation)}.\n" for short, citation in papers]
+
+
+def _comparable(table: PublishedTable, result: TaskResult) -> dict[str, float] | None:
+    """The measured columns of the table, if the result has them and was measured as published."""
+    return table.measured(result.cells) if not table.differences(result) else None
+
+
+def _not_comparable(section: Section, tables: list[PublishedTable]) -> list[str]:
+    """A line for the systems of each way in which the measurement differs from the published one."""
+    systems: dict[tuple[str, ...], list[str]] = {}
+    for result, label in zip(section.results, section.labels, strict=True):
+        having = [table for table in tables if table.measured(result.cells)]
+        differences = tuple(dict.fromkeys(text for table in having for text in table.differences(result)))
+        if differences:
+            systems.setdefault(differences, []).append(label)
+    return [
+        f"Not comparable with the published numbers: {markdown_escape(', '.join(names))} "
+        f"({markdown_escape('; '.join(differences))}).\n"
+        for differences, names in systems.items()
+    ]
 
 
 def _table(section: Section, tables: list[PublishedTable]) -> list[str]:
@@ -41,10 +64,10 @@ def _table(section: Section, tables: list[PublishedTable]) -> list[str]:
     for result, label in zip(section.results, section.labels, strict=True):
         values: dict[str, float] = {}
         for table in tables:
-            values |= table.measured(result.cells) or {}
+            values |= _comparable(table, result) or {}
         if values:
             rows.append(
-                [f"**{markdown_escape(label)}**", "**measured**", *(_number(values[name]) for name in columns)]
+                [f"**{markdown_escape(label)}**", "**measured**", *(_number(values.get(name)) for name in columns)]
             )
     for table in tables:
         for row in table.rows:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 from sklearn.metrics import f1_score
+from sklearn.preprocessing import normalize
 
 from modeling_tmde.eval.heads import Classifier, Head, get_head, pair_features
 from modeling_tmde.eval.results import Cell
@@ -217,24 +218,26 @@ def split_features(
 ) -> Matrix:
     """(n, d) features of the texts, or (n, 4 d) of the pairs; if `rows` are given, theirs, of the whole split's.
 
+    The vectors of pairs are scaled to length 1 before they are combined, as in LASER's `nli.py`.
+
     Raises:
         ValueError: Not one row a text, or a value that is not finite.
     """
     parts = [split.texts] if split.second_texts is None else [split.texts, split.second_texts]
-    represented = [system.represent(texts, fit_on) for texts in parts]
-    for part in represented:
+    represented = []
+    for texts in parts:
+        part = system.represent(texts, fit_on)
         if part.shape[0] != len(split):
             raise ValueError(f"{system.name}: found {part.shape[0]} rows for the {len(split)} items of {where}")
-    if rows is not None:
-        represented = [part[rows] for part in represented]
-    features = pair_features(*represented) if len(represented) == 2 else represented[0]
-    sparse = scipy.sparse.issparse(features)
-    bad = np.argwhere(~np.isfinite(features.data if sparse else features))
-    if len(bad):
-        row = np.searchsorted(features.indptr, bad[0][0], "right") - 1 if sparse else bad[0][0]
-        name = split.ids[row if rows is None else rows[row]]
-        raise ValueError(f"{system.name}: {where}: found features that are not finite for item {name!r}")
-    return features
+        part = part if rows is None else part[rows]
+        sparse = scipy.sparse.issparse(part)
+        bad = np.argwhere(~np.isfinite(part.data if sparse else part))
+        if len(bad):
+            row = np.searchsorted(part.indptr, bad[0][0], "right") - 1 if sparse else bad[0][0]
+            name = split.ids[row if rows is None else rows[row]]
+            raise ValueError(f"{system.name}: {where}: found features that are not finite for item {name!r}")
+        represented.append(part)
+    return represented[0] if len(parts) == 1 else pair_features(*map(normalize, represented))
 
 
 def stack_rows(parts: Sequence[Matrix]) -> Matrix:
@@ -292,6 +295,7 @@ def score_head(trained: Trained, system: System, split: Split, split_name: str, 
         outcomes=outcomes,
         chance=1 / len(trained.classes),
         std=float(correct.mean(axis=1).std(ddof=1)) if len(correct) > 1 else None,
+        seed_values=tuple(correct.mean(axis=1).tolist()) if len(correct) > 1 else (),
         extra={
             "macro_f1": float(np.mean([f1_score(gold, predicted, average="macro") for predicted in predictions])),
             "majority": float(np.mean(gold == trained.majority)),

@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
 from transformers.utils import logging
 
 from modeling_tmde.eval.systems import Matrix
@@ -26,6 +27,10 @@ from modeling_tmde.eval.systems import Matrix
 logger = logging.get_logger(__name__)
 
 _BATCHES_AT_ONCE = 256  # gathered and masked together: few calls, and no second copy of a large training set
+
+# Numbers in a training set from which several threads pay. Below, they wait for each other: 1,000 x 256 took forty
+# times as long on two cores as on one.
+_WORTH_THREADS = 20_000_000
 
 Devs = Mapping[str, tuple[Matrix, Sequence[str]]]
 
@@ -85,11 +90,13 @@ class _LinearHead:
         """See `Head`. `seed` has no influence."""
         gold = {name: np.asarray(list(dev_labels)) for name, (_, dev_labels) in devs.items()}
         best: dict[str, tuple[float, Classifier]] = {}
-        for classifier in self._path(features, np.asarray(list(labels))):
-            for name, (dev_features, _) in devs.items():
-                accuracy = float(np.mean(classifier.predict(dev_features) == gold[name]))
-                if name not in best or accuracy > best[name][0]:
-                    best[name] = accuracy, classifier
+        small = features.shape[0] * features.shape[1] < _WORTH_THREADS
+        with threadpool_limits(1 if small else None):
+            for classifier in self._path(features, np.asarray(list(labels))):
+                for name, (dev_features, _) in devs.items():
+                    accuracy = float(np.mean(classifier.predict(dev_features) == gold[name]))
+                    if name not in best or accuracy > best[name][0]:
+                        best[name] = accuracy, classifier
         return {name: classifier for name, (_, classifier) in best.items()}
 
     def _path(self, features: Matrix, labels: np.ndarray) -> Iterator[Classifier]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from huggingface_hub import EvalResult
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
 from modeling_tmde.eval.records import write_atomically
-from modeling_tmde.eval.results import Cell, TaskResult, summarize
-from modeling_tmde.eval.sections import flatten
+from modeling_tmde.eval.results import Cell, TaskResult, group_cells
+from modeling_tmde.eval.sections import MAX_CELL_COLUMNS, flatten
 
 # By metric of the cells: task type and name, metric type and name.
 NAMES = {
@@ -32,10 +34,11 @@ EXTRA_NAMES = {
 
 
 def eval_results(results: Sequence[TaskResult]) -> list[EvalResult]:
-    """All numbers of one system: of each task the means Same and Cross (thesis 4.4.2), then cell by cell.
+    """The numbers of one system: of each task the means Same and Cross (thesis 4.4.2), then the cells if they are few.
 
     Values are shares (0 to 1) and correlations, as in `Cell`. A cell's languages are its dataset config,
     `<source>-<target>`; a mean's is `Same` or `Cross`. Protocol and head are the metric's arguments.
+    Data that are no Hub dataset are called by the task's name, without a slash, and the split is None if unknown.
     A number that is not finite (the correlation of constants) is left out: the Hub does not take it.
 
     Raises:
@@ -46,14 +49,14 @@ def eval_results(results: Sequence[TaskResult]) -> list[EvalResult]:
         for cell in result.cells:
             if cell.metric not in NAMES:
                 raise ValueError(f"{result.task}: found metric {cell.metric!r}, expected one of {sorted(NAMES)}")
-        means = summarize(result.cells)
-        sizes = {"Same": sum(cell.source == cell.target for cell in result.cells)}
-        sizes["Cross"] = len(result.cells) - sizes["Same"]
+        few = len(result.cells) <= MAX_CELL_COLUMNS
+        groups = group_cells(result.cells)
         for group in ("Same", "Cross"):
-            if sizes[group] > 1:  # the mean of one cell is that cell
-                made.append(_entry(result, group, result.cells[0].metric, means[group]))
-        for cell in result.cells:
-            made += _of_cell(result, cell)
+            members = [result.cells[place] for place in groups.get(group, [])]
+            if len(members) > (1 if few else 0):  # of few cells the mean of one is there as that cell
+                made += _of_cells(result, group, members)
+        for cell in result.cells if few else ():
+            made += _of_cells(result, f"{cell.source}-{cell.target}", [cell])
     return [entry for entry in made if math.isfinite(entry.metric_value)]
 
 
@@ -81,12 +84,14 @@ def write_model_index(path: str | Path, results: Sequence[TaskResult], model_nam
     write_atomically(Path(path), yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=119))
 
 
-def _of_cell(result: TaskResult, cell: Cell) -> list[EvalResult]:
-    config = f"{cell.source}-{cell.target}"
-    made = [_entry(result, config, cell.metric, cell.value)]
+def _of_cells(result: TaskResult, config: str, cells: Sequence[Cell]) -> list[EvalResult]:
+    """The mean value of the cells, and those of the further measures that all of them have."""
+    metric = cells[0].metric
+    made = [_entry(result, config, metric, float(np.mean([cell.value for cell in cells])))]
     for key, (metric_type, name) in EXTRA_NAMES.items():
-        if key in cell.extra:
-            made.append(_entry(result, config, cell.metric, cell.extra[key], metric_type, name))
+        if all(key in cell.extra for cell in cells):
+            value = float(np.mean([cell.extra[key] for cell in cells]))
+            made.append(_entry(result, config, metric, value, metric_type, name))
     return made
 
 
@@ -104,12 +109,12 @@ def _entry(
     return EvalResult(
         task_type=task_type,
         task_name=task_name,
-        dataset_type=result.data.get("hub_id") or result.task,
+        dataset_type=result.data.get("hub_id") or re.sub(r"\W+", "-", result.task),
         dataset_name=result.task,
         dataset_config=config,
-        dataset_split=result.data.get("split", "test"),
+        dataset_split=result.data.get("split"),
         metric_type=metric_type or own_type,
         metric_name=metric_name or own_name,
-        metric_value=round(float(value), 6),
+        metric_value=round(value, 6),
         metric_args={"protocol": result.protocol, **chosen},
     )

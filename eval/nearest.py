@@ -147,6 +147,7 @@ def target_ranks(
     Raises:
         ValueError: No rows, different dimensions, numbers that are not finite, targets that are no row numbers of
             candidates, unknown scoring, `k` or `block` below 1.
+        ImportError: A margin of dense vectors without faiss.
     """
     if scoring not in SCORINGS:
         raise ValueError(f"scoring: found {scoring!r}, expected one of {', '.join(SCORINGS)}")
@@ -156,7 +157,7 @@ def target_ranks(
     sides = _two_sides(("queries", queries), ("candidates", candidates))
     targets = _check_targets(targets, *sides)
     right = np.concatenate([_row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks(block)])
-    means = _mean_cosines(*sides, k, block) if scoring in ("ratio", "distance") else None
+    means = _mean_cosines(*sides, k) if scoring in ("ratio", "distance") else None
 
     ranks = np.ones(len(sides[0]), np.int64)
     for columns, pool in sides[1].blocks(block):
@@ -190,26 +191,13 @@ def _needed_cosines(
     return score[:, None] * np.maximum(margins, SMALLEST_MEAN) - TIE
 
 
-def _mean_cosines(queries: UnitRows, candidates: UnitRows, k: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+def _mean_cosines(queries: UnitRows, candidates: UnitRows, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean cosine of each query to its k nearest candidates, of each candidate to its k nearest queries; float32."""
-    per_query = np.full((len(queries), min(k, len(candidates))), -np.inf, np.float32)
-    of_candidates = np.empty(len(candidates), np.float32)
-    for columns, pool in candidates.blocks(block):
-        per_candidate = np.full((pool.shape[0], min(k, len(queries))), -np.inf, np.float32)
-        for rows, unit in queries.blocks(block):
-            cosines = _products(unit, pool)
-            per_query[rows] = _highest(per_query[rows], cosines)
-            per_candidate = _highest(per_candidate, cosines.T)
-        of_candidates[columns] = per_candidate.mean(axis=1)
-    return per_query.mean(axis=1), of_candidates
-
-
-def _highest(known: np.ndarray, further: np.ndarray) -> np.ndarray:
-    """The k highest of each row in `known` (n, k) and `further` (n, any), in no order."""
-    k = known.shape[1]
-    if further.shape[1] > k:
-        further = np.partition(further, -k, axis=1)[:, -k:]
-    return np.partition(np.hstack([known, further]), -k, axis=1)[:, -k:]
+    sides = ((queries, candidates), (candidates, queries))
+    of_queries, of_candidates = (
+        nearest_neighbours(rows.matrix, others.matrix, min(k, len(others)))[0].mean(axis=1) for rows, others in sides
+    )
+    return of_queries, of_candidates
 
 
 def _products(queries: Matrix, candidates: Matrix) -> np.ndarray:

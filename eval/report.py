@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from modeling_tmde.eval.sections import (
     Section,
     cells_by_pair,
     column_value,
+    deviation,
     flatten,
     languages_of,
     mean_over,
@@ -94,6 +95,8 @@ def _provenance(data: dict[str, Any]) -> str:
     page = f"<{url}>" if url else ""
     if source or page:
         parts.append(f"Source: {', '.join(filter(None, (source, page)))}.")
+    if data.get("split"):
+        parts.append(f"Tested on the split `{data['split']}`.")
     if data.get("rows"):
         parts.append(f"Rows: {_rows(data['rows'])}.")
     if data.get("fingerprint"):
@@ -133,7 +136,7 @@ def _summary(section: Section, metric: str) -> list[str]:
     notes = [f"{metric}"]
     cells = [cell for result in section.results for cell in result.cells]
     if any(cell.std is not None for cell in cells):
-        notes.append("± standard deviation over seeds")
+        notes.append("± standard deviation over seeds (of a mean over cells: of that mean)")
     if any(cell.interval for cell in cells):
         notes.append("in brackets the 95% bootstrap interval over test items")
     lines = [", ".join(notes) + ".", "", *markdown_table(["System", *columns], rows), ""]
@@ -153,35 +156,30 @@ def _intervals(result: TaskResult) -> dict[str, tuple[float, float]]:
 
 
 def _with_uncertainty(cells: Sequence[Cell], interval: tuple[float, float] | None) -> str:
-    """`83.1 ± 0.4<br>[81.9, 84.2]` of one cell, or of the mean of several, which has no deviation over seeds."""
+    """`83.1 ± 0.4<br>[81.9, 84.2]` of one cell, which has its own interval, or of the mean of several."""
     if not cells:
         return "–"
-    if len(cells) > 1:
-        text = percent(float(np.mean([cell.value for cell in cells])))
-    else:
-        text, interval = _value(cells[0]), cells[0].interval
+    if len(cells) == 1:
+        interval = cells[0].interval
+    text, std = percent(float(np.mean([cell.value for cell in cells]))), deviation(cells)
+    if std is not None:
+        text += f" ± {percent(std)}"
     return text if interval is None else f"{text}<br>[{percent(interval[0])}, {percent(interval[1])}]"
 
 
-def _value(cell: Cell) -> str:
-    return percent(cell.value) + ("" if cell.std is None else f" ± {percent(cell.std)}")
-
-
 def _extras(section: Section) -> list[str]:
-    found = {key for result in section.results for cell in result.cells for key in cell.extra}
-    names = [key for key in EXTRAS if key in found]
-    if not names:
-        return []
+    """The further measures, a row a measure and system, in the columns of the summary."""
+    columns = section.columns()
     rows = []
-    for result, label in zip(section.results, section.labels, strict=True):
-        row = [markdown_escape(label)]
-        for name in names:
-            values = {(cell.source, cell.target): cell.extra[name] for cell in result.cells if name in cell.extra}
-            row.append(percent(mean_over(values, list(values))))
-        rows.append(row)
-    count = len(section.pairs)
-    over = f", means over all {count} pairs of languages" if count > 1 else ""
-    return [f"Further measures{over}:", "", *markdown_table(["System", *(EXTRAS[name] for name in names)], rows), ""]
+    for name, title in EXTRAS.items():
+        for result, label in zip(section.results, section.labels, strict=True):
+            values = {pair: cell.extra[name] for pair, cell in cells_by_pair(result).items() if name in cell.extra}
+            if values:
+                means = (percent(mean_over(values, members)) for members in columns.values())
+                rows.append([title, markdown_escape(label), *means])
+    if not rows:
+        return []
+    return ["Further measures:", "", *markdown_table(["Measure", "System", *columns], rows, left=2), ""]
 
 
 def _matrix(section: Section, result: TaskResult, label: str, metric: str) -> list[str]:
@@ -190,16 +188,19 @@ def _matrix(section: Section, result: TaskResult, label: str, metric: str) -> li
     cells = cells_by_pair(result)
     rows = []
     for source in sources:
-        found = (cells.get((source, target)) for target in targets)
-        rows.append([f"**{markdown_escape(source)}**", *("–" if cell is None else _value(cell) for cell in found)])
+        found = [[cells[source, target]] if (source, target) in cells else [] for target in targets]
+        rows.append([f"**{markdown_escape(source)}**", *(_with_uncertainty(chosen, None) for chosen in found)])
     of_rows, of_columns = AXES.get(section.metric, ("source", "target"))
     heading = f"### {markdown_escape(label)}: {of_rows} (rows), {of_columns} (columns)"
     return [heading, "", f"{metric}.", "", *markdown_table(["", *targets], rows), ""]
 
 
 def _measured_how(section: Section) -> list[str]:
-    """Common settings, and each system's own: fingerprint, time, truncated texts."""
-    flat = [dict(flatten(result.settings)) for result in section.results]
+    """Common settings, and each system's own: fingerprint, time; then folds and whatever limits the numbers."""
+    flat = [
+        dict(flatten({key: value for key, value in result.settings.items() if key != "folds"}))
+        for result in section.results
+    ]
     common = {key: value for key, value in flat[0].items() if all(other.get(key) == value for other in flat)}
     lines = ["### How it was measured", ""]
     if common:
@@ -210,9 +211,10 @@ def _measured_how(section: Section) -> list[str]:
         if result.system_fingerprint:
             parts.append(f"fingerprint `{result.system_fingerprint}`")
         if result.seconds:
-            parts.append(f"{sum(result.seconds.values()):,.1f} s")
+            parts.append(", ".join(f"{name} {seconds:,.1f} s" for name, seconds in result.seconds.items()))
         lines.append(f"- {markdown_escape(label)}: {'; '.join(parts)}")
-    notes = _truncations(section)
+    notes = [text for about in (_folds, _left_out, _constant) for text in _grouped(section, about)]
+    notes += _truncations(section)
     return lines + [""] + [f"**Note:** {markdown_escape(note)}\n" for note in notes]
 
 
@@ -221,6 +223,41 @@ def _settings(settings: dict[str, Any]) -> str:
         return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
     return ", ".join(f"`{key}: {text(value)}`" for key, value in settings.items() if value not in (None, [], ()))
+
+
+def _grouped(section: Section, about: Callable[[TaskResult], str | None]) -> list[str]:
+    """What `about` says of the results, once for all systems of which it says the same."""
+    systems: dict[str, list[str]] = {}
+    for result, label in zip(section.results, section.labels, strict=True):
+        if text := about(result):
+            systems.setdefault(text, []).append(label)
+    return [f"{', '.join(names)}: {text}" for text, names in systems.items()]
+
+
+def _folds(result: TaskResult) -> str | None:
+    folds = result.settings.get("folds")
+    if not folds:
+        return None
+    if "left_out" in folds:
+        return f"the folds of the paired t-test were not run: {folds['left_out']}"
+    told = [f"{name.replace('_', ' ')}: {value}" for name, value in folds.items() if name not in ("draws", "size")]
+    size = f"{folds['draws']} draws of {folds['size']:,} items, each halved into train and test and back"
+    return f"folds of the paired t-test (thesis 4.6): {'; '.join([size, *told])}."
+
+
+def _left_out(result: TaskResult) -> str | None:
+    counts = [int(cell.extra["left_out"]) for cell in result.cells if "left_out" in cell.extra]
+    if not any(counts):
+        return None
+    pairs = " in each of the pairs of languages" if len(counts) > 1 else ""
+    return f"rows left out because a text of theirs repeats an earlier row's: {number_range(counts)}{pairs}."
+
+
+def _constant(result: TaskResult) -> str | None:
+    names = [f"{cell.source}-{cell.target}" for cell in result.cells if cell.extra.get("constant")]
+    if not names:
+        return None
+    return f"all similarities of {', '.join(names)} are equal, so that there is no correlation; it is given as 0."
 
 
 def _truncations(section: Section) -> list[str]:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
 from modeling_tmde.eval.folds import fold_scores, fold_settings
-from modeling_tmde.eval.heads import get_head
-from modeling_tmde.eval.results import TaskResult
+from modeling_tmde.eval.heads import Head, get_head
+from modeling_tmde.eval.records import environment
+from modeling_tmde.eval.results import Cell, TaskResult
 from modeling_tmde.eval.retrieval import evaluate_retrieval
 from modeling_tmde.eval.significance import with_interval
 from modeling_tmde.eval.similarity import evaluate_similarity
-from modeling_tmde.eval.storage import StorageError, read_results, write_results
+from modeling_tmde.eval.storage import read_results, write_results
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import (
     TASKS,
@@ -33,6 +35,8 @@ from modeling_tmde.eval.tasks import (
 from modeling_tmde.eval.tasks.base import TaskData
 
 Progress = Callable[[str], None]
+
+MIN_FOLD_ITEMS = 100  # train and test halves together; 2,000 in the thesis
 
 
 @dataclass(frozen=True)
@@ -66,17 +70,18 @@ class EvaluationOptions:
     seed: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadedTask:
     """A task with its data; `name` tells apart several sources of one task."""
 
     name: str
     task: Task
     data: TaskData
-    fingerprint: str = field(default="")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprint", data_fingerprint(self.data))
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the data."""
+        return data_fingerprint(self.data)
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,11 @@ class PlannedTask:
     options: dict[str, Any] = field(default_factory=dict)
 
     def load(
-        self, languages: Sequence[str] | None = None, streaming: bool = False, known: Sequence[str] | None = None
+        self,
+        languages: Sequence[str] | None = None,
+        streaming: bool = False,
+        known: Sequence[str] | None = None,
+        train_languages: Sequence[str] | None = None,
     ) -> LoadedTask:
         """Reads the data.
 
@@ -97,6 +106,7 @@ class PlannedTask:
             languages: Those to take; None for the task's.
             streaming: Stream Hub datasets.
             known: If `languages` is None, only those of the task's that are among these, which the models know.
+            train_languages: Those with labels to train on, where a task does not take all of them.
 
         Raises:
             TaskError: Bad data, an option that the task does not have, or no language that the models know.
@@ -106,6 +116,10 @@ class PlannedTask:
         for name in self.options:
             if name not in options:
                 raise TaskError(f"Task {self.task.name}: found option {name!r}, expected one of {options}")
+        if train_languages is not None and self.task.train_languages is not None:
+            self.task.train_languages = tuple(train_languages)
+        if languages is None and known is not None and self.task.languages:
+            self.task.languages = tuple(known)  # which of them the data have, the task knows
         data = self.task.load(self.source, languages, streaming=streaming, **self.options)
         if languages is None and known is not None:
             data = in_languages(data, known, self.name)
@@ -167,10 +181,20 @@ def plan_tasks(
         for each in names:
             if each not in TASKS:
                 _unknown_task(each)
-            task = TASKS[each]()
-            for place in [source] if source else _sources(task, folder, only_local=name == "all"):
-                label = f"{each}/{_stem(place)}" if any("*" in pattern for pattern in task.local_names) else each
+            for place in [source] if source else _sources(TASKS[each], folder, only_local=name == "all"):
+                task = TASKS[each]()
+                label = _label(task, place)
+                if label in planned and planned[label].source != place:
+                    label = f"{each}/{Path(str(place)).name}"
+                if label in planned and planned[label].source != place:
+                    raise TaskError(
+                        f"Found the sources {planned[label].source!r} and {place!r}, which would both be called "
+                        f"{label!r}; evaluate them one at a time, or rename one"
+                    )
                 planned[label] = PlannedTask(label, task, place, options.get(each, {}))
+    unused = set(options) - {plan.task.name for plan in planned.values()}
+    if planned and unused:
+        raise TaskError(f"Found options of {', '.join(sorted(unused))}, which is not among the tasks to run")
     if not planned:
         raise TaskError(f"No task to run: found no task's files in {folder}; known tasks: {', '.join(sorted(TASKS))}")
     return list(planned.values())
@@ -182,17 +206,23 @@ def _unknown_task(name: str) -> None:
     raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'. {hint}")
 
 
-def _sources(task: Task, folder: Path | None, only_local: bool) -> list[str | None]:
+def _has_many_sources(task: type[Task] | Task) -> bool:
+    return any("*" in pattern for pattern in task.local_names)
+
+
+def _label(task: Task, source: str | None) -> str:
+    if not _has_many_sources(task):
+        return task.name
+    return f"{task.name}/{Path(str(source)).name.partition('.')[0] or 'data'}"
+
+
+def _sources(task: type[Task], folder: Path | None, only_local: bool) -> list[str | None]:
     found = [] if folder is None else sorted({path for name in task.local_names for path in folder.glob(name)})
     if found:
-        return [str(path) for path in (found if any("*" in name for name in task.local_names) else found[:1])]
+        return [str(path) for path in (found if _has_many_sources(task) else found[:1])]
     if only_local:
         return [task.default_source] if task.default_source == "sample" else []
     return [task.default_source]
-
-
-def _stem(source: str | None) -> str:
-    return Path(str(source)).name.partition(".")[0] or "data"
 
 
 def evaluate(
@@ -208,19 +238,21 @@ def evaluate(
     """
     for task in tasks:
         for system in systems:
-            yield _evaluate_cached(task, system, options, cache_folder, progress or (lambda text: None))
+            yield evaluate_cached(task, system, options, cache_folder, progress or (lambda text: None))
 
 
-def _evaluate_cached(
+def evaluate_cached(
     task: LoadedTask, system: System, options: EvaluationOptions, cache_folder: Path | None, progress: Progress
 ) -> TaskResult:
+    """As `evaluate_task`, or read from `cache_folder` if the same was measured before."""
     if cache_folder is None:
         return evaluate_task(task, system, options, progress)
     parts = [system.fingerprint, task.name, task.task.name, task.fingerprint, repr(options), _code_fingerprint()]
+    parts += [repr(task.task.head), repr(task.task.train_languages)]
     folder = cache_folder / "results" / text_fingerprint(parts)
     try:
         (result,) = read_results(folder)
-    except (OSError, ValueError, StorageError):
+    except (OSError, ValueError):
         result = evaluate_task(task, system, options, progress)
         write_results(folder, [result], {})
         return result
@@ -244,8 +276,9 @@ def evaluate_task(
         protocol = options.protocol
     elif isinstance(data, RetrievalData):
         settings = {"scoring": options.scoring, "margin": options.margin, "k": options.k}
-        settings["max_queries"] = options.max_queries or getattr(task.task, "max_queries", None)
-        cells, protocol = evaluate_retrieval(data, system, progress=progress, **settings), "retrieval"
+        settings["max_queries"] = options.max_queries or data.queries
+        cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
+        protocol = "retrieval"
     else:
         cells, protocol = evaluate_similarity(data, system), "similarity"
     measured = time.perf_counter()
@@ -259,38 +292,58 @@ def evaluate_task(
         settings=settings | {"bootstrap_samples": options.samples, "seed": options.seed},
         data=_describe(task),
         system_fingerprint=system.fingerprint,
-        seconds={"measuring": measured - start, "intervals": time.perf_counter() - measured},
+        seconds={
+            "embedding": system.seconds,
+            "measuring": measured - start - system.seconds,
+            "intervals": time.perf_counter() - measured,
+        },
         truncated=(system.truncated, system.texts) if system.dense else None,
     )
 
 
-def _classify(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress):
+def _classify(
+    task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress
+) -> tuple[list[Cell], list[float], dict[str, Any]]:
     name = options.head or task.task.head
     if name.startswith("ffn") and not system.dense:
         name = "logistic_regression"  # a network of ten hidden units is for vectors of hundreds of dimensions
     head = get_head(name)
     seeds = tuple(range(options.seed, options.seed + options.seeds))
+    train_languages = options.train_languages
+    if train_languages is None and task.task.train_languages is not None:
+        train_languages = tuple(code for code in task.task.train_languages if code in task.data.languages) or None
     cells = evaluate_classification(
         task.data,
         system,
         head,
         options.protocol,
-        train_languages=options.train_languages,
+        train_languages=train_languages,
         test_languages=options.test_languages,
         seeds=seeds,
         progress=progress,
     )
     settings = {"head": head.describe(), "seeds": [] if head.deterministic else list(seeds)}
-    settings |= {"train_languages": list(options.train_languages or task.data.languages)}
+    settings |= {"train_languages": list(train_languages or task.data.languages)}
     settings |= {"tuning": PROTOCOLS[options.protocol]}
-    folds = []
-    whole_matrix = options.train_languages is None and options.test_languages is None and len(task.data.languages) > 1
+    folds: list[float] = []
+    whole_matrix = train_languages is None and options.test_languages is None and len(task.data.languages) > 1
     if options.folds and system.dense and options.protocol == "zero-shot" and whole_matrix:
-        folds = fold_scores(task.data, system, head, seed=options.seed, progress=progress)
-        described = fold_settings(task.data, head, options.seed)
-        told = ("draws", "size", "same_ids_in_all_languages", "tuning")
-        settings["folds"] = {name: described[name] for name in told}
+        folds, settings["folds"] = _run_folds(task, system, head, options, progress)
     return cells, folds, settings
+
+
+def _run_folds(
+    task: LoadedTask, system: System, head: Head, options: EvaluationOptions, progress: Progress
+) -> tuple[list[float], dict[str, Any]]:
+    """The folds and how they were drawn; or no folds and why."""
+    try:
+        described = fold_settings(task.data, head, options.seed)
+        if described["size"] < MIN_FOLD_ITEMS:
+            raise TaskError(f"{described['size']} items a fold, and fewer than {MIN_FOLD_ITEMS} say little")
+        folds = fold_scores(task.data, system, head, seed=options.seed, progress=progress)
+    except TaskError as error:
+        return [], {"left_out": str(error)}
+    return folds, {name: described[name] for name in ("draws", "size", "same_ids_in_all_languages", "tuning")}
 
 
 def _describe(task: LoadedTask) -> dict[str, Any]:
@@ -308,8 +361,9 @@ def _describe(task: LoadedTask) -> dict[str, Any]:
 
 @cache
 def _code_fingerprint() -> str:
-    """Changes with any line of this package's code, so that no result of other code is ever shown."""
-    digest = hashlib.sha256()
+    """Changes with any line of the evaluation's code and with the libraries' versions, so that no result of other
+    code is ever shown."""
+    digest = hashlib.sha256(json.dumps(environment()["versions"], sort_keys=True).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from modeling_tmde.eval.results import Cell, TaskResult
+from modeling_tmde.eval.results import Cell, TaskResult, group_cells
 
 MAX_CELL_COLUMNS = 6
 METRICS = {
@@ -65,19 +65,17 @@ class Section:
         `Same`, `Cross` and `All` as in thesis 4.4.2, without those that would repeat another column; then the cells
         themselves if they are few.
         """
-        pairs = self.pairs
-        means = {
-            "Same": [pair for pair in pairs if pair[0] == pair[1]],
-            "Cross": [pair for pair in pairs if pair[0] != pair[1]],
-            "All": pairs,
-        }
-        if not means["Same"] or not means["Cross"]:
-            means.pop("All")
+        by_pair = {pair: cell for result in self.results for pair, cell in cells_by_pair(result).items()}
+        pairs = list(by_pair)
+        groups = group_cells(list(by_pair.values()))
+        means = {title: [pairs[place] for place in places] for title, places in groups.items()}
+        if len(means) < 3:
+            means.pop("All")  # it is the other one
         single = {f"{source} → {target}": [(source, target)] for source, target in pairs}
         if len(pairs) == 1:
             return single
         if len(pairs) > MAX_CELL_COLUMNS:
-            return {title: members for title, members in means.items() if members}
+            return means
         return {title: members for title, members in means.items() if len(members) > 1} | single
 
     def baseline(self, name: str) -> dict[Pair, float]:
@@ -147,6 +145,17 @@ def mean_over(values: Mapping[Pair, float], members: Sequence[Pair]) -> float | 
 
 def cells_by_pair(result: TaskResult) -> dict[Pair, Cell]:
     return {(cell.source, cell.target): cell for cell in result.cells}
+
+
+def deviation(cells: Sequence[Cell]) -> float | None:
+    """Standard deviation (n - 1) over seeds of the mean of the cells; None unless all were run with the same seeds.
+
+    Of several cells it takes their `seed_values`: their own deviations do not tell how far they move together.
+    """
+    runs = {len(cell.seed_values) for cell in cells}
+    if len(runs) == 1 and runs.pop() > 1:
+        return float(np.mean([cell.seed_values for cell in cells], axis=0).std(ddof=1))
+    return cells[0].std if len(cells) == 1 else None
 
 
 def column_value(result: TaskResult, members: Sequence[Pair]) -> float | None:

@@ -134,11 +134,14 @@ def compare(
 
 
 def _matching_cells(a: TaskResult, b: TaskResult) -> list[tuple[Cell, Cell]]:
+    beside = {"folds"}
+    if (a.truncated is None) != (b.truncated is None):  # TF-IDF has another head where the task's is a network
+        beside |= {"head", "seeds"}
     same = {
         "task": (a.task, b.task),
         "protocol": (a.protocol, b.protocol),
         "data": (a.data.get("fingerprint"), b.data.get("fingerprint")),
-        "settings": tuple({name: value for name, value in x.settings.items() if name != "folds"} for x in (a, b)),
+        "settings": tuple({name: value for name, value in x.settings.items() if name not in beside} for x in (a, b)),
     }
     for name, (first, second) in same.items():
         if first != second:
@@ -187,7 +190,9 @@ def _bootstrap(cells: Sequence[Cell], outcomes: Sequence[np.ndarray], samples: i
             else _weighted_mean(weights[:, place], outcome)
             for cell, place, outcome in zip(cells, positions, outcomes, strict=True)
         ]
-        draws.append(np.nanmean(values, axis=0))
+        known = np.isfinite(values)
+        total = np.where(known, values, 0).sum(axis=0)
+        draws.append(np.divide(total, known.sum(axis=0), out=np.full(len(total), np.nan), where=known.any(axis=0)))
     return np.concatenate(draws)
 
 
@@ -200,7 +205,13 @@ def _weighted_mean(weights: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
 def _weighted_spearman(weights: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
     """(samples,) Spearman correlations of (n, 2) outcomes, each item repeated as often as its weight says."""
     repeats = (np.repeat(outcomes, row.astype(np.int64), axis=0) for row in weights)
-    return np.array([stats.spearmanr(drawn).statistic if np.ptp(drawn, axis=0).all() else np.nan for drawn in repeats])
+    return np.array([_spearman(drawn) for drawn in repeats])
+
+
+def _spearman(outcomes: np.ndarray) -> float:
+    """Of (n, 2) gold and measured similarities; 0 where all measured ones are equal, NaN where all gold ones are."""
+    gold, measured = np.ptp(outcomes, axis=0) > 0
+    return float(stats.spearmanr(outcomes).statistic) if gold and measured else (0.0 if gold else np.nan)
 
 
 def _percentiles(draws: np.ndarray, confidence: float) -> tuple[float, float]:
@@ -242,5 +253,7 @@ def _exchanged_spearman(signs: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.n
     kept = signs > 0
     correlations = []
     for ranks in (np.where(kept, ranks_a, ranks_b), np.where(kept, ranks_b, ranks_a)):
-        correlations.append(stats.zscore(ranks, axis=1) @ gold / len(gold))
+        deviations = ranks - ranks.mean(axis=1, keepdims=True)
+        scale = np.sqrt((deviations**2).mean(axis=1))
+        correlations.append(deviations @ gold / len(gold) / np.where(scale > 0, scale, 1))
     return correlations[1] - correlations[0]

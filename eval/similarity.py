@@ -20,11 +20,12 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
 
     Returns:
         One cell a pair of languages: `value` is Spearman's correlation, `outcomes` (n, 2) gold and cosine of each
-        pair, `extra` holds `pearson` and `size`.
+        pair, `extra` holds `pearson` and `size`. A system whose cosines are all equal has the value 0, no `pearson`,
+        and `constant` 1.
 
     Raises:
         TaskError: No pairs, fewer than three of a pair of languages, a missing text, a gold score that is not finite,
-            or gold scores or cosines that are all equal.
+            or gold scores that are all equal.
     """
     if not data.pairs:
         raise TaskError("Found no pair of languages, expected at least one with gold scores")
@@ -36,21 +37,22 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
         cosines = row_cosines(
             system.represent(list(pairs.first), fit_on), system.represent(list(pairs.second), fit_on)
         )
-        if np.ptp(cosines) < TIE:
-            raise TaskError(
-                f"{where}: found the same cosine, {cosines[0]:.6f}, for all {len(gold)} pairs, expected some variety; "
-                f"does {system.name} give every text the same vector?"
-            )
+        extra = {"size": len(gold)}
+        if np.ptp(cosines) < TIE:  # such as n-grams of two scripts, which have none in common
+            cosines = np.full_like(cosines, cosines[0])
+            value, extra["constant"] = 0.0, 1.0
+        else:
+            value, extra["pearson"] = (float(test(gold, cosines).statistic) for test in (spearmanr, pearsonr))
         cells.append(
             Cell(
                 source=first,
                 target=second,
                 metric="spearman",
-                value=float(spearmanr(gold, cosines).statistic),
+                value=value,
                 ids=list(pairs.ids),
                 outcomes=np.column_stack([gold, cosines]),
                 chance=0.0,
-                extra={"pearson": float(pearsonr(gold, cosines).statistic), "size": len(gold)},
+                extra=extra,
             )
         )
     return cells

@@ -111,6 +111,7 @@ def _result_record(
             )
         values = {key: getattr(cell, key) for key in ("source", "target", "metric")}
         values |= {key: _to_json(getattr(cell, key)) for key in ("value", "std", "chance")}
+        values["seed_values"] = [_to_json(value) for value in cell.seed_values]
         values["interval"] = None if cell.interval is None else [_to_json(bound) for bound in cell.interval]
         values["extra"] = {key: _to_json(value) for key, value in cell.extra.items()}
         record["cells"].append(values | {"items": len(ids), "ids": names_of_ids[ids], "outcomes": name})
@@ -140,6 +141,7 @@ def _cell(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Cell:
         **{key: _from_json(record[key]) for key in ("value", "std", "chance")},
         ids=arrays[record["ids"]].tolist(),
         outcomes=arrays[record["outcomes"]],
+        seed_values=tuple(_from_json(value) for value in record["seed_values"]),
         interval=None if record["interval"] is None else tuple(_from_json(bound) for bound in record["interval"]),
         extra={key: _from_json(value) for key, value in record["extra"].items()},
     )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -29,7 +33,8 @@ class System(Protocol):
     `represent(texts, fit_on)` gives a (len(texts), d) matrix, dense float32 or CSR. `fit_on` are the texts that a
     representation may be fitted on: in classification those of the training language only, in retrieval both sides of
     the pool. A pretrained embedder ignores them. Of the different `texts` represented since `begin`, `truncated` were
-    longer than the system's limit. `dense` says which kind of matrix it gives.
+    longer than the system's limit; `seconds` went into encoding them (0 from a cache). `dense` says which kind of
+    matrix it gives.
     """
 
     name: str
@@ -37,6 +42,7 @@ class System(Protocol):
     dense: bool
     texts: int
     truncated: int
+    seconds: float
 
     def begin(self) -> None: ...
 
@@ -54,6 +60,8 @@ class EmbeddingSystem:
             caches, are faster.
     """
 
+    KEPT_BYTES = 2 * 2**30  # of vectors in memory, where there is a cache on disk
+
     def __init__(
         self,
         name: str,
@@ -68,16 +76,21 @@ class EmbeddingSystem:
         self.cache = cache or ArrayCache(None)
         batch_tokens = batch_tokens or (8192 if embedder.device.type == "cpu" else 16384)
         self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
-        self.fingerprint = model_fingerprint(embedder)
-        config = embedder.model.config
-        ours = config.model_type.startswith("tmde")
-        self.languages: tuple[str, ...] | None = tuple(config.languages) if ours else None  # trained on; None: unknown
+        languages = getattr(embedder.model.config, "languages", None)
+        self.languages: tuple[str, ...] | None = tuple(languages) if languages else None  # trained on; None: unknown
         self.begin()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `model_fingerprint`."""
+        return model_fingerprint(self.embedder)
 
     def begin(self) -> None:
         """Starts a new task: counts from 0, and keeps no vectors of the last one in memory."""
         self.texts = self.truncated = 0
+        self.seconds = 0.0
         self._recent: dict[str, np.ndarray] = {}
+        self._counted: set[str] = set()
 
     def represent(self, texts: Sequence[str], fit_on: Sequence[str] = ()) -> np.ndarray:
         """Vectors (n, d) float32.
@@ -95,14 +108,26 @@ class EmbeddingSystem:
                 vectors = self.embedder.encode(texts, **self.options)
             self._check_finite(vectors, texts)
             report = self.embedder.last_report
+            self.seconds += report.seconds
             note = {"texts": report.texts, "truncated": report.truncated, "tokens": report.tokens}
             return {"vectors": vectors}, note
 
-        arrays, note = self.cache.get(f"vectors/{self.fingerprint}", key, compute)
-        self.texts += note["texts"]
-        self.truncated += note["truncated"]
+        if self.cache.folder is None:
+            arrays, note = compute()
+        else:
+            arrays, note = self.cache.get(f"vectors/{self.fingerprint}", key, compute)
+            self._make_room(arrays["vectors"].nbytes)
+        if key not in self._counted:
+            self._counted.add(key)
+            self.texts += note["texts"]
+            self.truncated += note["truncated"]
         self._recent[key] = arrays["vectors"]
         return arrays["vectors"]
+
+    def _make_room(self, needed: int) -> None:
+        """Forgets the oldest vectors in memory, which are on disk, beyond `KEPT_BYTES`."""
+        while self._recent and needed + sum(vectors.nbytes for vectors in self._recent.values()) > self.KEPT_BYTES:
+            del self._recent[next(iter(self._recent))]
 
     def _check_finite(self, vectors: np.ndarray, texts: list[str]) -> None:
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
@@ -126,8 +151,11 @@ def _no_truncation_warnings() -> Iterator[None]:
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
-    """SHA-256 (first 16 hex digits) over what decides a vector: weights, config, tokenizer, pooling and limit."""
+    """SHA-256 (first 16 hex digits) over what decides a vector: weights, config, tokenizer, pooling, limit, code."""
     digest = hashlib.sha256()
+    package = Path(inspect.getfile(type(embedder))).parent
+    for code in [*sorted(package.glob("*.py")), Path(inspect.getfile(type(embedder.model)))]:
+        digest.update(code.read_bytes())
     for name, tensor in sorted(embedder.model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
@@ -160,6 +188,7 @@ class CharacterTfidf:
         self.fingerprint = text_fingerprint(["char_wb 2-5 sublinear min_df=2", str(self.COLUMNS)])
         self.dense = False
         self.texts = self.truncated = 0
+        self.seconds = 0.0
         self._vectorizer = HashingVectorizer(
             analyzer="char_wb", ngram_range=(2, 5), n_features=self.COLUMNS, alternate_sign=False, norm=None
         )
@@ -168,6 +197,7 @@ class CharacterTfidf:
     def begin(self) -> None:
         """Starts a new task. Counts are kept, since tasks share texts, unless they are many."""
         self.texts = self.truncated = 0
+        self.seconds = 0.0
         if self._counts.nnz > self.KEPT_COUNTS:
             self._forget()
 
@@ -195,7 +225,9 @@ class CharacterTfidf:
         """(n, COLUMNS) counts of n-grams; every different text is counted once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._rows]
         if new:
+            start = time.perf_counter()
             counted = self._vectorizer.transform(new).astype(np.float32)
+            self.seconds += time.perf_counter() - start
             self._rows |= {text: len(self._rows) + place for place, text in enumerate(new)}
             self._counts = scipy.sparse.vstack([self._counts, counted], format="csr")
         return self._counts[[self._rows[text] for text in texts]]

@@ -36,6 +36,12 @@ def source_of(task: Task, source: str | os.PathLike | None, advice: str) -> str:
     return os.path.expanduser(os.fspath(task.default_source if source is None else source))
 
 
+def check_count(task: str, option: str, value: object) -> None:
+    """Raise [`TaskError`] if a number of rows is not at least 1 (or None)."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise TaskError(f"{task}: found {option}={value!r}, expected a whole number from 1. Correct it.")
+
+
 def choose_languages(
     task: str, place: str, requested: Sequence[str] | None, available: Iterable[str], defaults: Sequence[str]
 ) -> list[str]:

@@ -8,9 +8,16 @@ from dataclasses import dataclass
 
 from .base import ClassificationData, Provenance, RetrievalData, Split, Task, register
 from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
-from .tables import load_tables, read_columns, read_labels
+from .hub import provenance_of
+from .tables import load_tables, named_files, read_columns, read_labels
 
 LOCAL_NAMES = ("eval/topic_documents.parquet", "topic_documents.parquet")
+PROVENANCE = Provenance(
+    citation="Microsoft Corporation and contributors, documentation of Dynamics 365 Finance and Operations "
+    "(bilingual editions), 2021; reduced to plain text",
+    licence="CC BY 4.0",
+    url="https://github.com/MicrosoftDocs/Dynamics-365-Operations.de-de",
+)
 ADVICE = "Pass source= with topic_documents.parquet, its folder, or a Hub dataset with its columns."
 
 
@@ -55,14 +62,10 @@ def _split_of(task: str, source: str, language: str, name: str, documents: Docum
     return make_split(place, *([getattr(row, name) for row in found] for name in ("doc_id", "text", "label")))
 
 
-def _provenance(source: str) -> Provenance:
-    return Provenance(
-        citation="Microsoft Corporation and contributors, documentation of Dynamics 365 Finance and Operations "
-        "(bilingual editions), 2021; reduced to plain text",
-        licence="CC BY 4.0",
-        url="https://github.com/MicrosoftDocs/Dynamics-365-Operations.de-de",
-        source=source,
-    )
+def _provenance(task: Task, source: str, split: str) -> Provenance:
+    """Only files of the benchmark's name count as copies of it: any documents may have these columns."""
+    copy = os.path.basename(source) == os.path.basename(LOCAL_NAMES[0]) or bool(named_files(task, source))
+    return provenance_of(task, source, PROVENANCE, split, always=copy)
 
 
 @register
@@ -97,7 +100,7 @@ class TopicDocuments(Task):
             for language in chosen
         }
         check_parallel(self.name, source, splits, names)
-        return ClassificationData(splits, _provenance(source))
+        return ClassificationData(splits, _provenance(self, source, "test"))
 
 
 @register
@@ -134,4 +137,4 @@ class DocumentRetrieval(Task):
             texts[language] = dict(zip(rows.ids, rows.texts, strict=True))
         ids = list(dict.fromkeys(doc_id for by_id in texts.values() for doc_id in by_id))
         aligned = {language: [by_id.get(doc_id) for doc_id in ids] for language, by_id in texts.items()}
-        return RetrievalData(ids, aligned, _provenance(source))
+        return RetrievalData(ids, aligned, _provenance(self, source, split))

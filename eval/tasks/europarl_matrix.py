@@ -6,18 +6,16 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from .base import Provenance, RetrievalData, Task, register
-from .checks import source_of
+from .base import RetrievalData, Task, register
+from .checks import check_count, source_of
+from .hub import provenance_of
 from .parallel import (
     BLOCK_ROWS,
     EUROPARL,
-    EUROPARL_CITATION,
-    EUROPARL_LICENCE,
-    EUROPARL_URL,
+    EUROPARL_PROVENANCE,
     ParallelPart,
     Row,
     aligned,
-    check_count,
     exactly,
     parallel_parts,
 )
@@ -50,7 +48,7 @@ class EuroparlMatrix(Task):
         Args:
             source: Any parallel source. Pairs of languages in configs, as the Hub keeps Europarl, are joined where
                 their English sentences are identical; of an English sentence that comes again, the first is taken.
-            languages: With English, if pairs are to be joined.
+            languages: With English, if pairs are to be joined; None for those of the task's that are there.
             streaming: Of the Hub, read the beginning of each pair only, rather than fetch them whole.
             rows: How many.
             split: Of a Hub dataset.
@@ -63,7 +61,7 @@ class EuroparlMatrix(Task):
         options = {"streaming": streaming, "split": split, "pivot": PIVOT}
         chosen, parts = parallel_parts(self.name, source, languages, self.languages, **options)
         found = self._join(parts, chosen, rows) if parts[0].pair else parts[0].complete_rows(chosen)
-        provenance = Provenance(EUROPARL_CITATION, EUROPARL_LICENCE, self.default_source, EUROPARL_URL, source)
+        provenance = provenance_of(self, source, EUROPARL_PROVENANCE, parts[0].split)
         return aligned(self.name, [(None, exactly(parts[0], found, rows, "rows"))], chosen, provenance)
 
     def _join(self, parts: Sequence[ParallelPart], languages: Sequence[str], rows: int) -> Iterable[Row]:

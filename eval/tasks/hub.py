@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -17,11 +18,13 @@ import datasets
 
 from modeling_tmde.eval.corpora.hub import is_hub_layout
 
-from .base import TaskError
+from .base import Provenance, Task, TaskError
 from .checks import Words, bad_data
 
 AnyDataset = datasets.Dataset | datasets.IterableDataset
 Result = TypeVar("Result")
+
+AS_GIVEN = "as given by the source"
 
 # What the splits of this package are called on the Hub.
 SPLIT_NAMES = {"dev": ("dev", "validation"), "train_10k": ("train_10k", "train_10000")}
@@ -110,6 +113,25 @@ def load_splits(
 def place_of(source: str, config: str, split: str) -> str:
     """Return a split's name in messages."""
     return f"{source} (config {config}, split {split})"
+
+
+def provenance_of(
+    task: Task, source: str, benchmark: Provenance, split: str | None, always: bool = False
+) -> Provenance:
+    """Return where loaded data come from, claiming nothing that is not known of the source.
+
+    Args:
+        benchmark: Of the task's default source.
+        split: Which is tested on; None for files that have none.
+        always: The task's format is that of the benchmark alone, so that any source of it is a copy.
+
+    Returns:
+        The benchmark's citation, licence and page for its default source or a copy, "as given by the source" for
+        others. `hub_id` is the id that was loaded, None for files and folders.
+    """
+    known = benchmark if always or source == task.default_source else Provenance(AS_GIVEN, AS_GIVEN)
+    hub_id = source if not os.path.exists(source) and _may_be_hub_id(source) else None
+    return replace(known, hub_id=hub_id, source=source, split=split)
 
 
 def check_source(task: str, source: str) -> None:

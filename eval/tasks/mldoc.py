@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .base import ClassificationData, Provenance, Split, Task, register
 from .checks import Words, bad_data, choose_languages, make_split, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of
+from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .tables import read_columns, read_labels, read_lines, table_of
 
 logger = logging.getLogger("modeling_tmde.eval.tasks")
@@ -34,7 +34,18 @@ ADVICE = (
     "folder of its output (mldoc.de.train.1000, mldoc.de.dev, mldoc.de.test ...), or a private Hub dataset with one "
     "config per language and the columns label and text."
 )
+PROVENANCE = Provenance(
+    citation="Schwenk and Li, A Corpus for Multilingual Document Classification in Eight Languages, 2018",
+    licence="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
+    url="https://github.com/facebookresearch/MLDoc",
+)
 _PARTS = {"train": "train", "train1000": "train", "dev": "dev", "test": "test", "train10000": "train_10k"}
+# LASER's tasks/mldoc/mldoc.sh. Its pattern `([cC])` is a basic regular expression of sed: the brackets are literal.
+_CLEANING = (
+    (re.compile(r" Co \."), " Co."),
+    (re.compile(r" Inc \. "), " Inc. "),
+    (re.compile(r"\([cC]\) Reuters Limited 199[0-9]\."), ""),
+)
 _BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
 
 
@@ -42,8 +53,8 @@ _BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
 class MLDoc(Task):
     """Topics of Reuters news in eight languages (thesis ch. 4, Evaluations I to III); the languages are not parallel.
 
-    The texts are left as they are, except for one thing: run under Python 3, the public script writes them as `b'...'`
-    with escaped bytes; those are decoded.
+    Run under Python 3, the public script writes the texts as `b'...'` with escaped bytes; those are decoded. They are
+    then cleaned as LASER's script does before its measurements, which the thesis (4.3.3) repeats.
     """
 
     name = "mldoc"
@@ -57,6 +68,7 @@ class MLDoc(Task):
         source: str | os.PathLike | None = None,
         languages: Sequence[str] | None = None,
         streaming: bool = False,
+        clean: bool = True,
     ) -> ClassificationData:
         """Splits `train` (1,000 documents), `dev` (1,000), `test` (4,000), and `train_10k` where it is there.
 
@@ -64,6 +76,9 @@ class MLDoc(Task):
             source: The folder of the script's output, searched recursively for `label<TAB>text` files by their names
                 (`mldoc.de.train.1000`, `german.dev`, `mldoc.train1000.de` ...); or a Hub dataset, or a folder laid
                 out like one, with a config for each language.
+            clean: Follow LASER's mldoc.sh: " Co ." and " Inc . " lose the blank before the full stop, and
+                "(c) Reuters Limited 1996." (of any year of the nineties) is taken out. False leaves the texts as they
+                are.
 
         Raises:
             TaskError: No source; a missing language or split; a line without a tab, or with another label.
@@ -73,9 +88,9 @@ class MLDoc(Task):
         files = _find_files(self.name, source) if os.path.isdir(source) else {}
         if files:
             chosen = choose_languages(self.name, source, languages, files, self.languages)
-            splits = {language: _read_files(self.name, source, language, files[language]) for language in chosen}
+            splits = {lang: _read_files(self.name, source, lang, files[lang], clean) for lang in chosen}
         elif is_dataset(source):
-            splits = self._load_dataset(source, languages, streaming)
+            splits = self._load_dataset(source, languages, streaming, clean)
         else:
             found = Words("no file named like them")
             raise bad_data(self.name, source, None, "source", found, "a folder with MLDoc's files", ADVICE)
@@ -84,19 +99,10 @@ class MLDoc(Task):
                 if len(split) != SIZES[name]:
                     message = "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results"
                     logger.warning(message, language, name, len(split), SIZES[name])
-        return ClassificationData(splits, self.provenance(source))
-
-    def provenance(self, source: str) -> Provenance:
-        """Where the data come from."""
-        return Provenance(
-            citation="Schwenk and Li, A Corpus for Multilingual Document Classification in Eight Languages, 2018",
-            licence="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
-            url="https://github.com/facebookresearch/MLDoc",
-            source=source,
-        )
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", always=True))
 
     def _load_dataset(
-        self, source: str, languages: Sequence[str] | None, streaming: bool
+        self, source: str, languages: Sequence[str] | None, streaming: bool, clean: bool
     ) -> dict[str, dict[str, Split]]:
         configs = {NAMES.get(name, name): name for name in config_names(self.name, source)}
         splits: dict[str, dict[str, Split]] = {}
@@ -108,11 +114,20 @@ class MLDoc(Task):
                 table = table_of(self.name, dataset, place_of(source, config, name))
                 numbers, rows = read_columns(self.name, table, ["text"], ["label"], empty_texts=True)
                 labels = read_labels(self.name, table, "label", numbers, rows["label"], LABELS)
-                splits[language][name] = _split(table.place, language, name, rows["text"], labels)
+                splits[language][name] = _split(table.place, language, name, rows["text"], labels, clean)
         return splits
 
 
-def _split(place: str, language: str, name: str, texts: list[str], labels: list[str]) -> Split:
+def _clean(text: str) -> str:
+    """Return the text as LASER's mldoc.sh leaves it."""
+    for pattern, replacement in _CLEANING:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _split(place: str, language: str, name: str, texts: list[str], labels: list[str], clean: bool) -> Split:
+    if clean:
+        texts = [_clean(text) for text in texts]
     ids = [f"{language}:{name}:{row}" for row in range(len(texts))]
     return make_split(f"mldoc: {place}", ids, texts, labels)
 
@@ -126,7 +141,7 @@ def _find_files(task: str, folder: str) -> dict[str, dict[str, str]]:
     files: dict[str, dict[str, str]] = {}
     for path in sorted(Path(folder).rglob("*")):
         words = [word for word in path.name.lower().split(".") if word not in ("mldoc", "txt", "tsv")]
-        languages = [word for word in words if NAMES.get(word, word) in MLDoc.languages]
+        languages = [word for word in words if NAMES.get(word, word) in NAMES.values()]
         name = _PARTS.get("".join(word for word in words if word not in languages))
         if len(languages) != 1 or name is None or not path.is_file():
             continue
@@ -138,16 +153,16 @@ def _find_files(task: str, folder: str) -> dict[str, dict[str, str]]:
     return files
 
 
-def _read_files(task: str, folder: str, language: str, paths: dict[str, str]) -> dict[str, Split]:
+def _read_files(task: str, folder: str, language: str, paths: dict[str, str], clean: bool) -> dict[str, Split]:
     for name in ("train", "dev", "test"):
         if name not in paths:
             expected = f"a file such as mldoc.{language}.{'train.1000' if name == 'train' else name}"
             found = Words(f"for {language} only {', '.join(sorted(paths.values()))}")
             raise bad_data(task, folder, None, f"split {name}", found, expected, "Add the missing split.")
-    return {name: _read_file(task, language, name, paths[name]) for name in SIZES if name in paths}
+    return {name: _read_file(task, language, name, paths[name], clean) for name in SIZES if name in paths}
 
 
-def _read_file(task: str, language: str, name: str, path: str) -> Split:
+def _read_file(task: str, language: str, name: str, path: str, clean: bool) -> Split:
     labels, texts = [], []
     for number, line in read_lines(task, path):
         label, tab, text = line.partition("\t")
@@ -158,7 +173,7 @@ def _read_file(task: str, language: str, name: str, path: str) -> Split:
             raise bad_data(task, path, number, "label", label, f"one of {', '.join(LABELS)}", "Correct the line.")
         labels.append(label)
         texts.append(_decode(task, path, number, text))
-    return _split(path, language, name, texts, labels)
+    return _split(path, language, name, texts, labels, clean)
 
 
 def _decode(task: str, path: str, number: int, text: str) -> str:

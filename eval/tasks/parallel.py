@@ -21,9 +21,11 @@ BLOCK_ROWS = 1000
 Row = dict[str, str | None]
 
 EUROPARL = "Helsinki-NLP/europarl"
-EUROPARL_CITATION = "Koehn, Europarl: A Parallel Corpus for Statistical Machine Translation, 2005"
-EUROPARL_LICENCE = "proceedings of the European Parliament; no restriction known to its makers"
-EUROPARL_URL = "https://www.statmt.org/europarl/"
+EUROPARL_PROVENANCE = Provenance(
+    citation="Koehn, Europarl: A Parallel Corpus for Statistical Machine Translation, 2005",
+    licence="proceedings of the European Parliament; no restriction known to its makers",
+    url="https://www.statmt.org/europarl/",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ParallelPart:
         place: Source and config, for messages.
         pair: The config, such as `de-en`; None for a source that is not kept pair by pair.
         languages: Those of its rows, which may be None there.
+        split: Which split was read; None for files, which have none.
     """
 
     task: str
@@ -42,6 +45,7 @@ class ParallelPart:
     pair: str | None
     languages: list[str]
     dataset: datasets.Dataset | datasets.IterableDataset
+    split: str | None
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows, each `{language: text or None}` with at least two texts.
@@ -91,7 +95,8 @@ def parallel_parts(
     """
     try:
         if source == "sample" or (not is_hub_layout(source) and find_files(source) is not None):
-            parts = [_open(task, source, None, languages, streaming, split, max_rows)]
+            files_split = split if source == "sample" else None
+            parts = [_open(task, source, None, languages, streaming, files_split, max_rows)]
         elif config is not None:
             parts = [_open(task, source, config, languages, streaming, split, None)]
         else:
@@ -121,15 +126,16 @@ def _open(
     config: str | None,
     languages: Sequence[str] | None,
     streaming: bool,
-    split: str,
+    split: str | None,
     max_rows: int | None,
 ) -> ParallelPart:
     dataset = load_parallel(
-        source, languages=languages, streaming=streaming, split=split, config=config, max_rows=max_rows
+        source, languages=languages, streaming=streaming, split=split or "train", config=config, max_rows=max_rows
     )
     there = list(dataset.features["translation"])
     pair = config if config is not None and _pair(config) else None
-    return ParallelPart(task, f"{source} (config {config})" if config else source, pair, there, dataset)
+    place = f"{source} (config {config})" if config else source
+    return ParallelPart(task, place, pair, there, dataset, split)
 
 
 def exactly(part: ParallelPart, rows: Iterable[Row], count: int, option: str) -> Iterator[Row]:
@@ -168,9 +174,3 @@ def aligned(
     if not ids:
         raise TaskError(f"{task}: {provenance.source}: found no rows with two of the languages, expected some.")
     return RetrievalData(ids, texts, provenance)
-
-
-def check_count(task: str, option: str, value: int | None) -> None:
-    """Raise [`TaskError`] if a number of rows is not at least 1 (or None)."""
-    if value is not None and (not isinstance(value, int) or value < 1):
-        raise TaskError(f"{task}: found {option}={value!r}, expected a whole number from 1. Correct it.")

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from modeling_tmde.eval.sample import LANGUAGES, sample_documents
 
-from .base import ClassificationData, Provenance, Split, Task, register
+from .base import ClassificationData, Provenance, Split, Task, TaskError, register
+from .checks import check_count, choose_languages
 
 
 @register
@@ -24,12 +25,22 @@ class Sample(Task):
         sizes: Sequence[int] = (1000, 200, 200),
         seed: int = 42,
     ) -> ClassificationData:
-        """`sizes` documents of train, dev and test. `source` and `streaming` mean nothing here."""
-        chosen = list(languages or LANGUAGES)
+        """`sizes` documents of train, dev and test. `source` and `streaming` mean nothing here.
+
+        Raises:
+            TaskError: An unknown language, or `sizes` that are not three whole numbers from 1.
+        """
+        chosen = choose_languages(self.name, "sample", languages, LANGUAGES, self.languages)
+        if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) != 3 or None in sizes:
+            found = f"{self.name}: found sizes={sizes!r}"
+            raise TaskError(f"{found}, expected three numbers: train, dev, test. Pass e.g. [1000, 200, 200].")
+        for size in sizes:
+            check_count(self.name, "sizes", size)
         splits: dict[str, dict[str, Split]] = {language: {} for language in chosen}
         for name, size in zip(("train", "dev", "test"), sizes, strict=True):
             rows = sample_documents(size, name, seed=seed, languages=chosen).to_pandas()
             for language in chosen:
                 part = rows[rows["language"] == language]
                 splits[language][name] = Split(*(part[column].tolist() for column in ("doc_id", "text", "label")))
-        return ClassificationData(splits, Provenance("the built-in grammar of tmde", "Apache-2.0", source="sample"))
+        provenance = Provenance("the built-in grammar of tmde", "Apache-2.0", source="sample", split="test")
+        return ClassificationData(splits, provenance)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from itertools import islice
 
 from .base import Provenance, RetrievalData, Task, register
-from .checks import source_of
-from .parallel import aligned, check_count, parallel_parts
+from .checks import check_count, source_of
+from .hub import AS_GIVEN, provenance_of
+from .parallel import aligned, parallel_parts
 
 
 @register
@@ -44,6 +45,6 @@ class SentenceRetrieval(Task):
         check_count(self.name, "max_rows", max_rows)
         options = {"streaming": streaming, "split": split, "config": config, "max_rows": max_rows}
         chosen, parts = parallel_parts(self.name, source, languages, **options)
-        provenance = Provenance(citation="as given by the source", licence="as given by the source", source=source)
+        provenance = provenance_of(self, source, Provenance(AS_GIVEN, AS_GIVEN), parts[0].split)
         rows = ((part.pair, islice(part.rows(), max_rows)) for part in parts)
         return aligned(self.name, rows, chosen, provenance)

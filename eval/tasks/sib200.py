@@ -7,11 +7,17 @@ from collections.abc import Sequence
 
 from .base import ClassificationData, Provenance, Split, Task, register
 from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of
+from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .languages import iso_of_flores
 from .tables import load_tables, named_files, read_columns, read_labels, table_of
 
 SPLITS = ("train", "dev", "test")
+PROVENANCE = Provenance(
+    citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for Topic Classification in "
+    "200+ Languages and Dialects, 2023",
+    licence="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
+    url="https://github.com/dadelani/sib-200",
+)
 
 
 @register
@@ -48,22 +54,15 @@ class SIB200(Task):
         in_configs = is_dataset(source) and not named_files(self, source)
         splits = (self._load_configs if in_configs else self._load_table)(source, languages, streaming)
         check_parallel(self.name, source, splits, SPLITS)
-        provenance = Provenance(
-            citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for Topic "
-            "Classification in 200+ Languages and Dialects, 2023",
-            licence="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
-            hub_id=self.default_source,
-            url="https://github.com/dadelani/sib-200",
-            source=source,
-        )
-        return ClassificationData(splits, provenance)
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", always=True))
 
     def _load_configs(
         self, source: str, languages: Sequence[str] | None, streaming: bool
     ) -> dict[str, dict[str, Split]]:
         configs = {iso_of_flores(name): name for name in config_names(self.name, source)}
+        defaults = [iso_of_flores(code) for code in self.languages]
         splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(self.name, source, languages, configs, self.languages):
+        for language in choose_languages(self.name, source, languages, configs, defaults):
             splits[language] = {}
             opened = load_splits(self.name, source, configs[language], SPLITS, streaming=streaming)
             for name, dataset in opened.items():
@@ -84,8 +83,9 @@ class SIB200(Task):
             rows["label"] = read_labels(self.name, table, "label", numbers, rows["label"])
             for language, name, *row in zip(*(rows[column] for column in (*texts[:2], *others, "text")), strict=True):
                 groups.setdefault(iso_of_flores(language), {}).setdefault(name, []).append(row)
+        defaults = [iso_of_flores(code) for code in self.languages]
         splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(self.name, source, languages, groups, self.languages):
+        for language in choose_languages(self.name, source, languages, groups, defaults):
             splits[language] = {}
             for name in SPLITS:
                 if name not in groups[language]:

@@ -10,11 +10,17 @@ from modeling_tmde.eval.corpora.checks import is_code
 
 from .base import Provenance, SimilarityData, SimilarityPairs, Task, register
 from .checks import Words, bad_data, choose_languages, source_of
-from .hub import check_source, config_names, is_dataset, load_dataset, place_of
+from .hub import check_source, config_names, is_dataset, load_dataset, place_of, provenance_of
 from .tables import Table, load_tables, read_columns, table_of
 
 Pair = tuple[str, str]
 TEXTS = ("sentence1", "sentence2")
+PROVENANCE = Provenance(
+    citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused "
+    "Evaluation, 2017",
+    licence="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
+    url="https://alt.qcri.org/semeval2017/task1/",
+)
 
 
 @register
@@ -66,15 +72,8 @@ class STS(Task):
         for pair, pair_rows in rows.items():
             ids = [f"{'-'.join(pair)}:{row}" for row in range(len(pair_rows))]
             pairs[pair] = SimilarityPairs(ids, *(list(column) for column in zip(*pair_rows, strict=True)))
-        provenance = Provenance(
-            citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual "
-            "Focused Evaluation, 2017",
-            licence="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
-            hub_id=self.default_source,
-            url="https://alt.qcri.org/semeval2017/task1/",
-            source=source,
-        )
-        return SimilarityData(pairs, provenance)
+        tested = split if is_dataset(source) else None
+        return SimilarityData(pairs, provenance_of(self, source, PROVENANCE, tested))
 
     def _choose(self, source: str, languages: Sequence[str] | None, pairs: Sequence[Pair]) -> list[Pair]:
         there = sorted({language for pair in pairs for language in pair})

@@ -10,10 +10,17 @@ from modeling_tmde.eval.corpora import CorpusError, load_parallel
 
 from .base import Provenance, RetrievalData, Task, TaskError, register
 from .checks import Words, bad_data, choose_languages, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of
+from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .languages import iso_of_iso3
 from .parallel import Row, aligned
 from .tables import read_columns, table_of
+
+PROVENANCE = Provenance(
+    citation="Artetxe and Schwenk, Massively Multilingual Sentence Embeddings for Zero-Shot Cross-Lingual Transfer "
+    "and Beyond, 2019; sentences by the contributors of tatoeba.org",
+    licence="CC BY 2.0 FR",
+    url="https://github.com/facebookresearch/LASER/tree/main/data/tatoeba/v1",
+)
 
 
 @register
@@ -59,14 +66,7 @@ class Tatoeba(Task):
         if not chosen:
             listed = f"also one of {', '.join(sorted(by_language))}"
             raise bad_data(self.name, source, None, "languages", Words("only en"), listed, "Add another language.")
-        provenance = Provenance(
-            citation="Artetxe and Schwenk, Massively Multilingual Sentence Embeddings for Zero-Shot Cross-Lingual "
-            "Transfer and Beyond, 2019; sentences by the contributors of tatoeba.org",
-            licence="CC BY 2.0 FR",
-            hub_id=self.default_source,
-            url="https://github.com/facebookresearch/LASER/tree/main/data/tatoeba/v1",
-            source=source,
-        )
+        provenance = provenance_of(self, source, PROVENANCE, None if files else "test")
         parts = [
             (pair, self._file_rows(files[pair]) if files else self._dataset_rows(source, pair, streaming))
             for pair in (by_language[language] for language in chosen)

@@ -6,11 +6,16 @@ import os
 from collections.abc import Sequence
 
 from .base import ClassificationData, Provenance, Split, Task, register
-from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of
+from .checks import Words, bad_data, check_count, check_parallel, choose_languages, make_split, source_of
+from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .tables import read_columns, read_labels, table_of
 
 LABELS = ("entailment", "neutral", "contradiction")
+PROVENANCE = Provenance(
+    citation="Conneau et al., XNLI: Evaluating Cross-lingual Sentence Representations, 2018",
+    licence="CC BY-NC 4.0",
+    url="https://github.com/facebookresearch/XNLI",
+)
 
 
 @register
@@ -25,6 +30,7 @@ class XNLI(Task):
     languages = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
     default_source = "facebook/xnli"
     head = "ffn_nli"
+    train_languages = ("en",)
 
     def load(
         self,
@@ -33,6 +39,7 @@ class XNLI(Task):
         streaming: bool = False,
         max_train: int | None = None,
         seed: int = 42,
+        train_languages: Sequence[str] | None = None,
     ) -> ClassificationData:
         """Splits `train` (392,702 pairs), `dev` (2,490), `test` (5,010), with the hypotheses as `second_texts`.
 
@@ -41,6 +48,9 @@ class XNLI(Task):
                 hypothesis, label.
             max_train: At most that many train rows of each language: the first after a shuffle with `seed`, the same
                 rows in every language, streaming or not.
+            train_languages: Whose train split is read, as each is large; the other languages have dev and test alone.
+                None for `self.train_languages` (English, as LASER and the thesis train), or all of `languages` if
+                none of those is among them.
 
         Raises:
             TaskError: Missing languages, splits or columns; a label that is none of the three (-1, no gold label).
@@ -50,13 +60,15 @@ class XNLI(Task):
         if not is_dataset(source):
             expected = "a folder with a README.md that lists `configs`, or with <config>/<split>.parquet files"
             raise bad_data(self.name, source, None, "source", Words("something else"), expected, "Correct the path.")
-        if max_train is not None and max_train < 1:
-            raise bad_data(self.name, "load", None, "max_train", max_train, "at least 1, or None", "Correct it.")
+        check_count(self.name, "max_train", max_train)
         splits: dict[str, dict[str, Split]] = {}
         configs = config_names(self.name, source)
-        for language in choose_languages(self.name, source, languages, configs, self.languages):
+        chosen = choose_languages(self.name, source, languages, configs, self.languages)
+        trained = self._train_languages(train_languages, chosen)
+        for language in chosen:
             splits[language] = {}
-            opened = load_splits(self.name, source, language, ("train", "dev", "test"), streaming=streaming)
+            wanted = ("train", "dev", "test") if language in trained else ("dev", "test")
+            opened = load_splits(self.name, source, language, wanted, streaming=streaming)
             for name, dataset in opened.items():
                 table = table_of(self.name, dataset, place_of(source, language, name))
                 head = (max_train, seed) if max_train is not None and name == "train" else None
@@ -67,11 +79,11 @@ class XNLI(Task):
                 columns = (ids, rows["premise"], labels, rows["hypothesis"])
                 splits[language][name] = make_split(f"{self.name}: {table.place}", *columns)
         check_parallel(self.name, source, splits, ("dev", "test"))
-        provenance = Provenance(
-            citation="Conneau et al., XNLI: Evaluating Cross-lingual Sentence Representations, 2018",
-            licence="CC BY-NC 4.0",
-            hub_id=self.default_source,
-            url="https://github.com/facebookresearch/XNLI",
-            source=source,
-        )
-        return ClassificationData(splits, provenance)
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", always=True))
+
+    def _train_languages(self, requested: Sequence[str] | None, chosen: Sequence[str]) -> list[str]:
+        """Return the languages whose train split is read: the requested ones, else the task's that are chosen."""
+        if requested is None and not set(self.train_languages or ()).intersection(chosen):
+            return list(chosen)
+        place = f"{self.name} train_languages"
+        return choose_languages(self.name, place, requested, chosen, self.train_languages or ())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
-from .base import Provenance, RetrievalData, Task, register
-from .checks import bad_data, source_of
+from .base import RetrievalData, Task, register
+from .checks import bad_data, check_count, source_of
+from .hub import provenance_of
 from .parallel import (
     EUROPARL,
-    EUROPARL_CITATION,
-    EUROPARL_LICENCE,
-    EUROPARL_URL,
+    EUROPARL_PROVENANCE,
     aligned,
-    check_count,
     exactly,
     parallel_parts,
 )
@@ -22,7 +21,7 @@ from .parallel import (
 @register
 class XSR(Task):
     """Cross-lingual sentence retrieval (002, section 4.4): P@1 of 2,000 queries among 200,000 candidates, between
-    English and each other language. The evaluator reads `max_queries`: how many of the rows are queries.
+    English and each other language.
 
     Leave the sentences out of any training: Europarl is also what the models are trained on.
     """
@@ -31,7 +30,6 @@ class XSR(Task):
     description = "2,000 Europarl sentences among 200,000, English and another language"
     languages = ("de", "en", "es", "fr", "it")
     default_source = EUROPARL
-    max_queries = 2000
 
     def load(
         self,
@@ -47,7 +45,7 @@ class XSR(Task):
 
         Args:
             source: Any parallel source.
-            queries: How many of the rows are queries (becomes `max_queries`); no more than there are candidates.
+            queries: How many of the rows of each pair are queries, the first ones; no more than there are candidates.
             candidates: Rows of each pair of languages, queries included.
             split: Of a Hub dataset.
 
@@ -60,12 +58,11 @@ class XSR(Task):
         if queries > candidates:
             expected = f"at most candidates={candidates}"
             raise bad_data(self.name, "load", None, "queries", queries, expected, "Correct one of them.")
-        self.max_queries = queries
         options = {"streaming": streaming, "split": split, "pivot": "en"}
         chosen, parts = parallel_parts(self.name, source, languages, self.languages, **options)
         rows = []
         for part in parts:
             complete = part.complete_rows(part.languages if part.pair else chosen)
             rows.append((part.pair, exactly(part, complete, candidates, "candidates")))
-        provenance = Provenance(EUROPARL_CITATION, EUROPARL_LICENCE, self.default_source, EUROPARL_URL, source)
-        return aligned(self.name, rows, chosen, provenance)
+        provenance = provenance_of(self, source, EUROPARL_PROVENANCE, parts[0].split)
+        return replace(aligned(self.name, rows, chosen, provenance), queries=queries)

@@ -13,6 +13,8 @@ from tests.conftest import make_rows, tiny_model
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]"]
 
+LARGER = ["--set", "sample.sizes=[300,100,100]"]  # enough for the folds
+
 
 @pytest.fixture(scope="module")
 def models(tokenizer, tmp_path_factory):
@@ -51,7 +53,7 @@ def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
     tasks = f"sample,sentence_retrieval={parallel_file}"
-    output = call(f"one={models[0]}", models[1], "--tasks", tasks, *SAMPLE[2:], "-o", out, "--max-length", 20)
+    output = call(f"one={models[0]}", models[1], "--tasks", tasks, *LARGER, "-o", out, "--max-length", 20)
     for word in ("one", "tiny1", "TF-IDF", "chance", "majority", "Cross", "sentence_retrieval/some_dev"):
         assert word in output
     assert "were longer than the limit of the model" in output
@@ -146,7 +148,7 @@ def test_bad_input_is_one_line(models, arguments, match):
 
 def test_missing_models_and_equal_names(models, tmp_path):
     assert "does-not-exist" in call(tmp_path / "does-not-exist", *SAMPLE, status=1)
-    assert "Two models are called 'x'" in call(f"x={models[0]}", f"x={models[1]}", *SAMPLE, status=1)
+    assert "Two are called 'x'" in call(f"x={models[0]}", f"x={models[1]}", *SAMPLE, status=1)
 
 
 def test_other_files_are_not_overwritten(models, tmp_path):

@@ -301,9 +301,11 @@ def test_zero_shot_uses_nothing_of_the_target_but_its_test_set_after_training(he
 def test_pairs_become_pair_features():
     part = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
     data = ClassificationData({"en": dict.fromkeys(("train", "dev", "test"), part)}, Provenance("", ""))
-    system, head = Planted({"p": [1, 2], "q": [3, 0], "r": [2, 2], "s": [-1, 5]}), GuessHead()
+    # Of unit length these are p (0.6, 0.8), q (1, 0), r (0, 1), s (-0.8, 0.6).
+    system, head = Planted({"p": [3, 4], "q": [3, 0], "r": [0, 2], "s": [-4, 3]}), GuessHead()
     evaluate_classification(data, system, head, seeds=(0,))
-    assert head.fits[0]["features"].tolist() == [[1, 2, 2, 2, 1, 0, 2, 4], [3, 0, -1, 5, 4, 5, -3, 0]]
+    expected = [[0.6, 0.8, 0, 1, 0.6, 0.2, 0, 0.8], [1, 0, -0.8, 0.6, 1.8, 0.6, -0.8, 0]]
+    np.testing.assert_allclose(head.fits[0]["features"], expected, atol=1e-6)
     assert head.fits[0]["devs"]["en"][0].tolist() == head.fits[0]["features"].tolist()
     assert all(fit_on == ["p", "q", "r", "s"] for _, fit_on in system.calls)
 

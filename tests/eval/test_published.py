@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from modeling_tmde.eval.published import PublishedError, published_for, published_tables, tables
-from modeling_tmde.eval.results import Cell
+from modeling_tmde.eval.results import Cell, TaskResult
+from modeling_tmde.eval.tasks import TASKS
 
 
 def rows(key: str) -> dict[tuple[str, ...], list]:
@@ -16,10 +17,16 @@ def rows(key: str) -> dict[tuple[str, ...], list]:
 def test_which_tables_there_are_and_for_which_task():
     numbers = ["4.2", "4.3", "4.4", "4.5", "4.6", "4.7-mldoc", "4.7-xnli", "4.8", "4.9", "4.10", "4.11", "4.12"]
     thesis = [f"thesis-{number}" for number in numbers]
-    assert list(published_tables()) == ["similarity_loss-2", "similarity_loss-4", "similarity_loss-6", *thesis]
+    parts = ("2", "4", "4-loo", "6-zero-shot", "6-targeted")
+    assert list(published_tables()) == [*(f"similarity_loss-{part}" for part in parts), *thesis]
     assert [table.key for table in published_for("xnli")] == ["thesis-4.7-xnli"]
-    assert [table.key for table in published_for("europarl")] == ["similarity_loss-2"]
-    assert len(published_for("mldoc")) == 13
+    assert [table.key for table in published_for("europarl_matrix")] == ["similarity_loss-2"]
+    assert len(published_for("mldoc")) == 15
+    assert {table.task for table in published_tables().values()} <= set(TASKS)
+    protocols = {table.key: table.protocol for table in published_tables().values()}
+    others = {"similarity_loss-2": "retrieval", "similarity_loss-4-loo": "leave-one-out"}
+    others["similarity_loss-6-targeted"] = "targeted"
+    assert {key: name for key, name in protocols.items() if name != "zero-shot"} == others
     assert published_for("unheard of") == []
     for table in published_tables().values():
         assert table.citation and table.caption and table.section
@@ -46,8 +53,9 @@ def test_numbers_of_the_papers():
     assert rows("similarity_loss-2")["weight regularization", "En"] == [89.1, 97.1, None, None, None, None, 91.6]
     assert rows("similarity_loss-2")["similarity loss", "Pt"] == [87.9, 92.2, 93.0, 91.7, 90.1, 97.3, 92.0]
     assert rows("similarity_loss-4")["similarity loss", "Es"] == [79.5, 73.4, 92.4, 78.9, 72.0, 58.0, 75.7]
-    assert rows("similarity_loss-4")["similarity loss", "LOO"] == [78.5, 89.4, 73.0, 80.5, 70.0, 65.6, 76.2]
-    assert rows("similarity_loss-6") == {("Zero-shot transfer",): [74.6], ("Targeted transfer",): [75.6]}
+    assert rows("similarity_loss-4-loo")["similarity loss", "LOO"] == [78.5, 89.4, 73.0, 80.5, 70.0, 65.6, 76.2]
+    assert rows("similarity_loss-6-zero-shot") == {("Zero-shot transfer",): [74.6]}
+    assert rows("similarity_loss-6-targeted") == {("Targeted transfer",): [75.6]}
     assert published_tables()["thesis-4.3"].page == 44
     assert published_tables()["similarity_loss-4"].section == "5.2"
 
@@ -143,6 +151,28 @@ def test_five_published_languages_beside_six_measured_ones():
     assert measured == pytest.approx({"Cross": 70, "Same": 90, "All": (5 * 90 + 20 * 70) / 25})
 
 
+def test_what_was_measured_otherwise_than_published():
+    table = published_tables()["thesis-4.2"]  # trained on en, tested on de, es, fr, it
+
+    def differences(train=1000, test=(4000,) * 4, head="ffn", **data) -> list[str]:
+        rows = {code: {"train": 7, "test": size} for code, size in zip(table.targets, test, strict=True)}
+        data = data or {"rows": rows | {"en": {"train": train, "dev": 3, "test": 9}}}
+        return table.differences(
+            TaskResult("mldoc", "m", "zero-shot", [], settings={"head": {"head": head}}, data=data)
+        )
+
+    assert differences() == []  # what English is tested on, and others trained on, is not of this table
+    assert differences(train=10000) == ["train 10,000 instead of 1,000"]
+    assert differences(test=(4000, 200, 150, 4000), head="svm") == [
+        "test 150 to 200 instead of 4,000",
+        "head svm, published ffn",
+    ]
+    unknown = ["train of unknown size instead of 1,000", "test of unknown size instead of 4,000"]
+    assert differences(rows=4000) == differences(rows={"en": 1000}) == differences(rows=None) == unknown
+    bare = table.differences(TaskResult("mldoc", "m", "zero-shot", []))
+    assert bare == [*unknown, "head unknown, published ffn"]
+
+
 def test_a_bad_file_is_named():
     record = {
         "number": "9",
@@ -159,7 +189,7 @@ def test_a_bad_file_is_named():
     }
     paper = {"citation": "c", "short": "s"}
     with pytest.raises(PublishedError, match=r"f\.yaml, table 9, row 2: found 1 entries, expected 1 labels and 1"):
-        tables._table("f.yaml", paper, record)
+        tables._table("f.yaml", paper, record, {})
     record |= {"rows": [], "columns": {"x": "de -> en"}}
     with pytest.raises(PublishedError, match=r"f\.yaml, table 9, x: found measure 'de -> en', expected one of"):
-        tables._table("f.yaml", paper, record)
+        tables._table("f.yaml", paper, record, {})

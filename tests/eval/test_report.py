@@ -1,5 +1,7 @@
 """The Markdown, read back by a Markdown parser; the terminal's table; the metadata of the model card."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import yaml
@@ -34,7 +36,9 @@ def two_by_two(system: str, hits: tuple[int, int, int, int], **options) -> TaskR
 
 def five_by_five(system: str, same: int, cross: int, **options) -> TaskResult:
     cells = [cell(a, b, same if a == b else cross, 10) for a in FIVE for b in FIVE]
-    return result(system, cells, **({"task": "mldoc"} | options))
+    rows = dict.fromkeys(FIVE, {"train": 1000, "dev": 1000, "test": 4000})
+    published = {"settings": {"head": {"head": "ffn"}}, "data": {"fingerprint": "f1", "rows": rows}}
+    return result(system, cells, **({"task": "mldoc"} | published | options))
 
 
 def tables(markdown: str) -> list[list[list[str]]]:
@@ -121,6 +125,49 @@ def test_uncertainty_is_printed_where_there_is_any():
     assert "deviation" not in plain and "interval" not in plain and "pairs of" not in plain
 
 
+def test_the_deviation_of_a_mean_is_that_of_the_means_over_seeds():
+    # de -> de moves up by the seeds as de -> en moves down: the cells have deviations, Same + Cross (All) has none.
+    up, down = (0.5, 0.6, 0.7), (0.7, 0.6, 0.5)
+    pairs = {("de", "de"): up, ("en", "en"): up, ("de", "en"): down, ("en", "de"): (0.6, 0.6, 0.6)}
+    cells = [
+        Cell(*pair, "accuracy", 0.6, ["x"], np.array([0.6]), std=float(np.std(runs, ddof=1)), seed_values=runs)
+        for pair, runs in pairs.items()
+    ]
+    table = tables(markdown_report([result("m", cells)]))[0]
+    # Same: of 0.5, 0.6, 0.7: 10 points. Cross: of 0.65, 0.6, 0.55: 5. All: of 0.575, 0.6, 0.625: 2.5.
+    means = ["60.0 ± 10.0", "60.0 ± 5.0", "60.0 ± 2.5"]
+    assert table[1] == ["m", *means, "60.0 ± 10.0", "60.0 ± 10.0", "60.0 ± 10.0", "60.0 ± 0.0"]
+    cells[0] = replace(cells[0], seed_values=())  # as of a cell that was run once: no deviation of means with it
+    assert tables(markdown_report([result("m", cells)]))[0][1][1:4] == ["60.0", "60.0 ± 5.0", "60.0"]
+
+
+def test_cells_of_a_matrix_have_their_intervals():
+    cells = [cell(a, b, 4, std=0.01, interval=(0.2, 0.8)) for a in ("de", "en") for b in ("de", "en")]
+    matrix = tables(markdown_report([result("m", cells, settings={"bootstrap_samples": 20, "seed": 0})]))[1]
+    assert matrix == [["", "de", "en"], *([name, *["50.0 ± 1.0\n[20.0, 80.0]"] * 2] for name in ("de", "en"))]
+
+
+def test_folds_left_out_rows_and_constants_are_told():
+    ran = {"folds": {"draws": 5, "size": 2000, "tuning": "last 1/5"}}
+    results = [
+        two_by_two("a", (8, 4, 6, 6), settings=ran),
+        two_by_two("b", (8, 4, 6, 6), settings=ran),
+        two_by_two("c", (8, 4, 6, 6), settings={"folds": {"left_out": "40 rows are too few"}}),
+        two_by_two("d", (8, 4, 6, 6)),
+    ]
+    report = markdown_report(results)
+    assert "a, b: folds of the paired t-test (thesis 4.6): 5 draws of 2,000 items, each halved" in report
+    assert "back; tuning: last 1/5." in report
+    assert "c: the folds of the paired t-test were not run: 40 rows are too few" in report
+    assert report.count("paired t-test") == 2 and "Settings" not in report
+    found = [cell("de", "en", 4, extra={"left_out": 3}), cell("en", "de", 4, extra={"left_out": 11})]
+    assert "earlier row's: 3 to 11 in each of the pairs" in markdown_report([result("m", found)])
+    none = [cell("de", "en", 4, extra={"left_out": 0})]
+    assert "left out" not in markdown_report([result("m", none)])
+    constant = [cell("de", "en", 0, extra={"constant": 1.0}), cell("en", "de", 4)]
+    assert "m: all similarities of de-en are equal" in markdown_report([result("m", constant)])
+
+
 def test_retrieval_with_its_further_measures():
     def pair(source, target, hits, mrr, error):
         extra = {"mrr": mrr, "recall_at_10": 0.9, "error_rate": error, "size": 8}
@@ -135,8 +182,10 @@ def test_retrieval_with_its_further_measures():
             ["chance", "<0.1", "<0.1", "<0.1"],
         ],
         [
-            ["System", "Error rate by margin (%, lower is better)", "MRR (%)", "R@10 (%)"],
-            ["m", "37.5", "55.0", "90.0"],
+            ["Measure", "System", "Cross", "de → en", "en → de"],
+            ["Error rate by margin (%, lower is better)", "m", "37.5", "25.0", "50.0"],
+            ["MRR (%)", "m", "55.0", "60.0", "50.0"],
+            ["R@10 (%)", "m", "90.0", "90.0", "90.0"],
         ],
     ]
     six = [pair(a, b, 4, 0.6, 0.25) for a in ("de", "en", "fr") for b in ("de", "en", "fr") if a != b]
@@ -165,20 +214,26 @@ def test_provenance_settings_and_truncation():
         "hub_id": "some/set",
         "url": None,
         "source": "data/my_set",
+        "split": "test",
     }
     common = {"seeds": [0, 1], "max_queries": None}
     first = two_by_two("a", (8, 8, 8, 8), data=data, settings={"head": {"head": "ffn", "epochs": 9}, **common})
-    first.truncated, first.system_fingerprint, first.seconds = (412, 7000), "c0ffee", {"x": 60.0, "y": 1.5}
+    first.truncated, first.system_fingerprint, first.seconds = (
+        (412, 7000),
+        "c0ffee",
+        {"embedding": 1060.0, "measuring": 1.5},
+    )
     second = two_by_two("b", (8, 8, 8, 8), data=data, settings={"head": {"head": "svm"}, **common})
     second.truncated = (0, 7000)
     report = markdown_report([first, second])
     assert (
         "Data: Schwenk and Li, 2018. Licence: by agreement. Source: `data/my_set`, "
-        "<https://huggingface.co/datasets/some/set>. Rows: train 1,000, test 3,998 to 4,000 in each of de, en. "
+        "<https://huggingface.co/datasets/some/set>. Tested on the split `test`. "
+        "Rows: train 1,000, test 3,998 to 4,000 in each of de, en. "
         "Fingerprint: `0a1b`." in report
     )
     assert "Settings: `seeds: 0 1`." in report
-    assert "- a: `head: ffn`, `head.epochs: 9`; fingerprint `c0ffee`; 61.5 s" in report
+    assert "- a: `head: ffn`, `head.epochs: 9`; fingerprint `c0ffee`; embedding 1,060.0 s, measuring 1.5 s" in report
     assert "- b: `head: svm`" in report
     assert "a: 412 of 7,000 texts were longer than the limit of the model and were cut." in report
     assert "b: 0 of" not in report
@@ -218,6 +273,16 @@ def test_published_rows_only_where_they_compare():
     assert "published" not in markdown_report([five_by_five("m", 9, 6)], published=False)
     assert "published" not in markdown_report([five_by_five("m", 9, 6, task="topics")])
     assert "published" not in markdown_report([five_by_five("m", 9, 6, protocol="targeted")])
+    # Of other sizes, or with another classifier: one line instead.
+    rows = dict.fromkeys(FIVE, {"train": 1000, "test": 200})
+    small = five_by_five("m", 9, 6, data={"fingerprint": "f1", "rows": rows}, settings={"head": {"head": "svm"}})
+    report = markdown_report([small])
+    line = "Not comparable with the published numbers: m (test 200 instead of 4,000; head svm, published ffn)."
+    assert line in report and "published, table" not in report and "The Hong Kong" not in report
+    tfidf = five_by_five("TF-IDF", 8, 3, settings={"head": {"head": "logistic_regression"}})
+    report = markdown_report([five_by_five("m", 9, 6), tfidf])
+    assert [row[0] for row in tables(report)[2] if row[1] == "measured"] == ["m"]
+    assert "numbers: TF-IDF (head logistic\\_regression, published ffn)." in report
     # German and English only: no published table has just these.
     assert "published" not in markdown_report([two_by_two("m", (8, 8, 8, 8), task="mldoc")])
     # A system that lacks a language is left out of the table, another stays.
@@ -255,7 +320,7 @@ def test_the_terminal_shows_the_summary(capsys):
 
 def of_a_model() -> list[TaskResult]:
     pairs = [cell("de", "de", 8), cell("de", "en", 4), cell("en", "de", 6, extra={"macro_f1": 0.7, "size": 8})]
-    hub = {"hub_id": "Davlan/sib200", "fingerprint": "f"}
+    hub = {"hub_id": "Davlan/sib200", "fingerprint": "f", "split": "test"}
     gold = np.array([[1.0, 0.5], [2.0, 0.75]])
     return [
         result("m", pairs, task="sib200", data=hub, settings={"head": {"head": "svm", "max_iter": 5}}),
@@ -279,8 +344,24 @@ def test_model_card_metadata():
         ("translation-retrieval", "tatoeba", "tatoeba", "de-en", "precision_at_1", 0.25),
         ("sentence-similarity", "sts", "sts", "en-en", "spearmanr", 0.8),
     ]
-    assert all(one.dataset_split == "test" for one in entries)
+    assert [one.dataset_split for one in entries] == ["test"] * 5 + [None] * 2
     assert entries[0].metric_args == {"protocol": "zero-shot", "head": "svm"}
+
+
+def test_model_card_of_many_cells_has_their_means():
+    pairs = [(a, b) for a in FIVE for b in FIVE]
+    cells = [cell(a, b, 9 if a == b else 6, 10, extra={"macro_f1": 0.8 if a == b else 0.5}) for a, b in pairs]
+    entries = eval_results([result("m", cells, task="topic_documents/my set")])
+    assert [(one.dataset_config, one.metric_type, one.metric_value) for one in entries] == [
+        ("Same", "accuracy", 0.9),
+        ("Same", "f1", 0.8),
+        ("Cross", "accuracy", 0.6),
+        ("Cross", "f1", 0.5),
+    ]
+    assert {one.dataset_type for one in entries} == {"topic_documents-my-set"}  # nobody's dataset on the Hub
+    english = [cell("en", target, 6, 10) for target in ("en", "de", "es", "fr", "it", "ru", "pt")]
+    configs = [one.dataset_config for one in eval_results([result("m", english)])]
+    assert configs == ["Same", "Cross"]  # Same is one cell, and not there otherwise
 
 
 def test_model_card_round_trip(tmp_path):

@@ -147,6 +147,7 @@ def test_cells_by_hand(kind):
             "precision_at_1_margin": 1.0,
             "error_rate": 0.0,
             "size": 2,
+            "left_out": 0,
             "candidates": 2,
         }
 
@@ -158,7 +159,7 @@ def test_scoring_and_margin_change_places():
     cell = evaluate_retrieval(HUB, Lookup(VECTORS), scoring="ratio", margin="ratio", k=1)[0]
     assert (cell.value, cell.extra["error_rate"]) == (0.5, 0.5)  # with one neighbour the hub wins: test_nearest.py
     cell = evaluate_retrieval(HUB, Lookup(VECTORS), margin=None)[0]
-    assert set(cell.extra) == {"mrr", "recall_at_10", "size", "candidates"}
+    assert set(cell.extra) == {"mrr", "recall_at_10", "size", "candidates", "left_out"}
 
 
 def circle(number, of):
@@ -181,7 +182,7 @@ def test_distractors_and_recall_at_10(nearer, recall):
     forward, backward = evaluate_retrieval(data, Lookup(vectors), margin=None)
     assert forward.outcomes.tolist() == [0, 1]
     assert forward.extra == pytest.approx(
-        {"mrr": (1 / (nearer + 1) + 1) / 2, "recall_at_10": recall, "size": 2, "candidates": nearer + 2}
+        {"mrr": (1 / (nearer + 1) + 1) / 2, "recall_at_10": recall, "size": 2, "candidates": nearer + 2, "left_out": 0}
     )
     assert forward.chance == pytest.approx(1 / (nearer + 2))
     assert (backward.extra["candidates"], backward.value) == (2, 1.0)  # German has no distractors
@@ -242,8 +243,12 @@ def test_max_size_and_max_queries():
     whole = evaluate_retrieval(data, Lookup(vectors), pairs=[("de", "en")])[0]
     system = Lookup(vectors)
     first = evaluate_retrieval(data, system, pairs=[("de", "en")], max_queries=7)[0]
-    assert list(first.ids) == list(whole.ids)[:7]
-    np.testing.assert_array_equal(first.outcomes, whole.outcomes[:7])  # the same candidates, by cosine
+    assert first.ids == [name for name in whole.ids if name in first.ids] and len(first.ids) == 7
+    assert list(first.ids) != list(whole.ids)[:7]  # drawn from all of the file
+    found = dict(zip(whole.ids, whole.outcomes, strict=True))
+    assert first.outcomes.tolist() == [found[name] for name in first.ids]  # the same candidates, by cosine
+    other = evaluate_retrieval(data, Lookup(vectors), pairs=[("de", "en")], max_queries=7, seed=1)[0]
+    assert other.ids != first.ids
     assert (first.extra["size"], first.extra["candidates"], first.chance) == (7, 30, 1 / 30)
     assert sorted(len(texts) for texts, _ in system.calls) == [7, 30]  # only what is needed
     system = Lookup(vectors)

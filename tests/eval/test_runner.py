@@ -36,6 +36,7 @@ class Hashed:
 
     def begin(self):
         self.texts = self.truncated = 0
+        self.seconds = 0.0
 
     def represent(self, texts, fit_on=()):
         self.asked.append(list(texts))
@@ -89,6 +90,20 @@ def test_unknown_tasks(specs, options, match):
         plan_tasks(specs, options=options)
 
 
+def test_sources_of_one_task_keep_their_names(folder):
+    (folder / "one_dev.b.jsonl").write_text((folder / "one_dev.jsonl").read_text())
+    planned = plan_tasks([f"sentence_retrieval={folder}/one_dev{end}.jsonl" for end in ("", ".b")])
+    assert [plan.name for plan in planned] == ["sentence_retrieval/one_dev", "sentence_retrieval/one_dev.b.jsonl"]
+    assert [plan.name for plan in plan_tasks(["sib200=x/a.csv", "sib200=b.csv"])] == ["sib200", "sib200/b.csv"]
+    with pytest.raises(TaskError, match="'y/a.csv' and 'z/a.csv', which would both be called 'sib200/a.csv'"):
+        plan_tasks(["sib200=x/a.csv", "sib200=y/a.csv", "sib200=z/a.csv"])
+
+
+def test_options_of_a_task_that_does_not_run():
+    with pytest.raises(TaskError, match="options of xnli, which is not among the tasks to run"):
+        plan_tasks(["sample"], options={"xnli": {"max_train": 10}})
+
+
 def test_missing_folder(tmp_path):
     with pytest.raises(TaskError, match="no folder .*nowhere"):
         plan_tasks(["all"], tmp_path / "nowhere")
@@ -102,9 +117,10 @@ def test_unknown_options_of_a_task():
 
 def test_languages_that_the_models_know():
     (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [8, 8, 8]}})
-    assert planned.load(known=["fr", "de", "pt"]).data.languages == ["de", "fr"]
     assert planned.load(["es", "it"], known=["fr"]).data.languages == ["es", "it"]  # requested is requested
-    with pytest.raises(TaskError, match=r"sample: found de, .*trained on \(pt\).*--languages"):
+    assert planned.load(known=["fr", "de", "pt"]).data.languages == ["fr", "de"]
+    (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [8, 8, 8]}})
+    with pytest.raises(TaskError, match="none of the default languages pt"):
         planned.load(known=["pt"])
 
 
@@ -129,12 +145,20 @@ def test_a_classification_result_tells_everything():
         (source, target) for source in ("de", "en") for target in ("de", "en")
     ]
     assert all(cell.interval[0] <= cell.value <= cell.interval[1] for cell in result.cells)
-    assert len(result.folds) == 10 and result.settings["folds"]["size"] == 16  # 80 documents, five draws
+    assert result.folds == [] and "16 items a fold" in result.settings["folds"]["left_out"]
     assert result.settings["head"]["head"] == "logistic_regression"
     assert result.data["rows"]["de"] == {"train": 40, "dev": 20, "test": 20}
     assert result.data["fingerprint"] == task.fingerprint
     assert result.truncated[0] == 0 and result.truncated[1] > 0
     assert (result.protocol, result.system, result.task) == ("zero-shot", "hashed", "sample")
+
+
+def test_folds_of_enough_items():
+    (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [300, 100, 100]}})
+    result = evaluate_task(planned.load(["de", "en"]), Hashed(), EvaluationOptions(samples=10))
+    assert len(result.folds) == 10 and result.settings["folds"]["size"] == 100  # of 500 documents, in five draws
+    without = evaluate_task(planned.load(["de", "en"]), Hashed(), EvaluationOptions(samples=10, folds=False))
+    assert without.folds == [] and "folds" not in without.settings
 
 
 def test_evaluation_one_trains_on_english_alone():
@@ -175,6 +199,18 @@ def test_retrieval_and_its_options(folder):
     assert result.data["rows"] == {"de": 6, "en": 6}
 
 
+def test_queries_of_a_task_are_part_of_its_data(folder):
+    (planned,) = plan_tasks([f"xsr={folder}/one_dev.jsonl"], options={"xsr": {"queries": 2, "candidates": 6}})
+    few = planned.load(["de", "en"])
+    (planned,) = plan_tasks([f"xsr={folder}/one_dev.jsonl"], options={"xsr": {"queries": 3, "candidates": 6}})
+    more = planned.load(["de", "en"])
+    assert few.fingerprint != more.fingerprint
+    sizes = [
+        evaluate_task(task, Hashed(), EvaluationOptions(samples=5)).cells[0].extra["size"] for task in (few, more)
+    ]
+    assert sizes == [2, 3]
+
+
 def test_results_are_cached_by_everything_that_decides_them(tmp_path, monkeypatch):
     measured = []
     real = runner.evaluate_task
@@ -205,4 +241,4 @@ def test_progress_is_told():
     told = []
     list(evaluate([sample()], [Hashed()], EvaluationOptions(samples=10), progress=told.append))
     assert any("training logistic_regression on en" in line for line in told)
-    assert any("fold 10 of 10" in line for line in told)
+    assert any("training logistic_regression on de" in line for line in told)

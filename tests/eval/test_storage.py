@@ -18,7 +18,19 @@ from modeling_tmde.eval.storage import StorageError, read_results, write_results
 def results() -> list[TaskResult]:
     ids = ["a", "ü 1", ""]
     cells = [
-        Cell("de", "de", "accuracy", 2 / 3, ids, np.array([1.0, 0.0, 1.0]), 0.25, 0.1, (0.1, 1.0), {"size": 3}),
+        Cell(
+            "de",
+            "de",
+            "accuracy",
+            2 / 3,
+            ids,
+            np.array([1.0, 0.0, 1.0]),
+            0.25,
+            0.1,
+            (0.6, 0.7),
+            (0.1, 1.0),
+            {"size": 3},
+        ),
         Cell("de", "en", "accuracy", 0.5, ids, np.array([0.5, 0.5, 0.5], dtype=np.float32), extra={"macro_f1": 0.1}),
     ]
     pairs = np.array([[0.0, -1.5], [2.0, 0.25]])
@@ -49,7 +61,7 @@ def assert_same(found: list[TaskResult], expected: list[TaskResult]) -> None:
         assert type(one.truncated) is type(other.truncated)
         assert len(one.cells) == len(other.cells)
         for cell, expected_cell in zip(one.cells, other.cells, strict=True):
-            for name in ("source", "target", "metric", "chance", "std", "interval", "extra"):
+            for name in ("source", "target", "metric", "chance", "std", "seed_values", "interval", "extra"):
                 assert getattr(cell, name) == getattr(expected_cell, name), name
             assert cell.ids == list(expected_cell.ids)
             np.testing.assert_array_equal(cell.value, expected_cell.value)  # NaN equals NaN here
@@ -71,7 +83,7 @@ def test_everything_comes_back(tmp_path):
     numbers=st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False) | st.integers(), max_size=3),
 )
 def test_any_numbers_and_ids_come_back(tmp_path, ids, value, bound, numbers):
-    cell = Cell("a", "b", "m", value, ids, np.arange(len(ids)) / 7, bound, bound, (bound, 1.0), numbers)
+    cell = Cell("a", "b", "m", value, ids, np.arange(len(ids)) / 7, bound, bound, (bound, 0.5), (bound, 1.0), numbers)
     expected = [TaskResult("t", "s", "p", [cell, cell], folds=[bound], seconds={"x": bound})]
     write_results(tmp_path, expected, {})
     assert_same(read_results(tmp_path), expected)

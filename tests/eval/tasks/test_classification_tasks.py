@@ -104,6 +104,29 @@ def test_mldoc_bad_sources(tmp_path):
         MLDOC.load(tmp_path)
 
 
+CLEANING = [  # as printed by the three commands of sed in LASER's mldoc.sh
+    ("Ford Motor Co . rose, Co .Co ., Cisco .", "Ford Motor Co. rose, Co.Co ., Cisco ."),
+    ("Apple Inc . rose. Inc .", "Apple Inc. rose. Inc ."),
+    ("End. (c) Reuters Limited 1996.", "End. "),
+    ("(C) Reuters Limited 1990.(c) Reuters Limited 1999. x", " x"),
+    ("c Reuters Limited 1996. (c) Reuters Limited 2001.", "c Reuters Limited 1996. (c) Reuters Limited 2001."),
+    ("(c) Reuters Limited 1996", "(c) Reuters Limited 1996"),
+]
+
+
+def test_mldoc_is_cleaned_as_laser_does(tmp_path, dataset_folder):
+    rows = [{"label": "CCAT", "text": before} for before, _ in CLEANING]
+    for name in ("train.1000", "dev", "test"):
+        lines = "".join(f"{row['label']}\t{row['text']}\n" for row in rows)
+        (tmp_path / f"mldoc.de.{name}").write_text(lines)
+    for source in (tmp_path, dataset_folder({"de": {"train": rows, "dev": rows, "test": rows}})):
+        assert list(MLDOC.load(source).splits["de"]["test"].texts) == [after for _, after in CLEANING]
+        raw = MLDOC.load(source, clean=False)
+        assert list(raw.splits["de"]["test"].texts) == [before for before, _ in CLEANING]
+    (tmp_path / "mldoc.de.dev").write_text("CCAT\tb'caf\\xc3\\xa9 Co .'\n")
+    assert MLDOC.load(tmp_path, ["de"]).splits["de"]["dev"].texts == ["café Co."]
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("classes", [False, True])
 def test_mldoc_dataset(streaming, classes, dataset_folder):
@@ -163,7 +186,37 @@ def test_xnli(readme, streaming, dataset_folder):
     assert list(dev.labels) == ["entailment", "neutral", "neutral", "entailment"]
     assert list(dev.ids) == list(data.splits["en"]["dev"].ids) == ["dev:0", "dev:1", "dev:2", "dev:3"]
     assert [len(data.splits["en"][name]) for name in ("train", "dev", "test")] == [40, 4, 7]
-    assert data.provenance.hub_id == "facebook/xnli" and data.provenance.source == folder
+    assert list(data.splits["de"]) == ["dev", "test"]
+
+
+def test_xnli_reads_the_train_splits_that_it_needs(dataset_folder, monkeypatch):
+    folder = dataset_folder(xnli_configs(("de", "en", "fr")), XNLI_FEATURES)
+    read, load_dataset = [], datasets.load_dataset
+
+    def recorded(path, config, **options):
+        read.append((config, options["split"]))
+        return load_dataset(path, config, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", recorded)
+
+    def trained(task, **options):
+        read.clear()
+        data = task.load(folder, **options)
+        in_data = [language for language, splits in data.splits.items() if "train" in splits]
+        assert in_data == [config for config, split in read if split == "train"]
+        assert all({"dev", "test"} <= splits.keys() for splits in data.splits.values())
+        return in_data
+
+    assert trained(XNLI) == ["en"]
+    assert trained(XNLI, train_languages=["de", "fr"]) == ["de", "fr"]
+    assert trained(XNLI, languages=["de", "fr"]) == ["de", "fr"]  # without English, any may be trained on
+    task = TASKS["xnli"]()
+    task.train_languages = ("fr", "it")
+    assert trained(task) == ["fr"]
+    task.train_languages = None
+    assert trained(task) == ["de", "en", "fr"]
+    with pytest.raises(TaskError, match=r"train_languages.*found 'it', expected languages of the data: de, en\."):
+        XNLI.load(folder, languages=["de", "en"], train_languages=["it"])
 
 
 def test_xnli_class_numbers_without_names(dataset_folder):
@@ -175,7 +228,9 @@ def test_xnli_class_numbers_without_names(dataset_folder):
 @pytest.mark.parametrize("seed", [0, 7])
 def test_xnli_max_train_is_the_head_of_a_shuffle(seed, dataset_folder):
     folder = dataset_folder(xnli_configs(train=2500), XNLI_FEATURES)
-    whole, stream = (XNLI.load(folder, streaming=s, max_train=300, seed=seed) for s in (False, True))
+    whole, stream = (
+        XNLI.load(folder, streaming=s, max_train=300, seed=seed, train_languages=["de", "en"]) for s in (False, True)
+    )
     assert data_fingerprint(whole) == data_fingerprint(stream)
     order = np.argsort(np.random.default_rng(seed).random(2500))[:300]  # independently: all keys at once
     for language in ("de", "en"):
@@ -187,7 +242,7 @@ def test_xnli_max_train_is_the_head_of_a_shuffle(seed, dataset_folder):
 
 def test_xnli_max_train_above_the_size_takes_all(dataset_folder):
     data = XNLI.load(dataset_folder(xnli_configs(train=30), XNLI_FEATURES), max_train=100)
-    assert sorted(data.splits["de"]["train"].texts) == sorted(row["premise"] for row in xnli_rows("de", 30))
+    assert sorted(data.splits["en"]["train"].texts) == sorted(row["premise"] for row in xnli_rows("en", 30))
 
 
 def edited_xnli(split, index, **changes):
@@ -220,8 +275,9 @@ def test_xnli_bad_arguments(dataset_folder, tmp_path, no_network):
         XNLI.load()
     with pytest.raises(TaskError, match="expected a folder with a README.md"):
         XNLI.load(tmp_path)
-    with pytest.raises(TaskError, match="'max_train': found 0, expected at least 1"):
-        XNLI.load("facebook/xnli", max_train=0)
+    for value in (0, "1e4", 1e4, True):
+        with pytest.raises(TaskError, match=f"^xnli: found max_train={value!r}, expected a whole number from 1"):
+            XNLI.load("facebook/xnli", max_train=value)
 
 
 def test_xnli_missing_language_split_column(dataset_folder, tmp_path):

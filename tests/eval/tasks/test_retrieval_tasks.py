@@ -164,7 +164,8 @@ def test_matrix_and_xsr_of_n_way_rows(streaming, tmp_path):
     assert dict(MATRIX.load(source, streaming=streaming, rows=4).texts) == expected
     data = XSR.load(source, streaming=streaming, queries=2, candidates=4)
     assert dict(data.texts) == expected and list(data.ids) == ["0", "1", "2", "3"]
-    assert XSR.max_queries == 2 and TASKS["xsr"]().max_queries == 2000
+    assert data.queries == 2
+    assert data_fingerprint(data) != data_fingerprint(XSR.load(source, queries=3, candidates=4))
     with pytest.raises(TaskError, match=r"xsr: .*'candidates': found 6 rows .*, expected 200000\. Pass candidates="):
         XSR.load(source, streaming=streaming)
     assert list(XSR.load(source, ["fr", "en"], streaming, 1, 9).texts) == ["fr", "en"]

@@ -19,8 +19,19 @@ from rich.table import Column, Table
 from tqdm.auto import tqdm
 from typer.core import TyperGroup
 
+from modeling_tmde.cli.eval_inputs import (
+    check_names,
+    find_tasks,
+    load_baselines,
+    load_models,
+    load_tasks,
+    named,
+    spec_of,
+    split_names,
+    stored_results,
+)
 from modeling_tmde.cli.eval_output import comparison_table, write_output
-from modeling_tmde.embedding import POOLINGS, DocumentEmbedder
+from modeling_tmde.embedding import POOLINGS
 from modeling_tmde.eval.cache import ArrayCache, default_cache_dir
 from modeling_tmde.eval.classification import PROTOCOLS
 from modeling_tmde.eval.figures import draw_training_curves
@@ -28,10 +39,10 @@ from modeling_tmde.eval.heads import HEADS
 from modeling_tmde.eval.nearest import SCORINGS
 from modeling_tmde.eval.report import print_report
 from modeling_tmde.eval.results import TaskResult
-from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate_cached, plan_tasks
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_cached
 from modeling_tmde.eval.significance import ComparisonError, Difference, compare
-from modeling_tmde.eval.storage import EVAL_NAME, read_results
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System
+from modeling_tmde.eval.storage import EVAL_NAME
+from modeling_tmde.eval.systems import CharacterTfidf, System
 from modeling_tmde.eval.tasks import TASKS
 
 console = Console()
@@ -163,14 +174,14 @@ def run(
     """
     with _errors(), _cache_folder(cache_dir, no_cache) as cache:
         _check_output(output, figures)
-        _check_names([_named(spec)[0] for spec in [*models, *(baseline or [])]])
-        planned = _plan_tasks(tasks, data, task_options)
+        check_names([named(spec)[0] for spec in [*models, *(baseline or [])]])
+        planned = find_tasks(tasks, data, task_options)
         loading = _loading(max_length, device, dtype, trust_remote_code)
-        systems = _load_models(models, ArrayCache(cache), pooling, loading)
-        rows: list[System] = [*systems, *_load_baselines(baseline or [], ArrayCache(cache), loading)]
+        systems = load_models(models, ArrayCache(cache), pooling, loading)
+        rows: list[System] = [*systems, *load_baselines(baseline or [], ArrayCache(cache), loading)]
         if tfidf:
             rows.append(CharacterTfidf())
-        loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
+        loaded = load_tasks(planned, systems, languages, train_languages, streaming)
         options = _options(
             protocol, head, train_languages, languages, seeds, folds, scoring, margin, max_queries, seed
         )  # fmt: skip
@@ -224,14 +235,14 @@ def compare_command(
     thesis 4.6. Neither is corrected for the number of comparisons.
     """
     with _errors(), _cache_folder(cache_dir, no_cache) as cache:
-        sides = [_stored_results(side) for side in (a, b)]
+        sides = [stored_results(side) for side in (a, b)]
         if None in sides:
             known = next((results for results in sides if results is not None), [])
-            planned = _plan_tasks(tasks or [_spec_of(result) for result in known], data, task_options)
+            planned = find_tasks(tasks or [spec_of(result) for result in known], data, task_options)
             loading = _loading(max_length, device, dtype, trust_remote_code)
             names = [name for name, results in zip((a, b), sides, strict=True) if results is None]
-            systems = _load_models(names, ArrayCache(cache), pooling, loading)
-            loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
+            systems = load_models(names, ArrayCache(cache), pooling, loading)
+            loaded = load_tasks(planned, systems, languages, train_languages, streaming)
             options = _options(
                 protocol, head, train_languages, languages, seeds, folds, scoring, margin, max_queries, seed
             )  # fmt: skip
@@ -265,9 +276,9 @@ def curves(
 ) -> None:
     """Draw the training curves of runs from their logs."""
     with _errors():
-        named = [_named(run) for run in runs]
-        _check_names([name for name, _ in named])
-        draw_training_curves(output, dict(named))
+        logs = [named(run) for run in runs]
+        check_names([name for name, _ in logs])
+        draw_training_curves(output, dict(logs))
         console.print(str(output))
 
 
@@ -278,72 +289,6 @@ def _cache_folder(cache_dir: Path | None, no_cache: bool) -> Iterator[Path]:
             yield Path(folder)
     else:
         yield cache_dir or default_cache_dir()
-
-
-def _split_names(text: str | None) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else None
-
-
-def _plan_tasks(specs: list[str] | None, data: Path | None, settings: list[str] | None) -> list[PlannedTask]:
-    options: dict[str, dict[str, Any]] = {}
-    for setting in settings or []:
-        key, equals, value = setting.partition("=")
-        task, dot, name = key.partition(".")
-        if not (equals and dot and task and name):
-            raise ValueError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
-        options.setdefault(task, {})[name] = yaml.safe_load(value)
-    names = [name.strip() for spec in specs or ["all"] for name in spec.split(",") if name.strip()]
-    return plan_tasks(names, data, options)
-
-
-def _load_tasks(
-    planned: Sequence[PlannedTask],
-    systems: Sequence[EmbeddingSystem],
-    languages: str | None,
-    train_languages: str | None,
-    streaming: bool,
-) -> list[LoadedTask]:
-    """The data in the requested languages; or else in those of each task that all models were trained on."""
-    chosen = _split_names(languages)
-    if chosen and train_languages:
-        chosen = tuple(dict.fromkeys([*chosen, *_split_names(train_languages)]))
-    trained_on = [system.languages for system in systems if system.languages is not None]
-    known = [code for code in trained_on[0] if all(code in codes for codes in trained_on)] if trained_on else None
-    return [task.load(chosen, streaming, known, _split_names(train_languages)) for task in planned]
-
-
-def _named(spec: str) -> tuple[str, str]:
-    """Name and path of NAME=PATH, or of a path alone."""
-    name, equals, path = spec.partition("=")
-    if equals and not Path(spec).exists():
-        return name, path
-    return Path(spec).resolve().name if Path(spec).exists() else spec, spec
-
-
-def _load_models(
-    specs: Sequence[str], cache: ArrayCache, pooling: str | None, loading: dict[str, Any]
-) -> list[EmbeddingSystem]:
-    systems: list[EmbeddingSystem] = []
-    for name, path in map(_named, specs):
-        embedder = DocumentEmbedder.from_pretrained(path, pooling=pooling, **loading)
-        systems.append(EmbeddingSystem(name, embedder, cache))
-    return systems
-
-
-def _load_baselines(specs: Sequence[str], cache: ArrayCache, loading: dict[str, Any]) -> list[System]:
-    systems: list[System] = []
-    for name, path in map(_named, specs):
-        first = DocumentEmbedder.from_pretrained(path, pooling="cls", **loading)
-        mean = DocumentEmbedder(first.model, first.tokenizer, pooling="mean", max_length=loading["max_length"])
-        systems.append(EmbeddingSystem(f"{name} (first output)", first, cache))
-        systems.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
-    return systems
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"Two are called {name!r}; name them apart as NAME=PATH")
 
 
 def _check_output(output: Path | None, figures: bool) -> None:
@@ -376,8 +321,8 @@ def _options(
     return EvaluationOptions(
         protocol=protocol,
         head=head,
-        train_languages=_split_names(train_languages),
-        test_languages=_split_names(languages) if train_languages else None,
+        train_languages=split_names(train_languages),
+        test_languages=split_names(languages) if train_languages else None,
         seeds=seeds,
         folds=folds,
         scoring=scoring,
@@ -417,29 +362,6 @@ def _differences(results: Sequence[TaskResult], systems: Sequence[str], seed: in
         if (task, systems[0]) in by_key and (task, other) in by_key
         for difference in compare(by_key[task, systems[0]], by_key[task, other], seed=seed)
     ]
-
-
-def _stored_results(side: str) -> list[TaskResult] | None:
-    """Results of one system in an evaluation folder; None if `side` is no such folder."""
-    folder, system = Path(side), ""
-    if not (folder / EVAL_NAME).exists():
-        name, _, system = side.rpartition("#")
-        folder = Path(name)
-        if not name or not (folder / EVAL_NAME).exists():
-            return None
-    results = read_results(folder)
-    names = list(dict.fromkeys(result.system for result in results))
-    if not system and len(names) > 1:
-        raise ComparisonError(f"{folder} holds {', '.join(names)}: choose one as {folder}#{names[0]}")
-    if system and system not in names:
-        raise ComparisonError(f"{folder}: found systems {', '.join(names)}, expected {system!r} among them")
-    return [result for result in results if not system or result.system == system]
-
-
-def _spec_of(result: TaskResult) -> str:
-    """NAME=SOURCE of a result, as it was measured."""
-    name, source = result.task.partition("/")[0], result.data.get("source")
-    return name if source in (None, "sample") else f"{name}={source}"
 
 
 def _compare_sides(

@@ -242,3 +242,13 @@ def test_progress_is_told():
     list(evaluate([sample()], [Hashed()], EvaluationOptions(samples=10), progress=told.append))
     assert any("training logistic_regression on en" in line for line in told)
     assert any("training logistic_regression on de" in line for line in told)
+
+
+def test_the_package_exports_what_its_docstring_uses():
+    import modeling_tmde.eval as package
+
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name if name != "TASKS" else "sample" in package.TASKS
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = package.nothing

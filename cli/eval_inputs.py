@@ -15,6 +15,7 @@ from modeling_tmde.eval.runner import LoadedTask, PlannedTask, plan_tasks
 from modeling_tmde.eval.significance import ComparisonError
 from modeling_tmde.eval.storage import EVAL_NAME, read_results
 from modeling_tmde.eval.systems import EmbeddingSystem, System
+from modeling_tmde.eval.tasks import ClassificationData
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:
@@ -52,7 +53,15 @@ def load_tasks(
         chosen = tuple(dict.fromkeys([*chosen, *split_names(train_languages)]))
     trained_on = [system.languages for system in systems if system.languages is not None]
     known = [code for code in trained_on[0] if all(code in codes for codes in trained_on)] if trained_on else None
-    return [task.load(chosen, streaming, known, split_names(train_languages)) for task in planned]
+    loaded = [task.load(chosen, streaming, known, split_names(train_languages)) for task in planned]
+    for task in loaded:
+        for code in split_names(train_languages) or ():
+            if isinstance(task.data, ClassificationData) and code not in task.data.languages:
+                raise ValueError(
+                    f"--train-languages: found {code!r}, expected some of {', '.join(task.data.languages)}, the "
+                    f"languages of task {task.name}"
+                )
+    return loaded
 
 
 def named(spec: str) -> tuple[str, str]:
@@ -60,7 +69,10 @@ def named(spec: str) -> tuple[str, str]:
     name, equals, path = spec.partition("=")
     if equals and not Path(spec).exists():
         return name, path
-    return Path(spec).resolve().name if Path(spec).exists() else spec, spec
+    if not Path(spec).exists():
+        return spec, spec
+    folder = Path(spec).resolve()
+    return folder.parent.name if folder.name == "model" else folder.name, spec  # `tmde quickstart` makes .../model
 
 
 def load_models(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,50 +28,74 @@ from modeling_tmde.eval.tasks import ClassificationData
 logger = logging.getLogger(__name__)
 
 DRAWN_DOCUMENTS = 150
-COMPARISON_NOTE = (
-    "p is of an approximate randomisation test over test items, p (folds) of the paired t-test over the ten folds of "
-    "thesis 4.6, on Cross. Neither is corrected for the number of comparisons."
-)
-_HEADER = ("task", "systems", "cells", "first", "second", "difference", "95% interval", "p", "p (folds)")
+Differences = Sequence[tuple[str, Difference]]  # each with `<second> - <first>`, the names of its systems
 
 
-def comparison_table(differences: Sequence[tuple[str, Difference]]) -> Table:
-    """For the terminal; each difference with the names of its systems."""
-    table = Table(*_HEADER, title="Differences (x 100)", caption=COMPARISON_NOTE)
-    for name, difference in differences:
-        table.add_row(*map(escape, _row(name, difference)))
-    return table
+def comparison_tables(differences: Differences) -> list[Table]:
+    """For the terminal: one for each pair of systems."""
+    tables = []
+    for pair in dict.fromkeys(name for name, _ in differences):
+        chosen = [difference for name, difference in differences if name == pair]
+        table = Table(title=escape(f"{pair} (x 100)"), caption=_note(chosen))
+        for number, header in enumerate(_header(chosen)):
+            table.add_column(header, justify="left" if number < 2 else "right", no_wrap=number > 0, overflow="fold")
+        for difference in chosen:
+            table.add_row(*map(escape, _row(difference, chosen)))
+        tables.append(table)
+    return tables
 
 
-def comparison_markdown(differences: Sequence[tuple[str, Difference]]) -> str:
+def comparison_markdown(differences: Differences) -> str:
     """As a section of the report."""
-    rows = [[markdown_escape(text) for text in _row(name, difference)] for name, difference in differences]
-    return "\n".join(["## Differences", "", COMPARISON_NOTE, "", *markdown_table(_HEADER, rows, left=3)]) + "\n"
+    lines = ["## Differences", ""]
+    for pair in dict.fromkeys(name for name, _ in differences):
+        chosen = [difference for name, difference in differences if name == pair]
+        rows = [[markdown_escape(text) for text in _row(difference, chosen)] for difference in chosen]
+        lines += [f"### {markdown_escape(pair)} (x 100)", "", *markdown_table(_header(chosen), rows, left=2), ""]
+        lines += [_note(chosen), ""]
+    return "\n".join(lines)
 
 
-def _row(name: str, difference: Difference) -> list[str]:
+def _has_folds(differences: Sequence[Difference]) -> bool:
+    return any(difference.fold_p is not None for difference in differences)
+
+
+def _note(differences: Sequence[Difference]) -> str:
+    text = "p: approximate randomisation over test items. "
+    if _has_folds(differences):
+        text += "p (folds): paired t-test over ten folds (thesis 4.6), on Cross of classification. "
+    return text + "Not corrected for the number of comparisons."
+
+
+def _header(differences: Sequence[Difference]) -> list[str]:
+    names = ["task", "cells", "first", "second", "difference", "95% interval", "p"]
+    return [*names, "p (folds)"] if _has_folds(differences) else names
+
+
+def _row(difference: Difference, among: Sequence[Difference]) -> list[str]:
     low, high = difference.interval
-    return [
+    texts = [
         difference.task,
-        name,
         difference.group,
         f"{100 * difference.a:.1f}",
         f"{100 * difference.b:.1f}",
         f"{100 * difference.difference:+.1f}",
-        f"{100 * low:+.1f} to {100 * high:+.1f}",
+        f"[{100 * low:+.1f}, {100 * high:+.1f}]",
         _p_value(difference.p),
-        "" if difference.fold_p is None else _p_value(difference.fold_p),
     ]
+    if _has_folds(among):
+        texts.append("–" if difference.fold_p is None else _p_value(difference.fold_p))
+    return texts
 
 
 def _p_value(p: float) -> str:
-    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
+    return "≤0.0001" if p <= 0.0001 else f"{p:.4f}"
 
 
 def write_output(
     folder: Path,
     results: Sequence[TaskResult],
-    differences: Sequence[tuple[str, Difference]],
+    differences: Differences,
     tasks: Sequence[LoadedTask],
     drawn: Sequence[EmbeddingSystem],
     options: EvaluationOptions,
@@ -83,21 +106,23 @@ def write_output(
     `options` and `command` (the arguments after `tmde`) are kept in `eval.json`, to repeat the evaluation.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("model_index-*.yaml"):  # of an earlier evaluation, maybe of other models
-        stale.unlink()
-    shutil.rmtree(folder / "figures", ignore_errors=True)
+    for pattern in ("model_index-*.yaml", "figures/*-matrix.png", "figures/*-space.png"):
+        for stale in folder.glob(pattern):  # of an earlier evaluation, maybe of other models
+            stale.unlink()
     info = {"command": ["tmde", *command], "options": asdict(options)}
     info["models"] = {system.name: repr(system.embedder) for system in drawn}
     write_results(folder, list(results), json.loads(json.dumps(info)))
     report = markdown_report(results)
     if differences:
         report += "\n" + comparison_markdown(differences)
-    write_atomically(folder / "report.md", report)
     for name in dict.fromkeys(result.system for result in results if result.truncated is not None):
         chosen = [result for result in results if result.system == name]
         write_model_index(folder / f"model_index-{_file_name(name)}.yaml", chosen, name)
     if drawn:
         draw_figures(folder / "figures", results, tasks, drawn, options.seed)
+        pictures = sorted(path.name for path in (folder / "figures").glob("*.png"))
+        report += "\n## Figures\n\n" + "\n\n".join(f"![{name}](figures/{name})" for name in pictures) + "\n"
+    write_atomically(folder / "report.md", report)
 
 
 def draw_figures(

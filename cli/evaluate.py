@@ -30,7 +30,7 @@ from modeling_tmde.cli.eval_inputs import (
     split_names,
     stored_results,
 )
-from modeling_tmde.cli.eval_output import comparison_table, write_output
+from modeling_tmde.cli.eval_output import comparison_tables, write_output
 from modeling_tmde.embedding import POOLINGS
 from modeling_tmde.eval.cache import ArrayCache, default_cache_dir
 from modeling_tmde.eval.classification import PROTOCOLS
@@ -95,7 +95,10 @@ ProtocolOption = Annotated[
     typer.Option(help="Where hyper-parameters come from, and what a classifier sees."),
 ]
 HeadOption = Annotated[
-    Literal[tuple(HEADS)] | None, typer.Option(help="Classifier on the vectors. Default: the task's.")
+    Literal[tuple(HEADS)] | None,
+    typer.Option(
+        help="Classifier on the vectors; ffn and ffn_nli are LASER's for MLDoc and XNLI. Default: the task's."
+    ),
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Seeds of a classifier that has any (ffn).")]
 FoldsOption = Annotated[bool, typer.Option(help="The ten folds of the paired t-test (thesis 4.6).")]
@@ -122,12 +125,15 @@ def _errors() -> Iterator[None]:
     """Bad input ends in one message, not in a traceback."""
     try:
         yield
+    except KeyboardInterrupt:
+        _print_error("interrupted; what was finished is cached, so the same command goes on from there")
+        raise typer.Exit(130) from None
     except (ValueError, OSError, ImportError, RuntimeError, yaml.YAMLError) as error:
         _print_error(error)
         raise typer.Exit(1) from None
 
 
-def _print_error(error: Exception) -> None:
+def _print_error(error: Exception | str) -> None:
     Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
 
 
@@ -163,6 +169,7 @@ def run(
     trust_remote_code: TrustOption = False,
     streaming: StreamingOption = False,
     task_options: TaskOptionOption = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation in -o.")] = False,
     figures: Annotated[bool, typer.Option(help="Draw matrices and t-SNE maps into the output folder.")] = True,
     cache_dir: CacheOption = None,
     no_cache: NoCacheOption = False,
@@ -173,7 +180,7 @@ def run(
     The second and later models are compared with the first one: difference, interval and p-value.
     """
     with _errors(), _cache_folder(cache_dir, no_cache) as cache:
-        _check_output(output, figures)
+        _check_output(output, figures, overwrite)
         check_names([named(spec)[0] for spec in [*models, *(baseline or [])]])
         planned = find_tasks(tasks, data, task_options)
         loading = _loading(max_length, device, dtype, trust_remote_code)
@@ -189,7 +196,8 @@ def run(
         differences = _differences(results, [system.name for system in systems], seed)
         print_report(results, console)
         if differences:
-            console.print(comparison_table(differences))
+            for table in comparison_tables(differences):
+                console.print(table)
         if output is not None:
             command = [*sys.argv[1:]]
             write_output(output, results, differences, loaded, systems if figures else [], options, command)
@@ -229,7 +237,9 @@ def compare_command(
     no_cache: NoCacheOption = False,
     seed: SeedOption = 0,
 ) -> None:
-    """Difference of B from A, its interval and p-values, item by item. The options matter only for models.
+    """Difference of B from A, its interval and p-values, item by item.
+
+    --tasks chooses among stored results too; the other options of `run` matter only for models.
 
     p is of an approximate randomisation test over test items; 'p (folds)' of the paired t-test over the ten folds of
     thesis 4.6. Neither is corrected for the number of comparisons.
@@ -255,7 +265,8 @@ def compare_command(
             wanted = {name.strip().partition("=")[0] for spec in tasks for name in spec.split(",")}
             sides = [[result for result in side if result.task.split("/")[0] in wanted] for side in sides]
         differences, alone = _compare_sides(*sides, each_cell=each_cell, seed=seed)
-        console.print(comparison_table(differences))
+        for table in comparison_tables(differences):
+            console.print(table)
         for task, side in alone:
             console.print(f"{task}: only {side} was measured on it", style="yellow", markup=False)
 
@@ -278,6 +289,7 @@ def curves(
     with _errors():
         logs = [named(run) for run in runs]
         check_names([name for name, _ in logs])
+        output.parent.mkdir(parents=True, exist_ok=True)
         draw_training_curves(output, dict(logs))
         console.print(str(output))
 
@@ -291,12 +303,17 @@ def _cache_folder(cache_dir: Path | None, no_cache: bool) -> Iterator[Path]:
         yield cache_dir or default_cache_dir()
 
 
-def _check_output(output: Path | None, figures: bool) -> None:
+def _check_output(output: Path | None, figures: bool, overwrite: bool) -> None:
     """What would fail in the end fails at once."""
     if output is None:
         return
-    if output.exists() and any(output.iterdir()) and not (output / EVAL_NAME).exists():
-        raise ValueError(f"-o {output}: found other files, expected an empty folder or an earlier evaluation")
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"-o {output}: found a file, expected a folder")
+    if output.exists() and any(output.iterdir()):
+        if not (output / EVAL_NAME).exists():
+            raise ValueError(f"-o {output}: found other files, expected an empty folder or an earlier evaluation")
+        if not overwrite:
+            raise ValueError(f"-o {output}: found an earlier evaluation; choose another folder, or --overwrite it")
     if figures and find_spec("matplotlib") is None:
         raise ImportError("Figures need matplotlib: pip install 'tmde[eval]', or pass --no-figures")
     output.mkdir(parents=True, exist_ok=True)

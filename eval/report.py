@@ -68,7 +68,11 @@ def print_report(results: Sequence[TaskResult], console: Console) -> None:
     """The summary of each task as a table: systems, then the baselines."""
     for section in sections(results):
         columns = section.columns()
-        title = f"{section.task}: {section.protocol}, {METRICS.get(section.metric, section.metric)}"
+        settings = section.results[0].settings
+        how = [section.protocol, *filter(None, [settings.get("head", {}).get("head")])]
+        if settings.get("seeds"):
+            how.append(f"mean of {len(settings['seeds'])} seeds")
+        title = f"{section.task}: {', '.join(how)}, {METRICS.get(section.metric, section.metric)}"
         table = Table(title=escape(title), title_justify="left")
         table.add_column("System", overflow="fold")
         for column in columns:
@@ -261,9 +265,13 @@ def _constant(result: TaskResult) -> str | None:
 
 
 def _truncations(section: Section) -> list[str]:
-    return [
-        f"{label}: {result.truncated[0]:,} of {result.truncated[1]:,} texts were longer than the limit of the model "
-        "and were cut."
-        for result, label in zip(section.results, section.labels, strict=True)
-        if result.truncated is not None and result.truncated[0]
-    ]
+    notes = []
+    for result, label in zip(section.results, section.labels, strict=True):
+        if result.truncated is not None and result.truncated[0]:
+            limit = result.settings.get("system", {}).get("max_length")
+            longest = f"{limit:,} tokens" if limit else "the limit of the model"
+            counts = "{:,} of {:,}".format(*result.truncated)
+            notes.append(
+                f"{label}: {counts} texts were longer than {longest} and were cut (TF-IDF reads whole texts)."
+            )
+    return notes

@@ -289,7 +289,7 @@ def evaluate_task(
         protocol=protocol,
         cells=cells,
         folds=folds,
-        settings=settings | {"bootstrap_samples": options.samples, "seed": options.seed},
+        settings=settings | {"system": system.describe(), "bootstrap_samples": options.samples, "seed": options.seed},
         data=_describe(task),
         system_fingerprint=system.fingerprint,
         seconds={

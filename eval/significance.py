@@ -134,7 +134,7 @@ def compare(
 
 
 def _matching_cells(a: TaskResult, b: TaskResult) -> list[tuple[Cell, Cell]]:
-    beside = {"folds"}
+    beside = {"folds", "system"}
     if (a.truncated is None) != (b.truncated is None):  # TF-IDF has another head where the task's is a network
         beside |= {"head", "seeds"}
     same = {
@@ -145,6 +145,9 @@ def _matching_cells(a: TaskResult, b: TaskResult) -> list[tuple[Cell, Cell]]:
     }
     for name, (first, second) in same.items():
         if first != second:
+            if isinstance(first, dict):
+                differing = [key for key in {**first, **second} if first.get(key) != second.get(key)]
+                first, second = ({key: each.get(key) for key in differing} for each in (first, second))
             raise ComparisonError(
                 f"{a.task}: {name} of {a.system} is {first!r}, of {b.system} {second!r}, expected the same. "
                 "Evaluate both with the same options."

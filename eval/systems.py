@@ -34,7 +34,7 @@ class System(Protocol):
     representation may be fitted on: in classification those of the training language only, in retrieval both sides of
     the pool. A pretrained embedder ignores them. Of the different `texts` represented since `begin`, `truncated` were
     longer than the system's limit; `seconds` went into encoding them (0 from a cache). `dense` says which kind of
-    matrix it gives.
+    matrix it gives, `describe` how it makes it, for the report.
     """
 
     name: str
@@ -45,6 +45,8 @@ class System(Protocol):
     seconds: float
 
     def begin(self) -> None: ...
+
+    def describe(self) -> dict[str, str | int]: ...
 
     def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> Matrix: ...
 
@@ -91,6 +93,15 @@ class EmbeddingSystem:
         self.seconds = 0.0
         self._recent: dict[str, np.ndarray] = {}
         self._counted: set[str] = set()
+
+    def describe(self) -> dict[str, str | int]:
+        """How texts become vectors."""
+        embedder = self.embedder
+        return {
+            "pooling": embedder.pooling,
+            "max_length": embedder.max_length,
+            "dtype": str(embedder.model.dtype).removeprefix("torch."),
+        }
 
     def represent(self, texts: Sequence[str], fit_on: Sequence[str] = ()) -> np.ndarray:
         """Vectors (n, d) float32.
@@ -200,6 +211,10 @@ class CharacterTfidf:
         self.seconds = 0.0
         if self._counts.nnz > self.KEPT_COUNTS:
             self._forget()
+
+    def describe(self) -> dict[str, str | int]:
+        """How texts become rows."""
+        return {"ngrams": "characters 2 to 5, within words", "columns": self.COLUMNS}
 
     def _forget(self) -> None:
         self._rows: dict[str, int] = {}

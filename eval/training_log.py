@@ -88,7 +88,7 @@ def panels(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, Curve]]:
     """
     training = {key for line in lines if "loss" in line for key in line}
     evaluation = sorted({key for line in lines for key in line if key.startswith("eval_")})
-    found: dict[str, dict[str, Curve | None]] = {"Training loss": {"training": curve(lines, ["loss"])}}
+    found: dict[str, dict[str, Curve | None]] = {"Weighted sum of losses": {"training": curve(lines, ["loss"])}}
     pairs: dict[str, list[str]] = {}
     for key in evaluation:
         if match := re.fullmatch(r"eval_(?:(.+)_)?p1_.+", key):

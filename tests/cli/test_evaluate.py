@@ -56,7 +56,7 @@ def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
     output = call(f"one={models[0]}", models[1], "--tasks", tasks, *LARGER, "-o", out, "--max-length", 20)
     for word in ("one", "tiny1", "TF-IDF", "chance", "majority", "Cross", "sentence_retrieval/some_dev"):
         assert word in output
-    assert "were longer than the limit of the model" in output
+    assert "texts were longer than 20 tokens and were cut" in output
     assert "tiny1 - one" in output
 
     results = read_results(out)
@@ -66,7 +66,9 @@ def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
     assert len(results[0].cells) == 25 and len(results[0].folds) == 10
     assert {cell.chance for cell in results[3].cells} == {1 / results[3].cells[0].extra["candidates"]}
     report = (out / "report.md").read_text(encoding="utf-8")
-    assert "## Differences" in report and report.count("| tiny1 - one |") == 4  # Same, Cross, All; and Cross
+    differences = report[report.index("### tiny1 - one") : report.index("## Figures")]
+    assert differences.count("| sample ") == 3 and differences.count("sentence") == 1  # Same, Cross, All; and Cross
+    assert report.count("](figures/") == 4
     index = yaml.safe_load((out / "model_index-one.yaml").read_text(encoding="utf-8"))
     assert index["model-index"][0]["name"] == "one"
     assert sorted(path.name for path in (out / "figures").iterdir()) == [
@@ -76,10 +78,13 @@ def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
         "sentence_retrieval-some_dev-matrix.png",
     ]
     # Again into the same folder, with fewer things to write: nothing of the first evaluation stays.
-    call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf")
+    assert "earlier evaluation" in call(models[0], *SAMPLE, "-o", out, status=1)
+    (out / "figures" / "mine.png").touch()
+    call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf", "--overwrite")
+    assert [path.name for path in (out / "figures").iterdir()] == ["mine.png"]
     assert [(result.task, result.system) for result in read_results(out)] == [("sample", "tiny0")]
     assert sorted(path.name for path in out.iterdir()) == [
-        "eval.json", "model_index-tiny0.yaml", "outcomes.npz", "report.md"
+        "eval.json", "figures", "model_index-tiny0.yaml", "outcomes.npz", "report.md"
     ]  # fmt: skip
 
 
@@ -98,8 +103,9 @@ def test_stored_results_are_compared_without_models(models, tmp_path):
     live = call("compare", *models, *SAMPLE)
     mixed = call("compare", folders[0], models[1], *SAMPLE, "--each-cell")
     for output in (stored, live, mixed):
-        rows = [line for line in output.splitlines() if "tiny1 - tiny0" in line]
-        assert [row.split("│")[3].strip() for row in rows[:3]] == ["Same", "Cross", "All"]
+        assert "tiny1 - tiny0" in output
+        rows = [line for line in output.splitlines() if "│ sample" in line]
+        assert [row.split("│")[2].strip() for row in rows[:3]] == ["Same", "Cross", "All"]
     assert [line for line in stored.splitlines() if "│" in line] == [line for line in live.splitlines() if "│" in line]
     assert "en -> de" in mixed
     results = [read_results(folder)[0] for folder in folders]
@@ -137,6 +143,7 @@ def test_hub_encoders_as_baselines(models):
         (["--tasks", "sample", "--set", "sizes=3"], "expected TASK.OPTION=VALUE"),
         (["--tasks", "sample", "--set", "sample.size=3"], "found option 'size'"),
         (["--tasks", "sample", "--languages", "de,xx"], "xx"),
+        (["--tasks", "sample", "--train-languages", "zz"], "--train-languages: found 'zz', expected some of de, en"),
         (["--data", "nowhere"], "found no folder 'nowhere'"),
     ],
 )

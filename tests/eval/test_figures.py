@@ -292,14 +292,14 @@ def test_every_measure_of_a_run_is_drawn_against_steps_and_minutes(tmp_path):
     figure = training_curves_figure({"run": write_log(tmp_path / "log.jsonl", RUN)})
     steps = [50, 100]
     assert curves(figure) == {
-        "Training loss": [(steps, [7.5, 5.5])],
+        "Weighted sum of losses": [(steps, [7.5, 5.5])],
         "Dev retrieval, P@1": [([60], [0.1]), ([60], [pytest.approx(0.3)])],  # other; small_dev: (0.2 + 0.4) / 2
         "Distance loss": [(steps, [6.0, 4.0])],
         "Translation loss": [(steps, [8.0, 7.0]), ([60], [9.0])],
         "Words per second": [(steps, [3000, 3500])],
     }
     minutes = curves(figure, column=1)
-    assert minutes["Training loss"] == [([0.5, 1.0], [7.5, 5.5])]
+    assert minutes["Weighted sum of losses"] == [([0.5, 1.0], [7.5, 5.5])]
     assert minutes["Translation loss"][1] == ([0.6], [9.0])
     assert [axes.get_xlabel() for axes in figure.axes[-2:]] == ["step", "minutes"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run", "training", "other", "small_dev"]

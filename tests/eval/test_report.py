@@ -235,7 +235,10 @@ def test_provenance_settings_and_truncation():
     assert "Settings: `seeds: 0 1`." in report
     assert "- a: `head: ffn`, `head.epochs: 9`; fingerprint `c0ffee`; embedding 1,060.0 s, measuring 1.5 s" in report
     assert "- b: `head: svm`" in report
-    assert "a: 412 of 7,000 texts were longer than the limit of the model and were cut." in report
+    assert (
+        "a: 412 of 7,000 texts were longer than the limit of the model and were cut (TF-IDF reads whole texts)."
+        in report
+    )
     assert "b: 0 of" not in report
 
 
@@ -314,7 +317,9 @@ def test_the_terminal_shows_the_summary(capsys):
     assert ["[red]m", "87.5", "62.5", "75.0", "100.0", "50.0", "75.0", "75.0"] in lines
     rows = [line[0] for line in lines if len(line) == 8]
     assert rows == ["[red]m", "TF-IDF", "chance", "majority"]
-    assert ["[red]m: 2 of 8 texts were longer than the limit of the model and were cut."] in lines
+    assert [
+        "[red]m: 2 of 8 texts were longer than the limit of the model and were cut (TF-IDF reads whole texts)."
+    ] in lines
     assert "Accuracy (%)" in lines[0][0]
 
 

@@ -38,6 +38,9 @@ class Hashed:
         self.texts = self.truncated = 0
         self.seconds = 0.0
 
+    def describe(self):
+        return {"salt": self.salt}
+
     def represent(self, texts, fit_on=()):
         self.asked.append(list(texts))
         self.texts += len(texts)

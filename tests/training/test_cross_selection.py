@@ -335,7 +335,7 @@ def test_table_marks_the_first_of_equals_and_leaves_out_what_nobody_measured():
         (["metric_for_best_model=retrieval", "dev_rows=0"], "retrieval is measured on dev rows, of which there are"),
         (["eval_task=sampel"], "eval_task: found task 'sampel', expected NAME or NAME=SOURCE, NAME of .*sample"),
         (["data.languages=[en, pt]"], r"found the languages \['de', .*two of the model's \['en', 'pt'\]"),
-        (["eval_head=fnn"], "eval_head='fnn' is unknown, expected one of ffn, logistic_regression, svm"),
+        (["eval_head=fnn"], "eval_head='fnn' is unknown, expected one of ffn, ffn_nli, logistic_regression, svm"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is_read(overrides, message, tmp_path):

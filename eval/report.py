@@ -12,7 +12,7 @@ from rich.table import Table
 
 from modeling_tmde.eval.beside_published import published_lines
 from modeling_tmde.eval.markdown import markdown_escape, markdown_table, number_range, percent
-from modeling_tmde.eval.results import Cell, TaskResult
+from modeling_tmde.eval.results import Cell, TaskResult, group_cells
 from modeling_tmde.eval.sections import (
     AXES,
     METRICS,
@@ -84,7 +84,7 @@ def print_report(results: Sequence[TaskResult], console: Console) -> None:
                 means = (percent(mean_over(values, members)) for members in columns.values())
                 table.add_row(name, *means, style="dim")
         console.print(table)
-        for note in _truncations(section):
+        for note in [*_below_majority(section), *_truncations(section)]:
             console.print(escape(note), style="yellow")
 
 
@@ -218,7 +218,7 @@ def _measured_how(section: Section) -> list[str]:
             parts.append(", ".join(f"{name} {seconds:,.1f} s" for name, seconds in result.seconds.items()))
         lines.append(f"- {markdown_escape(label)}: {'; '.join(parts)}")
     notes = [text for about in (_folds, _left_out, _constant) for text in _grouped(section, about)]
-    notes += _truncations(section)
+    notes += [*_below_majority(section), *_truncations(section)]
     return lines + [""] + [f"**Note:** {markdown_escape(note)}\n" for note in notes]
 
 
@@ -262,6 +262,21 @@ def _constant(result: TaskResult) -> str | None:
     if not names:
         return None
     return f"all similarities of {', '.join(names)} are equal, so that there is no correlation; it is given as 0."
+
+
+def _below_majority(section: Section) -> list[str]:
+    notes = []
+    for result, label in zip(section.results, section.labels, strict=True):
+        if any("majority" not in cell.extra for cell in result.cells):
+            continue
+        below = [
+            name
+            for name, places in group_cells(result.cells).items()
+            if np.mean([result.cells[place].value - result.cells[place].extra["majority"] for place in places]) <= 0
+        ]
+        if below:
+            notes.append(f"{label}: no better than always guessing the most frequent class ({', '.join(below)}).")
+    return notes
 
 
 def _truncations(section: Section) -> list[str]:

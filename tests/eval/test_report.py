@@ -397,3 +397,10 @@ def test_the_model_s_own_results_are_taken():
             model_index(wrong, "org/name")
     with pytest.raises(ValueError, match="topics: found metric 'bleu', expected one of"):
         eval_results([result("m", [cell("de", "en", 1, metric="bleu")])])
+
+
+def test_what_is_not_above_the_majority_is_named():
+    # of 8 items a cell, 3 are of the most frequent class: Same (3 + 3) / 16 is no better, Cross (4 + 3) / 16 is
+    report = markdown_report([two_by_two("weak", (3, 4, 3, 3)), two_by_two("fine", (4, 4, 4, 4))])
+    assert "weak: no better than always guessing the most frequent class (Same)." in report
+    assert "fine: no better" not in report

@@ -125,6 +125,8 @@ def _errors() -> Iterator[None]:
     """Bad input ends in one message, not in a traceback."""
     try:
         yield
+    except typer.Exit:  # a RuntimeError, too
+        raise
     except KeyboardInterrupt:
         _print_error("interrupted; what was finished is cached, so the same command goes on from there")
         raise typer.Exit(130) from None

@@ -88,6 +88,17 @@ def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
     ]  # fmt: skip
 
 
+def test_a_task_that_cannot_be_measured_costs_only_itself(models, tmp_path):
+    lines = [{"sentence1": "a", "sentence2": "b", "score": score, "lang": "de-en"} for score in (1.0, 2.0)]
+    (tmp_path / "two.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    out = tmp_path / "out"
+    tasks = ["--tasks", f"sts={tmp_path / 'two.jsonl'},sample", *SAMPLE[2:], "--no-tfidf", "--no-figures"]
+    output = call(models[0], *tasks, "-o", out, status=1)
+    (error,) = [line for line in output.splitlines() if line.startswith("Error")]
+    assert "sts, tiny0: de-en: found 2 pairs, expected at least 3" in error
+    assert [result.task for result in read_results(out)] == ["sample"]
+
+
 def test_evaluation_one(models):
     output = call(models[0], *SAMPLE, "--train-languages", "en", "--languages", "de,fr", "--no-tfidf")
     header = next(line for line in output.splitlines() if "System" in line)

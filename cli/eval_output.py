@@ -97,11 +97,12 @@ def write_output(
     results: Sequence[TaskResult],
     differences: Differences,
     tasks: Sequence[LoadedTask],
-    drawn: Sequence[EmbeddingSystem],
+    models: Sequence[EmbeddingSystem],
+    figures: bool,
     options: EvaluationOptions,
     command: Sequence[str],
 ) -> None:
-    """Writes `eval.json`, `outcomes.npz`, `report.md`, one `model_index` file a model, and the figures of `drawn`.
+    """Writes `eval.json`, `outcomes.npz`, `report.md`, one `model_index` file a model, and the figures of the models.
 
     `options` and `command` (the arguments after `tmde`) are kept in `eval.json`, to repeat the evaluation.
     """
@@ -110,7 +111,7 @@ def write_output(
         for stale in folder.glob(pattern):  # of an earlier evaluation, maybe of other models
             stale.unlink()
     info = {"command": ["tmde", *command], "options": asdict(options)}
-    info["models"] = {system.name: repr(system.embedder) for system in drawn}
+    info["models"] = {system.name: repr(system.embedder) for system in models}
     write_results(folder, list(results), json.loads(json.dumps(info)))
     report = markdown_report(results)
     if differences:
@@ -118,8 +119,8 @@ def write_output(
     for name in dict.fromkeys(result.system for result in results if result.truncated is not None):
         chosen = [result for result in results if result.system == name]
         write_model_index(folder / f"model_index-{_file_name(name)}.yaml", chosen, name)
-    if drawn:
-        draw_figures(folder / "figures", results, tasks, drawn, options.seed)
+    if figures:
+        draw_figures(folder / "figures", results, tasks, models, options.seed)
         pictures = sorted(path.name for path in (folder / "figures").glob("*.png"))
         report += "\n## Figures\n\n" + "\n\n".join(f"![{name}](figures/{name})" for name in pictures) + "\n"
     write_atomically(folder / "report.md", report)

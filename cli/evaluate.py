@@ -201,8 +201,7 @@ def run(
             for table in comparison_tables(differences):
                 console.print(table)
         if output is not None:
-            command = [*sys.argv[1:]]
-            write_output(output, results, differences, loaded, systems if figures else [], options, command)
+            write_output(output, results, differences, loaded, systems, figures, options, sys.argv[1:])
             console.print(f"Everything is in {output}/")
         for error in errors:
             _print_error(error)

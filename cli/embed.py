@@ -62,7 +62,10 @@ def embed(
     format: Annotated[InputFormat | None, typer.Option(help="Default: by INPUT's suffix; text for stdin.")] = None,
     field: Annotated[str | None, typer.Option(help="JSONL field or parquet column to embed. Default: text.")] = None,
     pooling: Annotated[Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.")] = None,
-    max_length: Annotated[int, typer.Option(min=1, help="Longest document in tokens; the rest is cut off.")] = 750,
+    max_length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens where documents are cut. Default: all a model takes; 750 if it is silent."),
+    ] = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens in a batch; lower it if memory runs out.")] = 16384,
     dtype: Annotated[Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,

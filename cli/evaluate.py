@@ -105,7 +105,10 @@ FoldsOption = Annotated[bool, typer.Option(help="The ten folds of the paired t-t
 ScoringOption = Annotated[Literal[SCORINGS], typer.Option(help="What retrieval ranks by.")]
 MarginOption = Annotated[Literal[SCORINGS], typer.Option(help="Second score of retrieval, for its error rate (xsim).")]
 MaxQueriesOption = Annotated[int | None, typer.Option(min=1, help="Queries of retrieval; default: all rows.")]
-MaxLengthOption = Annotated[int, typer.Option(min=3, help="Tokens at which texts are truncated, counted, reported.")]
+MaxLengthOption = Annotated[
+    int | None,
+    typer.Option(min=3, help="Tokens where texts are cut. Default: all a model takes; 750 if it is silent."),
+]
 PoolingOption = Annotated[
     Literal[POOLINGS] | None, typer.Option(help="Default: cls for models of this package, else mean.")
 ]
@@ -164,7 +167,7 @@ def run(
         typer.Option(help="Hub encoder measured without training, by its first output and by its mean; repeatable."),
     ] = None,
     tfidf: Annotated[bool, typer.Option(help="Character n-gram TF-IDF as a baseline.")] = True,
-    max_length: MaxLengthOption = 750,
+    max_length: MaxLengthOption = None,
     pooling: PoolingOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -227,7 +230,7 @@ def compare_command(
     each_cell: Annotated[
         bool, typer.Option("--each-cell", help="Compare every cell too, not only the means.")
     ] = False,
-    max_length: MaxLengthOption = 750,
+    max_length: MaxLengthOption = None,
     pooling: PoolingOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -320,7 +323,7 @@ def _check_output(output: Path | None, figures: bool, overwrite: bool) -> None:
     output.mkdir(parents=True, exist_ok=True)
 
 
-def _loading(max_length: int, device: str | None, dtype: str | None, trust_remote_code: bool) -> dict[str, Any]:
+def _loading(max_length: int | None, device: str | None, dtype: str | None, trust_remote_code: bool) -> dict[str, Any]:
     return {"max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
 
 

@@ -19,6 +19,7 @@ _HOMES = {
     "compare": "significance",
     "evaluate": "runner",
     "evaluate_classification": "classification",
+    "evaluate_contrast": "contrast",
     "evaluate_retrieval": "retrieval",
     "evaluate_similarity": "similarity",
     "markdown_report": "report",

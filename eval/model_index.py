@@ -20,6 +20,7 @@ from modeling_tmde.eval.sections import MAX_CELL_COLUMNS, flatten
 # By metric of the cells: task type and name, metric type and name.
 NAMES = {
     "accuracy": ("text-classification", "Text classification", "accuracy", "Accuracy"),
+    "contrast_accuracy": ("sentence-similarity", "Contrastive minimal pairs", "accuracy", "Accuracy"),
     "precision_at_1": ("translation-retrieval", "Translation retrieval", "precision_at_1", "Precision at 1"),
     "spearman": ("sentence-similarity", "Sentence similarity", "spearmanr", "Spearman correlation"),
 }

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from modeling_tmde.eval.beside_published import published_lines
 from modeling_tmde.eval.markdown import markdown_escape, markdown_table, number_range, percent
-from modeling_tmde.eval.results import Cell, TaskResult, group_cells
+from modeling_tmde.eval.results import ACCURACY_OF, CONTROL, Cell, TaskResult, group_cells
 from modeling_tmde.eval.sections import (
     AXES,
     METRICS,
@@ -35,7 +35,9 @@ EXTRAS = {
     "mrr": "MRR (%)",
     "recall_at_10": "R@10 (%)",
     "pearson": "Pearson correlation × 100",
+    "ties": "Ties (%), which count as half",
 }
+GROUPS = {ACCURACY_OF: "Accuracy: {} (%)", CONTROL: "Control, not in the mean: {} (%)"}
 
 
 def markdown_report(results: Sequence[TaskResult], published: bool = True) -> str:
@@ -175,7 +177,7 @@ def _extras(section: Section) -> list[str]:
     """The further measures, a row a measure and system, in the columns of the summary."""
     columns = section.columns()
     rows = []
-    for name, title in EXTRAS.items():
+    for name, title in (_group_titles(section) | EXTRAS).items():
         for result, label in zip(section.results, section.labels, strict=True):
             values = {pair: cell.extra[name] for pair, cell in cells_by_pair(result).items() if name in cell.extra}
             if values:
@@ -184,6 +186,17 @@ def _extras(section: Section) -> list[str]:
     if not rows:
         return []
     return ["Further measures:", "", *markdown_table(["Measure", "System", *columns], rows, left=2), ""]
+
+
+def _group_titles(section: Section) -> dict[str, str]:
+    """Titles of the further measures that are the value on a group of the items."""
+    names = dict.fromkeys(name for result in section.results for cell in result.cells for name in cell.extra)
+    return {
+        name: title.format(name.removeprefix(prefix).replace("_", " "))
+        for name in names
+        for prefix, title in GROUPS.items()
+        if name.startswith(prefix)
+    }
 
 
 def _matrix(section: Section, result: TaskResult, label: str, metric: str) -> list[str]:

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+# What the names of a cell's `extra` begin with that hold the value on a group of its items, or on a control group.
+ACCURACY_OF, CONTROL = "accuracy_of_", "control_"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -16,7 +19,7 @@ class Cell:
     Args:
         source: Training language of a classifier, or query language; of leave-one-out `"all-but-<target>"`.
         target: Test language, or language of the candidates.
-        metric: `accuracy`, `precision_at_1` or `spearman`.
+        metric: `accuracy`, `contrast_accuracy`, `precision_at_1` or `spearman`.
         value: As a share (0 to 1), or as a correlation (-1 to 1). Mean over seeds.
         ids: n item ids; items of different cells with one id (translations) are resampled together.
         outcomes: (n,) outcome of each item (its mean over seeds), whose mean is `value`; for `spearman` (n, 2), gold
@@ -48,7 +51,7 @@ class TaskResult:
     Args:
         task: Name of the task, as in the report.
         system: Name of the system.
-        protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `similarity`.
+        protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `contrast`, `similarity`.
         cells: The numbers.
         folds: (10,) `Cross` in each fold of the paired t-test of thesis 4.6; empty if it was not run.
         settings: Head, scoring, seeds: everything that decides the numbers beside data and system.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
+from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import fold_scores, fold_settings
 from modeling_tmde.eval.heads import Head, get_head
 from modeling_tmde.eval.records import environment
@@ -26,6 +27,7 @@ from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import (
     TASKS,
     ClassificationData,
+    ContrastData,
     RetrievalData,
     Task,
     TaskError,
@@ -142,6 +144,9 @@ def in_languages(data: TaskData, languages: Sequence[str], name: str) -> TaskDat
         )
         part = replace(data, texts=texts, distractors=further)
         found, left = data.languages, len(texts) - 1
+    elif isinstance(data, ContrastData):
+        part = replace(data, texts={code: items for code, items in data.texts.items() if code in languages})
+        found, left = data.languages, len(part.texts) - 1
     else:
         part = replace(data, pairs={codes: rows for codes, rows in data.pairs.items() if set(codes) <= set(languages)})
         found, left = ["-".join(codes) for codes in data.pairs], len(part.pairs)
@@ -279,6 +284,8 @@ def evaluate_task(
         settings["max_queries"] = options.max_queries or data.queries
         cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
         protocol = "retrieval"
+    elif isinstance(data, ContrastData):
+        cells, protocol, settings = evaluate_contrast(data, system), "contrast", {"scoring": "cosine"}
     else:
         cells, protocol = evaluate_similarity(data, system), "similarity"
     measured = time.perf_counter()
@@ -354,6 +361,8 @@ def _describe(task: LoadedTask) -> dict[str, Any]:
         }
     elif isinstance(data, RetrievalData):
         rows = {language: sum(text is not None for text in texts) for language, texts in data.texts.items()}
+    elif isinstance(data, ContrastData):
+        rows = {language: len(items) for language, items in data.texts.items()}
     else:
         rows = {f"{first}-{second}": len(pairs.ids) for (first, second), pairs in data.pairs.items()}
     return {"fingerprint": task.fingerprint, "rows": rows, "kind": type(data).__name__, **asdict(data.provenance)}

@@ -13,11 +13,13 @@ from modeling_tmde.eval.results import Cell, TaskResult, group_cells
 MAX_CELL_COLUMNS = 6
 METRICS = {
     "accuracy": "Accuracy (%)",
+    "contrast_accuracy": "Accuracy (%)",
     "precision_at_1": "Precision at 1 (%)",
     "spearman": "Spearman correlation × 100",
 }
 AXES = {  # what a row and a column of a matrix of this metric are
     "accuracy": ("trained on", "tested on"),
+    "contrast_accuracy": ("sentence", "chooses in"),
     "precision_at_1": ("query", "found in"),
     "spearman": ("first text", "second text"),
 }

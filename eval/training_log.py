@@ -84,16 +84,21 @@ def curve(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> Curve | None:
 def panels(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, Curve]]:
     """By title of a panel, by what was measured on (`training`, or a dev set), the curves of a log that has them.
 
-    Loss, precision at 1 of dev retrieval (mean over the pairs of languages), each objective's loss, words per second.
+    Loss, precision at 1 of dev retrieval, of sentences and of documents (mean over the pairs of languages), accuracy
+    Same and Cross of the dev split of classification tasks, each objective's loss, words per second.
     """
     training = {key for line in lines if "loss" in line for key in line}
     evaluation = sorted({key for line in lines for key in line if key.startswith("eval_")})
     found: dict[str, dict[str, Curve | None]] = {"Weighted sum of losses": {"training": curve(lines, ["loss"])}}
-    pairs: dict[str, list[str]] = {}
+    pairs: dict[str, dict[str, list[str]]] = {"Dev retrieval, P@1": {}, "Dev documents, P@1": {}}
     for key in evaluation:
         if match := re.fullmatch(r"eval_(?:(.+)_)?p1_.+", key):
-            pairs.setdefault(match[1] or "dev", []).append(key)
-    found["Dev retrieval, P@1"] = {name: curve(lines, keys) for name, keys in pairs.items()}
+            name = match[1] or "dev"
+            title = "Dev documents, P@1" if name.endswith("_doc") else "Dev retrieval, P@1"
+            pairs[title].setdefault(name.removesuffix("_doc"), []).append(key)
+    for title, sets in pairs.items():
+        found[title] = {name: curve(lines, keys) for name, keys in sets.items()}
+    found["Dev accuracy"] = {name: curve(lines, [f"eval_{name.lower()}"]) for name in ("Same", "Cross")}
     for objective in sorted(key.removesuffix("_loss") for key in training if key.endswith("_loss")):
         curves = {"training": curve(lines, [f"{objective}_loss"])}
         for key in evaluation:

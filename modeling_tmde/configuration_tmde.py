@@ -33,6 +33,11 @@ class TmdeConfig(PreTrainedConfig):
             levels keeps half of the level before.
         bottleneck_loss_weight: For `"dual"`, the share of the translation loss that is computed with the bottleneck
             band alone; the rest uses both bands. 1 trains the bottleneck only, 0 never trains it alone.
+        bag_residual: Start the embedding from the text's tokens: in place of the embedding of `<s>` and its position,
+            position 0 of the first layer's input is `sqrt(d_model)` times the unit vector in the direction of
+            `sum_t exp(w_t) E_t` over the tokens other than `<s>`, `</s>` and `<pad>`, with a learned weight w a token.
+            The layers then add to a weighted bag of tokens. Not in the thesis, hence off.
+        sublinear_counts: In this bag, a token that occurs n times in a text counts sqrt(n) times.
         share_embeddings: One table for encoder input, decoder input and decoder output.
         language_embedding_dim: Width of the target-language embedding joined to every slot the decoder sees.
         languages: Codes of the languages; positions in this list are the language ids.
@@ -65,6 +70,8 @@ class TmdeConfig(PreTrainedConfig):
     bottleneck: str = "first"
     pyramid_queries: int = 32
     bottleneck_loss_weight: float | int = 0.5
+    bag_residual: bool = False
+    sublinear_counts: bool = False
     share_embeddings: bool = False
     language_embedding_dim: int = 32
     languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")

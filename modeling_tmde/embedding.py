@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,20 +23,12 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .loading import (
-    check_device,
-    default_device,
-    filler_ids,
-    input_vocabulary,
-    local_or_hub,
-    position_limit,
-    tokenizer_limit,
-)
+from .loading import check_device, default_device, filler_ids, input_vocabulary, length_limit, local_or_hub
+from .text_batches import TextTokenizer, TokenizedTexts
 
 logger = logging.getLogger(__name__)
 
 POOLINGS = ("cls", "mean")
-_TOKENIZER_CHUNK = 2048  # texts tokenised at once: enough for the tokenizer's threads, little memory
 _PROGRESS_BAR_FROM = 2000  # texts; fewer are done before a bar is read
 
 
@@ -68,8 +60,9 @@ class DocumentEmbedder:
         tokenizer: its tokenizer, fast or slow.
         pooling: `"cls"`, the first output, or `"mean"`, the average over the real tokens. Default: `"cls"` for this
             package's models (position 0 is the document embedding in every variant), `"mean"` for any other.
-        max_length: longest input in tokens, special tokens included. Lowered to what model and tokenizer can take;
-            texts beyond it are truncated, counted in `last_report` and warned of.
+        max_length: longest input in tokens, special tokens included. Default: all that model and tokenizer can take,
+            and 750 for a model of the Hub where neither names a limit. A larger number is lowered to what they can
+            take. Texts beyond it are truncated, counted in `last_report` and warned of.
 
     Raises:
         ValueError: unknown pooling, a `max_length` that leaves no room for text, a tokenizer without vocabulary.
@@ -80,7 +73,7 @@ class DocumentEmbedder:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         pooling: str | None = None,
-        max_length: int = 750,
+        max_length: int | None = None,
     ) -> None:
         model = getattr(model, "base_model", model)
         ours = model.config.model_type.startswith("tmde")
@@ -100,16 +93,20 @@ class DocumentEmbedder:
         self.model = model
         self.tokenizer = tokenizer
         self.pooling = pooling
+        # Of T-MDE's last layer, only what the embedding needs.
+        self._options = {"pooled_only": True} if pooling == "cls" and model.config.model_type == "tmde" else {}
         self.last_report: EncodeReport | None = None
-        self._max_length = min(max_length, position_limit(model), tokenizer_limit(tokenizer))
-        self._special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
-        if self._max_length <= self._special_tokens:
+        # A bag of tokens needs no padding, and gets none; a mean is taken over the outputs of a padded batch.
+        self._ragged = hasattr(model, "embed_ragged") and pooling == "cls"
+        self._max_length = length_limit(model, tokenizer, ours, max_length)
+        special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
+        if self._max_length <= special_tokens:
             raise ValueError(
-                f"max_length: found {self._max_length}, expected more than the {self._special_tokens} special tokens "
+                f"max_length: found {self._max_length}, expected more than the {special_tokens} special tokens "
                 "that the tokenizer adds to every text"
             )
-        self._vocabulary = input_vocabulary(model)
         self._pad_id, self._empty_id = filler_ids(model, tokenizer)
+        self._tokenize = TextTokenizer(tokenizer, self._max_length, input_vocabulary(model), self._empty_id)
         self._dimension: int | None = None
 
     @classmethod
@@ -117,7 +114,7 @@ class DocumentEmbedder:
         cls,
         path_or_hub_id: str | os.PathLike,
         pooling: str | None = None,
-        max_length: int = 750,
+        max_length: int | None = None,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
         trust_remote_code: bool = False,
@@ -159,7 +156,10 @@ class DocumentEmbedder:
 
     @property
     def max_length(self) -> int:
-        """Longest input in tokens, special tokens included: what was asked for, within what the model can take."""
+        """Longest input in tokens, special tokens included: what was asked for, within what the model can take.
+
+        1,000,000,000 where nothing limits it.
+        """
         return self._max_length
 
     @property
@@ -172,7 +172,8 @@ class DocumentEmbedder:
         """Length d of a vector. Measured once, by one input token: configs name it in too many ways."""
         if self._dimension is None:
             with _evaluating(self.model), torch.inference_mode():
-                self._dimension = self._embed([np.array([self._empty_id])]).shape[-1]
+                one = torch.tensor([[self._empty_id]])
+                self._dimension = self._embed(one, torch.ones_like(one)).shape[-1]
         return self._dimension
 
     def to(self, device: str | torch.device) -> DocumentEmbedder:
@@ -203,7 +204,8 @@ class DocumentEmbedder:
 
         Args:
             texts: n strings; or one string, which gives one vector.
-            batch_tokens: padded size of a batch, rows times longest row. A longer text is a batch of its own.
+            batch_tokens: padded size of a batch, rows times longest row; for a bag, its tokens. A longer text is a
+                batch of its own.
             show_progress_bar: default: when this module's logger is at INFO or below, or when there are more than
                 2,000 texts and stderr is a terminal.
             normalize: scale each vector to Euclidean length 1.
@@ -271,75 +273,39 @@ class DocumentEmbedder:
         """One list of texts to (n, d), with its report; warns of nothing."""
         start = time.perf_counter()
         _check_texts(texts, first_index)
-        rows, full_lengths = self._tokenize(texts, first_index)
-        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        tokenized = self._tokenize(texts, first_index)
         device = self.device if convert_to_tensor else torch.device("cpu")
-        vectors = torch.empty((len(rows), self.dimension), dtype=torch.float32, device=device)
+        vectors = torch.empty((len(texts), self.dimension), dtype=torch.float32, device=device)
         with _evaluating(self.model), torch.inference_mode():
-            for indices in _batches(lengths, batch_tokens):
-                batch = self._embed([rows[i] for i in indices])  # (rows, d)
+            for numbers, batch in self._embedded_batches(tokenized, batch_tokens):
                 if normalize:
                     batch = nn.functional.normalize(batch, dim=-1)
-                vectors[torch.from_numpy(indices).to(device)] = batch.to(device)
-                progress(len(indices))
+                vectors[numbers] = batch.to(device)
+                progress(len(batch))
         report = EncodeReport(
-            texts=len(rows),
-            tokens=int(lengths.sum()),
-            truncated=sum(length > self.max_length for length in full_lengths),
-            longest=max(full_lengths, default=0),
+            texts=len(texts),
+            tokens=int(tokenized.lengths.sum()),
+            truncated=int((tokenized.full_lengths > self.max_length).sum()),
+            longest=int(tokenized.full_lengths.max(initial=0)),
             seconds=time.perf_counter() - start,
         )
         return (vectors if convert_to_tensor else vectors.numpy()), report
 
-    def _tokenize(self, texts: list[str], first_index: int) -> tuple[list[np.ndarray], list[int]]:
-        """Token ids of each text, at most `max_length`, and its length before truncation."""
-        rows: list[np.ndarray] = []
-        full_lengths: list[int] = []
-        for start in range(0, len(texts), _TOKENIZER_CHUNK):
-            chunk = texts[start : start + _TOKENIZER_CHUNK]
-            try:
-                ids, lengths = self._tokenize_chunk(chunk)
-            except Exception:
-                # A fast tokenizer refuses lone surrogates with a message that does not say so, nor where.
-                _check_unicode(chunk, first_index + start)
-                raise
-            for offset, row in enumerate(ids):
-                row = np.array(row or [self._empty_id], dtype=np.int32)  # a quarter of a list's memory, or less
-                if self._vocabulary is not None and row.max() >= self._vocabulary:
-                    raise ValueError(
-                        f"text {first_index + start + offset}: token id {row.max()} found, but the model has "
-                        f"{self._vocabulary} token embeddings: tokenizer and model do not belong together"
-                    )
-                rows.append(row)
-            full_lengths.extend(max(length, 1) for length in lengths)
-        return rows, full_lengths
+    def _embedded_batches(
+        self, texts: TokenizedTexts, batch_tokens: int
+    ) -> Iterator[tuple[slice | torch.Tensor, torch.Tensor]]:
+        """Which texts, and their vectors (rows, d) in float32, on the model's device."""
+        if self._ragged:
+            for numbers, token_ids, lengths in texts.ragged_batches(batch_tokens):
+                yield numbers, self.model.embed_ragged(token_ids.to(self.device), lengths.to(self.device)).float()
+        else:
+            for numbers in texts.padded_batches(batch_tokens):
+                yield torch.from_numpy(numbers), self._embed(*texts.padded(numbers, self._pad_id))
 
-    def _tokenize_chunk(self, texts: list[str]) -> tuple[list[list[int]], list[int]]:
-        flags = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        cut = {"truncation": True, "max_length": self.max_length}
-        if self.tokenizer.is_fast:
-            encoded = self.tokenizer(texts, padding=False, **cut, **flags)
-            lengths = [
-                # Every overflowing piece carries special tokens of its own.
-                len(encoding) + sum(len(piece) - self._special_tokens for piece in encoding.overflowing)
-                for encoding in encoded.encodings
-            ]
-            return encoded["input_ids"], lengths
-        ids = self.tokenizer(texts, padding=False, truncation=False, **flags)["input_ids"]
-        lengths = [len(row) for row in ids]
-        for i in (i for i, length in enumerate(lengths) if length > self.max_length):
-            ids[i] = self.tokenizer(texts[i], padding=False, **cut, **flags)["input_ids"]
-        return ids, lengths
-
-    def _embed(self, rows: Sequence[np.ndarray]) -> torch.Tensor:
-        """Token ids of one batch to float32 (rows, d), on the model's device."""
-        lengths = torch.tensor([len(row) for row in rows])
-        input_ids = torch.full((len(rows), int(lengths.max())), self._pad_id, dtype=torch.long)  # (rows, length)
-        for i, row in enumerate(rows):
-            input_ids[i, : len(row)] = torch.from_numpy(row)
-        attention_mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()  # (rows, length)
+    def _embed(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Token ids of one padded batch, (rows, length), to float32 (rows, d), on the model's device."""
         attention_mask = attention_mask.to(self.device)
-        outputs = self.model(input_ids=input_ids.to(self.device), attention_mask=attention_mask)
+        outputs = self.model(input_ids=input_ids.to(self.device), attention_mask=attention_mask, **self._options)
         hidden = outputs[0]  # last_hidden_state (rows, length, d)
         if self.pooling == "cls":
             return hidden[:, 0].float()
@@ -374,16 +340,6 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _batches(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
-    """Indices of texts of like length, longest first (a batch too large for memory fails at once, not at the end)."""
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        rows = max(1, batch_tokens // int(lengths[order[start]]))
-        yield order[start : start + rows]
-        start += rows
-
-
 def _progress_bar(show: bool | None, total: int | None, stream: bool = False) -> tqdm:
     if show is None:
         many = stream or (total or 0) > _PROGRESS_BAR_FROM
@@ -403,12 +359,3 @@ def _check_texts(texts: list[str], first_index: int) -> None:
     for i, text in enumerate(texts, first_index):
         if not isinstance(text, str):
             raise TypeError(f"text {i}: found {type(text).__name__}, expected str")
-
-
-def _check_unicode(texts: list[str], first_index: int) -> None:
-    for i, text in enumerate(texts, first_index):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            found = f"{text[error.start]!r} at character {error.start}"
-            raise ValueError(f"text {i}: found the lone surrogate {found}, expected valid Unicode") from error

@@ -32,6 +32,26 @@ def eager_attention_forward(
     return output.transpose(1, 2).contiguous(), probabilities
 
 
+def bag_direction(embeddings: torch.Tensor, log_weights: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """The unit vector in the direction of `sum_t exp(w_t) E_t`, a weighted bag of tokens.
+
+    Args:
+        embeddings: (batch, length, d_model), E.
+        log_weights: (batch, length), w.
+        counted: (batch, length), true where a token takes part. A text without any such token has the direction of
+            its first.
+
+    Returns:
+        (batch, d_model)
+    """
+    has_none = ~counted.any(dim=1, keepdim=True)  # (batch, 1)
+    counted = torch.cat([counted[:, :1] | has_none, counted[:, 1:]], dim=1)
+    # A common factor of the weights does not turn the sum: shares of 1 cannot overflow, whatever w is.
+    shares = log_weights.masked_fill(~counted, -math.inf).softmax(dim=1)  # (batch, length)
+    total = torch.bmm(shares.to(embeddings.dtype).unsqueeze(1), embeddings).squeeze(1)  # (batch, d_model)
+    return nn.functional.normalize(total, dim=-1)
+
+
 class TmdeSinusoidalPositions(nn.Module):
     """Fixed sine and cosine positions; the table is derived, so it is not part of a checkpoint."""
 

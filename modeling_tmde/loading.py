@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 NO_LIMIT = 10**9  # tokenizers without a limit say 1e30
+_DEFAULT_LENGTH = 750  # tokens, of a model that names no limit but was not trained on any length either
 
 
 def position_limit(model: PreTrainedModel) -> int:
@@ -25,6 +26,22 @@ def position_limit(model: PreTrainedModel) -> int:
 def tokenizer_limit(tokenizer: PreTrainedTokenizerBase) -> int:
     limit = tokenizer.model_max_length
     return int(limit) if limit and limit < NO_LIMIT else NO_LIMIT
+
+
+def length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ours: bool, asked: int | None) -> int:
+    """Longest input in tokens, special tokens included.
+
+    Args:
+        ours: a model of this package. If it names no limit (a bag), the tokenizer's is that of other models.
+        asked: lowered to what model and tokenizer can take; None takes all of it, or 750 of a foreign model where
+            neither names a limit.
+    """
+    limit = position_limit(model)
+    if limit < NO_LIMIT or not ours:
+        limit = min(limit, tokenizer_limit(tokenizer))
+    if asked is not None:
+        return min(asked, limit)
+    return limit if limit < NO_LIMIT or ours else _DEFAULT_LENGTH
 
 
 def input_vocabulary(model: PreTrainedModel) -> int | None:

@@ -17,7 +17,8 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 from .configuration_tmde import TmdeConfig
-from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions
+from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions, bag_direction
+from .token_counts import sublinear_log_weights
 
 
 class TmdeOutputProjection(nn.Linear):
@@ -54,8 +55,11 @@ class TmdePreTrainedModel(PreTrainedModel):
         elif isinstance(module, TmdeSinusoidalPositions):
             # Loading builds the model on the meta device; a buffer outside the checkpoint must be filled here.
             init.copy_(module.weight, module.table())
-        elif isinstance(module, TmdeModel) and module.config.bottleneck == "pyramid":
-            init.normal_(module.pyramid_queries)
+        elif isinstance(module, TmdeModel):
+            if module.config.bottleneck == "pyramid":
+                init.normal_(module.pyramid_queries)
+            if module.config.bag_residual:
+                init.zeros_(module.token_weights)
 
     def save_pretrained(self, save_directory, **kwargs):
         """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
@@ -74,7 +78,8 @@ class TmdeModel(TmdePreTrainedModel):
 
     Pre-norm transformer layers over `<s> tokens </s>`, no language signal; the embedding is
     `P = LayerNorm(H^6)[0]` without projection, dropout or L2 normalisation (section 4.2.1), and in the pyramid the
-    output of a seventh layer at the same place (eq. 4.14-4.17).
+    output of a seventh layer at the same place (eq. 4.14-4.17). With `bag_residual`, H^0[0] is a weighted bag of the
+    text's tokens, which reaches P over the residual connections alone.
     """
 
     # A checkpoint of the whole encoder-decoder opens here as well; its decoder is not wanted.
@@ -85,6 +90,8 @@ class TmdeModel(TmdePreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
         self.embed_scale = config.d_model**0.5
+        if config.bag_residual:
+            self.token_weights = nn.Parameter(torch.empty(config.vocab_size))  # logarithms
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(TmdeEncoderLayer(config) for _ in range(config.encoder_layers))
         if config.bottleneck == "pyramid":
@@ -102,35 +109,50 @@ class TmdeModel(TmdePreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        pooled_only: bool = False,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
         """
         Args:
             input_ids: (batch, length), beginning with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding; everything counts when it is missing.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions. Not with
+                `bag_residual`, whose token weights need ids.
             output_hidden_states: Also return H^0 to H^6 (before the final norm).
             output_attentions: Also return attention probabilities; needs `attn_implementation="eager"`.
+            pooled_only: Compute the last layer for P alone, which saves most of it; `last_hidden_state` is then
+                (batch, 1, d_model).
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, length, d_model), whose
             position 0 is P in every variant.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the input is too long.
+            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, if `inputs_embeds` are given
+                with `bag_residual`, or the input is too long.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give exactly one of input_ids and inputs_embeds")
+        if self.config.bag_residual and input_ids is None:
+            raise ValueError("Give input_ids: with bag_residual=True every token has a weight, found inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         positions = self.embed_positions(inputs_embeds.shape[1]).to(inputs_embeds.dtype)
-        hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
+        hidden_states = inputs_embeds * self.embed_scale + positions  # (batch, length, d_model)
+        if self.config.bag_residual:
+            bag = self.embed_scale * self._bag(input_ids, attention_mask, inputs_embeds)  # (batch, d_model)
+            hidden_states = torch.cat([bag.unsqueeze(1).to(hidden_states.dtype), hidden_states[:, 1:]], dim=1)
+        hidden_states = self.dropout(hidden_states)
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
         )
         states, attentions = [hidden_states], []  # H^0, H^1, ...
-        for layer in self.layers:
+        for layer in self.layers[:-1] if pooled_only else self.layers:
             hidden_states, probabilities = layer(hidden_states, mask)
+            states.append(hidden_states)
+            attentions.append(probabilities)
+        if pooled_only:
+            hidden_states, probabilities = self._last_layer_of_first(hidden_states, attention_mask)
             states.append(hidden_states)
             attentions.append(probabilities)
         output = self.layer_norm(hidden_states)
@@ -147,6 +169,52 @@ class TmdeModel(TmdePreTrainedModel):
             hidden_states=tuple(states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
+
+    def _last_layer_of_first(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The last layer's output at position 0 alone, (batch, 1, d_model): all that P needs of it."""
+        first = hidden_states[:, :1]
+        mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=first, attention_mask=attention_mask, encoder_hidden_states=hidden_states
+        )
+        return self.layers[-1](first, mask, hidden_states)
+
+    def _bag(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor
+    ) -> torch.Tensor:
+        """Unit vectors (batch, d_model) of the weighted bags; that of `<s>` for a text without tokens of its own."""
+        eos = self.config.eos_token_id
+        specials = [self.config.bos_token_id, self.config.pad_token_id, *(eos if isinstance(eos, list) else [eos])]
+        counted = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        counted = counted.bool()  # (batch, length)
+        for special in specials:
+            if special is not None:
+                counted = counted & (input_ids != special)
+        log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2)
+        if self.config.sublinear_counts:
+            texts = torch.arange(len(input_ids), device=input_ids.device)[:, None].expand_as(input_ids)
+            counted_weights = sublinear_log_weights(log_weights[counted], input_ids[counted], texts[counted])
+            log_weights = log_weights.masked_scatter(counted, counted_weights)
+        return bag_direction(inputs_embeds, log_weights, counted)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in transformers; the token weights of `bag_residual` go along."""
+        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.resize_token_weights()
+        return embeddings
+
+    @torch.no_grad()
+    def resize_token_weights(self) -> None:
+        """Fits the token weights, if there are any, to the embedding table; a new token gets their median."""
+        if self.config.bag_residual:
+            old, new_size = self.token_weights, self.embed_tokens.num_embeddings
+            new = old.median().repeat(new_size)
+            kept = min(len(old), new_size)
+            new[:kept] = old[:kept]
+            self.token_weights = nn.Parameter(new, requires_grad=old.requires_grad)
 
     def _pyramid(self, states: list[torch.Tensor], attention_mask: torch.Tensor | None) -> torch.Tensor:
         """The embedding of T-MDE_P before the final norm, (batch, 1, d_model), from H^0 ... H^L.
@@ -294,7 +362,9 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
     ) -> nn.Embedding:
         """As in transformers, which knows the encoder's table and the output; the decoder's goes along."""
         self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.model.resize_token_weights()
+        return embeddings
 
     def language_ids(
         self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int

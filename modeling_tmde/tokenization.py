@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import cycle
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedTokenizerFast
 
 # Their ids are their positions, and the defaults of the configs. `<s>` is the thesis's STR_TAG (section 4.2.1).
@@ -44,17 +54,23 @@ def train_tokenizer(
     max_characters: int = 20_000_000,
     model_max_length: int = 2048,
     show_progress: bool = False,
+    lowercase: bool = False,
+    add_prefix_space: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Trains one byte-level BPE vocabulary over all languages, balanced by language (thesis 4.3.1: 50k for five).
 
-    Every text survives a round trip, whatever its script: rare characters fall back to bytes, nothing is normalised,
-    and a literal `<s>` in a text is text. The post-processor makes `<s> tokens </s>`.
+    Every text survives a round trip, whatever its script: rare characters fall back to bytes, nothing is normalised
+    (but with `lowercase`), and a literal `<s>` in a text is text. The post-processor makes `<s> tokens </s>`.
 
     Args:
         texts: Texts of each language.
         vocab_size: Entries, special tokens and the 256 bytes counted.
         max_characters: Most characters read of one language.
         model_max_length: Longest input of the model, stored with the tokenizer.
+        lowercase: Put every text in lower case first: words get one entry, not one for each way to write them, and a
+            text comes back from its tokens in lower case.
+        add_prefix_space: Begin every text with a space, which decoding takes away again: its first word gets the same
+            tokens as within a text, where words are stored with the space before them.
 
     Returns:
         A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, with no class of this package.
@@ -70,10 +86,15 @@ def train_tokenizer(
     if first is None:
         raise ValueError(f"No text to train a tokenizer on in any of the languages {list(texts)}")
     tokenizer = Tokenizer(models.BPE())
+    steps = [normalizers.Lowercase()] * lowercase + [normalizers.Prepend(" ")] * add_prefix_space
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(WORDS, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
+    if add_prefix_space:
+        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from transformers import TrainingArguments
 
 from modeling_tmde.eval.heads import HEADS
+from modeling_tmde.training.dev_documents import MIN_ROWS
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
@@ -20,20 +21,30 @@ class TmdeTrainingArguments(TrainingArguments):
         batch_tokens: Padded tokens of an optimizer step over all processes; gradient accumulation follows from it
             (128k in the thesis). None keeps `gradient_accumulation_steps` as given.
         micro_batch_tokens: Padded tokens of one forward pass, all languages of its rows counted.
+        micro_batch_rows: Most rows of one forward pass; None for no such limit.
         languages_per_row: Languages used of each row at a time; None uses all.
         pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is uniform.
         buffer_rows: Rows planned and shuffled together.
         max_joined_rows: Joins up to so many rows to longer texts, see `ParallelBatches`.
+        neighbor_share: Pairs a text with the translation of the next one, see `ParallelBatches`.
+        token_dropout, token_dropout_share: Hides tokens from the encoder, see `ParallelModel`.
         train_max_length: Tokens at which training texts are truncated (and counted).
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
         cooldown: Last share of the run, by its nearest limit, in which the rate falls linearly to 0.
         eval_pairs: Language pairs for retrieval on the dev rows, such as "de-es"; None takes every pair.
-        eval_pool: Rows of a dev set that retrieval searches.
+        eval_pool: Rows of a dev set that retrieval searches; documents, where it searches these.
+        eval_document_rows: Rows of a dev document at most. Consecutive dev rows of one `doc_id` are a document, or
+            so many consecutive rows of a dev set without ids.
         eval_loss_rows: Dev rows on which the losses are computed.
         embed_max_length: Tokens at which dev texts are truncated for retrieval, and the texts of the classification
             task.
-        eval_head: Classifier of the classification task, trained at every evaluation (with one seed).
+        eval_head: Classifier of the classification tasks, trained at every evaluation (with one seed).
+        early_stopping_patience: Ends the run when so many evaluations one after the other have not bettered
+            `metric_for_best_model`; None never does.
+
+    `metric_for_best_model` is `mix` by default: the mean of the dev retrieval of sentences, that of documents, and
+    Same and Cross on the dev split of the classification tasks, of those of the four that are measured.
     """
 
     optim: str = "adamw_torch_fused"
@@ -49,28 +60,39 @@ class TmdeTrainingArguments(TrainingArguments):
     report_to: str | list[str] = "none"
     save_total_limit: int | None = 2
     load_best_model_at_end: bool = True
-    metric_for_best_model: str | None = "retrieval"
+    metric_for_best_model: str | None = "mix"
     greater_is_better: bool | None = True
     batch_tokens: int | None = field(default=None)
     micro_batch_tokens: int = field(default=8192)
+    micro_batch_rows: int | None = field(default=None)
     languages_per_row: int | None = field(default=2)
     pair_temperature: float = field(default=float("inf"))
     buffer_rows: int = field(default=8192)
     max_joined_rows: int = field(default=1)
+    neighbor_share: float = field(default=0.0)
+    token_dropout: float = field(default=0.0)
+    token_dropout_share: float = field(default=1.0)
     train_max_length: int = field(default=256)
     eval_minutes: float | None = field(default=None)
     max_minutes: float | None = field(default=None)
     cooldown: float = field(default=0.0)
     eval_pairs: list[str] | None = field(default=None)
     eval_pool: int = field(default=1000)
+    eval_document_rows: int = field(default=16)
     eval_loss_rows: int = field(default=500)
     embed_max_length: int = field(default=256)
     eval_head: str = field(default="logistic_regression")
+    early_stopping_patience: int | None = field(default=None)
 
     def __post_init__(self):
         super().__post_init__()
         if not 0 <= self.cooldown <= 1:
             raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
+        least = {"eval_document_rows": MIN_ROWS, "early_stopping_patience": 1}
+        for name, number in least.items():
+            found = getattr(self, name)
+            if found is not None and found < number:
+                raise ValueError(f"{name}={found} is too small, expected at least {number}")
         if self.eval_head not in HEADS:
             raise ValueError(f"eval_head={self.eval_head!r} is unknown, expected one of {', '.join(HEADS)}")
         if self.batch_tokens is not None:

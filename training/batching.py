@@ -18,6 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde.training.objectives import BatchSizes
+from modeling_tmde.training.token_store import ArrowSource, ListSource, TokenStore
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,19 @@ class ParallelBatch:
         return self
 
 
-@dataclass
-class _EncodedRow:
-    token_ids: tuple[list[int], ...]  # one list a language
-    words: tuple[int, ...]
+@dataclass(frozen=True)
+class _Plan:
+    """The rows of one micro-batch: `rows` (languages, joined, rows) of the store, -1 where nothing is joined."""
 
-    @property
-    def length(self) -> int:
-        return max(map(len, self.token_ids))
+    languages: tuple[int, ...]
+    rows: np.ndarray
 
 
 class ParallelBatches(IterableDataset):
     """
     Micro-batches of parallel rows, for one process of `world_size`.
 
-    Of every row at most `languages_per_row` languages are used, at least one of them a pivot. Which ones is drawn
+    Of every row at most `languages_per_row` languages are used. Which ones is drawn
     with weight `n ** (1 / temperature - 1)`, where `n` counts the rows of the chunk that could give the same
     languages: `temperature=1` draws among a row's own possibilities with equal chances, `inf` makes the pairs as
     even as the rows allow (the paper's uniform sampling).
@@ -104,8 +103,14 @@ class ParallelBatches(IterableDataset):
         languages_per_row: Languages used of each row; None uses all that a row has.
         temperature: Of the draw described above.
         buffer_rows: Rows of a chunk.
-        max_joined_rows: Joins up to this many rows (a number drawn evenly from 1 to it) to one longer text in every
-            language, so that the encoder also learns texts of several sentences; 1 leaves rows as they are.
+        micro_batch_rows: Most rows of a micro-batch; None for no such limit.
+        max_joined_rows: Joins a row with up to this many less one that follow it in its document (a number drawn
+            evenly from 1 to it) to one longer text in every language, so that the encoder also learns texts of several
+            sentences; 1 leaves rows as they are. A map-style dataset without `doc_id`, and a chunk of a stream, is
+            taken for one document.
+        neighbor_share: Of so many of the rows the last language's text is replaced by the row that follows in the
+            document, if there is one: neighbours share their topic, not their words.
+        pivots_only: Whether every set of languages must hold a pivot, as translation needs it.
         max_length: Longer texts are truncated to this many tokens, and counted.
         seed: Of shuffling and drawing.
         epochs: Passes over the rows; None repeats them for ever.
@@ -128,7 +133,10 @@ class ParallelBatches(IterableDataset):
         languages_per_row: int | None = 2,
         temperature: float = float("inf"),
         buffer_rows: int = 8192,
+        micro_batch_rows: int | None = None,
         max_joined_rows: int = 1,
+        neighbor_share: float = 0.0,
+        pivots_only: bool = True,
         max_length: int = 256,
         seed: int = 0,
         epochs: int | None = 1,
@@ -143,6 +151,10 @@ class ParallelBatches(IterableDataset):
             raise ValueError(f"languages_per_row={languages_per_row} must be at least 2, or null for all of a row")
         if max_joined_rows < 1:
             raise ValueError(f"max_joined_rows={max_joined_rows} must be at least 1")
+        if not 0 <= neighbor_share <= 1:
+            raise ValueError(f"neighbor_share={neighbor_share} is a share of the rows and must lie between 0 and 1")
+        if micro_batch_rows is not None and micro_batch_rows < 1:
+            raise ValueError(f"micro_batch_rows={micro_batch_rows} must be at least 1, or null for no limit")
         if temperature <= 0:
             raise ValueError(f"pair_temperature={temperature} must be above 0 (inf is uniform)")
         self.dataset = dataset
@@ -153,7 +165,10 @@ class ParallelBatches(IterableDataset):
         self.languages_per_row = languages_per_row
         self.temperature = temperature
         self.buffer_rows = buffer_rows
+        self.micro_batch_rows = micro_batch_rows
         self.max_joined_rows = max_joined_rows
+        self.neighbor_share = neighbor_share
+        self.pivots_only = pivots_only
         self.max_length = max_length
         self.seed = seed
         self.epochs = epochs
@@ -161,6 +176,7 @@ class ParallelBatches(IterableDataset):
         self.rank = rank
         self.world_size = world_size
         self.start = start or Position()
+        self._store: tuple[datasets.Dataset, TokenStore] | None = None
 
     @property
     def num_rows(self) -> int | None:
@@ -181,32 +197,36 @@ class ParallelBatches(IterableDataset):
                 batch.next_position = Position(last.epoch, last.chunk, last.batch + 1)
                 yield batch
 
-    def _batches(self) -> Iterator[tuple[Position, tuple[str, ...], list[_EncodedRow], ChunkCounts, float]]:
+    def _batches(self) -> Iterator[tuple[Position, TokenStore, _Plan, ChunkCounts, float]]:
         epochs = itertools.count(self.start.epoch) if self.epochs is None else range(self.start.epoch, self.epochs)
         for epoch in epochs:
             first_chunk = self.start.chunk if epoch == self.start.epoch else 0
             found = False
-            for chunk, rows in enumerate(self._chunks(epoch, first_chunk), start=first_chunk):
+            for chunk, (store, rows) in enumerate(self._chunks(epoch, first_chunk), start=first_chunk):
                 skip = self.start.batch if (epoch, chunk) == (self.start.epoch, self.start.chunk) else 0
-                planned, counts = self._plan(rows, np.random.default_rng([self.seed, epoch, chunk]))
+                planned, counts = self._plan(store, rows, np.random.default_rng([self.seed, epoch, chunk]))
                 found = found or bool(planned)
-                for index, (languages, batch_rows) in enumerate(planned):
+                for index, plan in enumerate(planned):
                     if index >= skip:
-                        yield Position(epoch, chunk, index), languages, batch_rows, counts, (index + 1) / len(planned)
+                        yield Position(epoch, chunk, index), store, plan, counts, (index + 1) / len(planned)
             if not found and first_chunk == 0:
+                pivots = f" with one of the pivot languages {self.pivot_languages} among them"
                 raise ValueError(
-                    f"No row of the training data has two of the languages {self.languages} with one of the pivot "
-                    f"languages {self.pivot_languages} among them; check data.languages and data.pivot_languages"
+                    f"No row of the training data has two of the languages {self.languages}"
+                    f"{pivots if self.pivots_only else ''}; check data.languages and data.pivot_languages"
                 )
 
-    def _chunks(self, epoch: int, first_chunk: int) -> Iterator[list[dict[str, str | None]]]:
-        """The rows of an epoch, `buffer_rows` at a time, beginning with chunk `first_chunk`."""
+    def _chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[TokenStore, np.ndarray]]:
+        """The rows of an epoch, `buffer_rows` at a time from chunk `first_chunk` on, and the store of their texts."""
         if isinstance(self.dataset, datasets.Dataset):
+            if self._store is None or self._store[0] is not self.dataset:
+                source = ArrowSource(self.dataset, self.languages)
+                self._store = (self.dataset, TokenStore(source, self.tokenizer))
             order = np.arange(len(self.dataset))
             if self.shuffle:
                 order = np.random.default_rng([self.seed, epoch]).permutation(order)
             for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
-                yield self.dataset[order[begin : begin + self.buffer_rows]]["translation"]
+                yield self._store[1], order[begin : begin + self.buffer_rows]
             return
         stream = self.dataset
         if self.shuffle:
@@ -215,109 +235,153 @@ class ParallelBatches(IterableDataset):
         # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take a share of its
         # files and another seed; and `skip` would forget the epoch.
         for rows in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
-            yield rows["translation"]
+            source = ListSource(rows["translation"], self.languages)
+            yield TokenStore(source, self.tokenizer), np.arange(len(source.rows))
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019 - lives as long as the run, a handful of language sets
-    def _choices(self, available: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The language sets that a row with these languages can give: every one holds a pivot."""
+    def _choices(self, available: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The sets of languages (by number) that a row with these can give: every one holds a pivot, if needed."""
         size = len(available) if self.languages_per_row is None else min(self.languages_per_row, len(available))
         if size < 2:
             return []
         sets = itertools.combinations(available, size)
-        return [languages for languages in sets if not set(languages).isdisjoint(self.pivot_languages)]
+        pivots = [number for number, language in enumerate(self.languages) if language in self.pivot_languages]
+        return [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
 
-    def _plan(
-        self, rows: list[dict[str, str | None]], rng: np.random.Generator
-    ) -> tuple[list[tuple[tuple[str, ...], list[_EncodedRow]]], ChunkCounts]:
+    def _plan(self, store: TokenStore, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[_Plan], ChunkCounts]:
         """The micro-batches of a chunk, in their final order."""
-        counts = ChunkCounts(rows=len(rows))
-        choices = []
-        frequency: dict[tuple[str, ...], int] = defaultdict(int)
-        for row in rows:
-            sets = self._choices(tuple(language for language in self.languages if row.get(language)))
-            counts.rows_without_pair += not sets
-            choices.append(sets)
-            for languages in sets:
-                frequency[languages] += 1
-        groups: dict[tuple[str, ...], list[dict[str, str | None]]] = defaultdict(list)
-        draws = rng.random(len(rows))
-        for row, sets, draw in zip(rows, choices, draws, strict=True):
-            if sets:
-                weights = np.cumsum([float(frequency[languages]) ** (1 / self.temperature - 1) for languages in sets])
-                groups[sets[int(np.searchsorted(weights, draw * weights[-1]))]].append(row)
+        groups, counts = self._draw_languages(store, rows, rng)
         planned = []
         for languages, group in sorted(groups.items()):
-            encoded = self._encode(languages, self._join(languages, group, rng), counts)
-            planned.extend((languages, batch) for batch in self._pack(encoded, len(languages), rng))
+            cells = self._neighbors(store, languages, group, rng)  # (languages, joined, rows)
+            lengths = self._lengths(store, languages, cells, counts)
+            planned.extend(_Plan(languages, cells[..., batch]) for batch in self._pack(lengths, len(languages), rng))
         if self.shuffle:
             planned = [planned[index] for index in rng.permutation(len(planned))]
         return planned, counts
 
-    def _join(self, languages: tuple[str, ...], rows: list[dict], rng: np.random.Generator) -> list[dict[str, str]]:
-        if self.max_joined_rows == 1:
-            return rows
-        sizes = rng.integers(1, self.max_joined_rows + 1, size=len(rows))
-        ends = np.minimum(np.cumsum(sizes), len(rows))
-        bounds = itertools.pairwise([0, *dict.fromkeys(ends.tolist())])
-        return [
-            {language: " ".join(row[language] for row in rows[begin:end]) for language in languages}
-            for begin, end in bounds
-        ]
+    def _draw_languages(
+        self, store: TokenStore, rows: np.ndarray, rng: np.random.Generator
+    ) -> tuple[dict[tuple[int, ...], np.ndarray], ChunkCounts]:
+        """The rows of each set of languages, and the counts of rows without one."""
+        counts = ChunkCounts(rows=len(rows))
+        available = store.source.available[rows]
+        packed = np.packbits(available, axis=1)  # sorted many times faster
+        _, first, kind_of_row = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        kind_of_row = kind_of_row.reshape(-1)
+        choices = [self._choices(tuple(np.flatnonzero(available[row]).tolist())) for row in first]
+        frequency: dict[tuple[int, ...], int] = defaultdict(int)
+        for sets, size in zip(choices, np.bincount(kind_of_row), strict=True):
+            counts.rows_without_pair += 0 if sets else int(size)
+            for languages in sets:
+                frequency[languages] += int(size)
+        members: dict[tuple[int, ...], list[np.ndarray]] = defaultdict(list)
+        draws = rng.random(len(rows))
+        for kind, sets in enumerate(choices):
+            if sets:
+                of_kind = np.flatnonzero(kind_of_row == kind)
+                weights = np.cumsum([float(frequency[languages]) ** (1 / self.temperature - 1) for languages in sets])
+                drawn = np.searchsorted(weights, draws[of_kind] * weights[-1])
+                for number, languages in enumerate(sets):
+                    members[languages].append(of_kind[drawn == number])
+        groups = {languages: np.sort(np.concatenate(parts)) for languages, parts in members.items()}
+        return {languages: rows[places] for languages, places in groups.items() if len(places)}, counts
 
-    def _encode(self, languages: tuple[str, ...], rows: list[dict], counts: ChunkCounts) -> list[_EncodedRow]:
-        columns, words = [], []
-        for language in languages:
-            texts = [row[language] for row in rows]
-            encodings = self.tokenizer(texts, truncation=True, max_length=self.max_length)
-            columns.append(encodings["input_ids"])
-            words.append([len(text.split()) for text in texts])
-            counts.texts += len(texts)
-            counts.truncated_texts += sum(bool(encoding.overflowing) for encoding in encodings.encodings)
-        pairs = zip(zip(*columns, strict=True), zip(*words, strict=True), strict=True)
-        return [_EncodedRow(token_ids, row_words) for token_ids, row_words in pairs]
+    def _neighbors(
+        self, store: TokenStore, languages: tuple[int, ...], rows: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """The rows of the store that make up each text: (languages, joined, rows), -1 for none.
 
-    def _pack(
-        self, rows: list[_EncodedRow], num_languages: int, rng: np.random.Generator
-    ) -> Iterator[list[_EncodedRow]]:
+        A row is joined by those after it, as long as they continue its document in all of these languages. Of
+        `neighbor_share` of the rows the last language's text is the row after the first language's.
+        """
+        source = store.source
+        sizes = np.ones(len(rows), dtype=np.int64)
+        if self.max_joined_rows > 1:
+            sizes = rng.integers(1, self.max_joined_rows + 1, size=len(rows))
+        whole = source.available[:, languages].all(axis=1)
+        cells = np.full((self.max_joined_rows, len(rows)), -1, dtype=np.int64)
+        cells[0] = rows
+        for step in range(1, self.max_joined_rows):
+            before = cells[step - 1]
+            after = np.minimum(before + 1, len(whole) - 1)
+            goes_on = (before >= 0) & (step < sizes) & source.neighbors[before] & whole[after]
+            cells[step] = np.where(goes_on, after, -1)
+        cells = np.repeat(cells[None], len(languages), axis=0)
+        if self.neighbor_share:
+            last = cells[-1].max(axis=0)
+            after = np.minimum(last + 1, len(whole) - 1)
+            moved = (rng.random(len(rows)) < self.neighbor_share) & source.neighbors[last] & whole[after]
+            cells[-1, 0] = np.where(moved, after, cells[-1, 0])
+            cells[-1, 1:] = np.where(moved, -1, cells[-1, 1:])
+        return cells
+
+    def _lengths(
+        self, store: TokenStore, languages: tuple[int, ...], cells: np.ndarray, counts: ChunkCounts
+    ) -> np.ndarray:
+        """Tokens of the longest text of each row, `<s>` and `</s>` counted, after truncation: (rows,)."""
+        lengths = _total(store, languages, cells)[0] + 2  # (languages, rows)
+        counts.texts += lengths.size
+        counts.truncated_texts += int((lengths > self.max_length).sum())
+        return np.minimum(lengths, self.max_length).max(axis=0)
+
+    def _pack(self, lengths: np.ndarray, num_languages: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """Rows of similar length together, as many as the budget holds; rows of equal length in random order."""
-        order = rng.permutation(len(rows)) if self.shuffle else np.arange(len(rows))
-        rows = sorted((rows[index] for index in order), key=lambda row: row.length, reverse=True)
+        order = rng.permutation(len(lengths)) if self.shuffle else np.arange(len(lengths))
+        order = order[np.argsort(-lengths[order], kind="stable")]
         begin = 0
-        while begin < len(rows):
-            size = max(1, self.micro_batch_tokens // (num_languages * rows[begin].length))
+        while begin < len(order):
+            size = max(1, self.micro_batch_tokens // (num_languages * int(lengths[order[begin]])))
+            size = min(size, self.micro_batch_rows or size)
             # A row alone has no negatives: one that would be left over joins the batch before it.
-            end = len(rows) if begin + size + 1 == len(rows) and size > 1 else begin + size
-            yield rows[begin:end]
+            end = len(order) if begin + size + 1 == len(order) and size > 1 else begin + size
+            yield order[begin:end]
             begin = end
 
-    def _collate(
-        self, position: Position, languages: tuple[str, ...], rows: list[_EncodedRow], counts: ChunkCounts
-    ) -> ParallelBatch:
-        length = max(row.length for row in rows)
-        input_ids = np.full((len(languages), len(rows), length), self.tokenizer.pad_token_id, dtype=np.int64)
-        attention_mask = np.zeros_like(input_ids)
-        for column, row in itertools.product(range(len(languages)), range(len(rows))):
-            tokens = rows[row].token_ids[column]
-            input_ids[column, row, : len(tokens)] = tokens
-            attention_mask[column, row, : len(tokens)] = 1
+    def _collate(self, position: Position, store: TokenStore, plan: _Plan, counts: ChunkCounts) -> ParallelBatch:
+        lengths, words = _total(store, plan.languages, plan.rows)  # (languages, rows)
+        lengths = np.minimum(lengths, self.max_length - 2)
+        num_languages, num_rows = lengths.shape
+        width = int(lengths.max()) + 2
+        input_ids = np.full((num_languages, num_rows, width), self.tokenizer.pad_token_id, dtype=np.int64)
+        flat = input_ids.reshape(-1)
+        begins = np.arange(lengths.size).reshape(lengths.shape) * width
+        flat[begins] = self.tokenizer.bos_token_id
+        flat[begins + lengths + 1] = self.tokenizer.eos_token_id
+        filled = np.zeros_like(lengths)
+        numbers = np.broadcast_to(np.array(plan.languages)[:, None], lengths.shape)
+        for joined in range(plan.rows.shape[1]):
+            there = plan.rows[:, joined] >= 0  # (languages, rows)
+            cells = store.cells(plan.rows[:, joined][there], numbers[there])
+            taken = np.minimum(cells.lengths, (lengths - filled)[there])
+            store.fill(flat, cells.starts, taken, (begins + 1 + filled)[there])
+            filled[there] += taken
+        attention_mask = (np.arange(width) < lengths[..., None] + 2).astype(np.int64)
+        languages = tuple(self.languages[number] for number in plan.languages)
         targets = [index for index, language in enumerate(languages) if language in self.pivot_languages]
-        sources = len(languages) - 1  # of each pivot
+        sources = num_languages - 1  # of each pivot
         sizes = BatchSizes(
-            rows=len(rows),
-            languages=len(languages),
+            rows=num_rows,
+            languages=num_languages,
             directions=sources * len(targets),
-            target_tokens=sources * sum(len(row.token_ids[target]) - 1 for row in rows for target in targets),
-        )
-        words = (
-            sum(sum(row.words) for row in rows),
-            sources * sum(row.words[target] for row in rows for target in targets),
+            target_tokens=sources * int((lengths[targets] + 1).sum()),
         )
         return ParallelBatch(
             torch.from_numpy(input_ids),
             torch.from_numpy(attention_mask),
             languages,
             sizes,
-            words,
+            (int(words.sum()), sources * int(words[targets].sum())),
             position,
             counts=counts,
         )
+
+
+def _total(store: TokenStore, languages: tuple[int, ...], cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and words of texts joined of rows `cells` (languages, joined, rows): twice (languages, rows)."""
+    there = cells >= 0
+    numbers = np.broadcast_to(np.array(languages)[:, None, None], cells.shape)
+    found = store.cells(cells[there], numbers[there])
+    lengths, words = np.zeros(cells.shape, dtype=np.int64), np.zeros(cells.shape, dtype=np.int64)
+    lengths[there], words[there] = found.lengths, found.words
+    return lengths.sum(axis=1), words.sum(axis=1)

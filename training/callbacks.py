@@ -1,18 +1,27 @@
-"""What ends a run, and what a person sees of it meanwhile."""
+"""What ends a run, and what a person sees of it: the progress bar, the log and its curves."""
 
 from __future__ import annotations
 
 import json
+import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers.utils import logging
+
+from modeling_tmde.eval.training_log import LOG_NAME
 
 if TYPE_CHECKING:
     from modeling_tmde.training.trainer import TmdeTrainer
 
-LOG_NAME = "log.jsonl"
+CURVES_NAME = "curves.png"
+DRAWING_SHARE = 0.01  # of a run's time, at most, goes into pictures before its end
+FIRST_DRAWING = 2.0  # seconds, with the import of matplotlib
+
+logger = logging.get_logger("modeling_tmde.training")
 
 
 class RunLimits(TrainerCallback):
@@ -57,6 +66,30 @@ class RunLimits(TrainerCallback):
         self.saved_step = state.global_step
 
 
+class EarlyStopping(EarlyStoppingCallback):
+    """transformers' early stopping, whose count of evaluations that bettered nothing goes on after a resume."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if args.eval_strategy == "no":
+            raise ValueError(
+                f"early_stopping_patience={self.early_stopping_patience} counts evaluations, of which there are none; "
+                "give dev rows or eval_task, and an eval_strategy"
+            )
+        super().on_train_begin(args, state, control, **kwargs)
+        self.early_stopping_patience_counter = 0
+        saved = state.stateful_callbacks.get(type(self).__name__)
+        if state.global_step and saved:
+            self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
+        if self.early_stopping_patience_counter >= self.early_stopping_patience:  # a run that was stopped is resumed
+            control.should_training_stop = True
+        return control
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        evaluations = [line for line in state.log_history if "eval_minutes" in line]
+        if sum(line["step"] == state.global_step for line in evaluations) == 1:  # a resume may measure a step again
+            super().on_evaluate(args, state, control, metrics, **kwargs)
+
+
 class ParallelProgress(TrainerCallback):
     """A progress bar over the run's nearest limit, with loss, words per second and dev retrieval; and `log.jsonl`,
     one line for every log, in the run's folder."""
@@ -95,3 +128,33 @@ class ParallelProgress(TrainerCallback):
             self.bar.update(max(self.trainer.progress() - self.bar.n, 0.0))
             self.bar.close()
             self.bar = None
+
+
+class CurvePicture(TrainerCallback):
+    """`curves.png`, drawn from `log.jsonl`, in the run's folder: at its end, and before that at every evaluation, as
+    long as all the drawing takes no more than `DRAWING_SHARE` of the time (of minutes that limit a run, too)."""
+
+    def __init__(self, trainer: TmdeTrainer):
+        self.trainer = trainer
+        self.spent, self.expected = 0.0, FIRST_DRAWING
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if self.spent + self.expected <= DRAWING_SHARE * self.trainer.seconds:
+            self._draw(args, state)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self._draw(args, state)
+
+    def _draw(self, args, state) -> None:
+        if not state.is_world_process_zero or find_spec("matplotlib") is None:
+            return
+        begin = time.perf_counter()
+        try:
+            from modeling_tmde.eval.figures import draw_training_curves
+
+            folder = Path(args.output_dir)
+            draw_training_curves(folder / CURVES_NAME, {folder.resolve().name: folder / LOG_NAME})
+        except Exception as error:  # whatever it is, a picture is not worth a run
+            logger.warning(f"{CURVES_NAME} could not be drawn: {type(error).__name__}: {error}")
+        self.expected = time.perf_counter() - begin
+        self.spent += self.expected

@@ -20,6 +20,8 @@ COLUMNS = {
     "eval_test_same": "test Same",
     "eval_test_cross": "test Cross",
     "eval_retrieval": "dev retrieval",
+    "eval_document_retrieval": "dev documents",
+    "eval_mix": "dev mix",
 }
 
 

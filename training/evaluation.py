@@ -1,8 +1,8 @@
-"""What a run measures: translation retrieval and the losses on its dev rows, and Same and Cross of a task."""
+"""What a run measures: retrieval of translations and the losses on its dev rows, and Same and Cross of tasks."""
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import datasets
@@ -13,35 +13,89 @@ from transformers.utils import logging
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import check_labels, check_plans, evaluate_classification, plan_protocol
 from modeling_tmde.eval.results import summarize
-from modeling_tmde.eval.retrieval import precision_at_1, retrieval_pool
+from modeling_tmde.eval.retrieval import RetrievalPool, precision_at_1, retrieval_pool
 from modeling_tmde.eval.systems import EmbeddingSystem
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, TaskError
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
+from modeling_tmde.training.dev_documents import MIN_DOCUMENTS, MIN_ROWS, document_pool, documents_of
 from modeling_tmde.training.parallel_model import ParallelModel
 
 logger = logging.get_logger("modeling_tmde.training")
 
 TASK_SPLITS = ("train", "dev", "test")
 TASK_METRICS = ("same", "cross", "all")
+MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once
+
+
+def retrieval_pools(
+    rows: datasets.Dataset, languages: Sequence[str], args: TmdeTrainingArguments
+) -> dict[str, RetrievalPool]:
+    """What is searched on dev rows, by the measure's name: for each of `args.eval_pairs`, the sentences `p1_<a>-<b>`
+    and the documents `doc_p1_<a>-<b>`, where there are two and `MIN_DOCUMENTS` of them."""
+    translations = rows["translation"][:]
+    documents = documents_of(rows, args.eval_document_rows)
+    pairs = itertools.combinations(languages, 2)
+    if args.eval_pairs is not None:
+        pairs = (pair.split("-") for pair in args.eval_pairs)
+    pools = {}
+    for source, target in pairs:
+        sentences = retrieval_pool(translations, source, target, args.eval_pool)
+        joined = document_pool(documents, source, target, args.eval_document_rows, args.eval_pool)
+        for prefix, pool, least in (("p1", sentences, 2), ("doc_p1", joined, MIN_DOCUMENTS)):
+            if len(pool.sources) >= least:
+                pools[f"{prefix}_{source}-{target}"] = pool
+    return pools
 
 
 def dev_retrieval(
     model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
 ) -> dict[str, float]:
-    """Precision at 1 of translation retrieval, `p1_<a>-<b>` for each of `args.eval_pairs` that the rows have."""
-    embedder = DocumentEmbedder(model.model.model, tokenizer, max_length=args.embed_max_length)
-    translations = rows["translation"][:]
-    pairs = args.eval_pairs
-    if pairs is None:
-        pairs = ["-".join(pair) for pair in itertools.combinations(model.config.languages, 2)]
-    results = {}
-    for pair in pairs:
-        pool = retrieval_pool(translations, *pair.split("-"), size=args.eval_pool)
-        if len(pool.sources) > 1:
-            vectors = [embedder.encode(texts, show_progress_bar=False) for texts in (pool.sources, pool.targets)]
-            results[f"p1_{pair}"] = precision_at_1(*vectors)
-    return results
+    """Precision at 1 of translation retrieval in each of the `retrieval_pools`. Every text is encoded once."""
+    pools = retrieval_pools(rows, model.config.languages, args)
+    texts = list(dict.fromkeys(text for pool in pools.values() for text in (*pool.sources, *pool.targets)))
+    if not texts:
+        return {}
+    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
+    system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
+    vectors = system.represent(texts)  # (texts, d)
+    if system.truncated:
+        logger.warning_once(
+            f"{system.truncated:,} of {system.texts:,} dev sentences and documents are longer than embed_max_length="
+            f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
+        )
+    place = {text: row for row, text in enumerate(texts)}
+    return {
+        name: precision_at_1(*(vectors[[place[text] for text in side]] for side in (pool.sources, pool.targets)))
+        for name, pool in pools.items()
+    }
+
+
+def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float]) -> dict[str, float]:
+    """The means by which a checkpoint can be chosen.
+
+    Args:
+        retrieval: What `dev_retrieval` found, of each dev set.
+        task: `same` and `cross` of the dev split, if there is a classification task.
+
+    Returns:
+        `retrieval` and `document_retrieval`, over all sets and pairs that have it, and `mix`: the mean of these two,
+        `same` and `cross`, of those that there are, however many sets, pairs and tasks each is a mean of.
+    """
+    means = {name: task[name] for name in MIX if name in task}
+    for name, prefix in (("retrieval", "p1_"), ("document_retrieval", "doc_p1_")):
+        if values := [value for found in retrieval for key, value in found.items() if key.startswith(prefix)]:
+            means[name] = sum(values) / len(values)
+    return means | {"mix": sum(means.values()) / len(means)} if means else {}
+
+
+def task_means(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean over the tasks of each score that `measure_task` found; of several tasks also `<task>_<score>`."""
+    names = list(dict.fromkeys(name for found in scores.values() for name in found))
+    means = {name: sum(found[name] for found in scores.values()) / len(scores) for name in names}
+    if len(scores) > 1:
+        means |= {f"{task}_{name}": value for task, found in scores.items() for name, value in found.items()}
+    return means
 
 
 def dev_losses(
@@ -52,12 +106,13 @@ def dev_losses(
     The pairs and negatives are the same at every evaluation, and training's random numbers stay as they are.
     """
     batches = ParallelBatches(
-        rows.select(range(min(len(rows), args.eval_loss_rows))),
+        rows.select(range(min(len(rows), args.eval_loss_rows))).select_columns("translation"),
         tokenizer,
         model.config.languages,
         model.config.pivot_languages,
         micro_batch_tokens=args.micro_batch_tokens,
         languages_per_row=2,
+        pivots_only=model.needs_pivot,
         max_length=args.train_max_length,
         seed=0,
     )
@@ -91,6 +146,21 @@ def load_eval_task(spec: str, languages: Sequence[str]) -> ClassificationData:
     return task_in_languages(data, languages)
 
 
+def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str]) -> dict[str, ClassificationData]:
+    """The data of one or several `NAME` or `NAME=SOURCE`, by name; see `load_eval_task`.
+
+    Raises:
+        TaskError: As `load_eval_task`; or a task twice.
+    """
+    tasks: dict[str, ClassificationData] = {}
+    for spec in [specs] if isinstance(specs, str) else specs or []:
+        name = str(spec).partition("=")[0]
+        if name in tasks:
+            raise TaskError(f"eval_task: found the task {name!r} twice, expected each once")
+        tasks[name] = load_eval_task(spec, languages)
+    return tasks
+
+
 def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> ClassificationData:
     """The splits `train`, `dev` and `test` of the languages that are in `languages` too.
 
@@ -119,21 +189,46 @@ def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> Cla
 def check_selection(metric: str | None, dev_rows: bool, eval_task: bool) -> None:
     """Refuses a `metric_for_best_model` that no evaluation will measure, or that looks at labels of the test split.
 
+    `mix`, the mean of what is measured (see `dev_means`), needs no more than that anything is.
+
     Raises:
         ValueError: Names the metric and what it needs.
     """
     name = (metric or "").removeprefix("eval_")
-    if name in ("test_same", "test_cross"):
+    if name.endswith(("test_same", "test_cross")):  # of one of several tasks, too
         raise ValueError(f"metric_for_best_model={metric} would choose by the test split; choose by cross, of the dev")
     if name in TASK_METRICS and not eval_task:
         raise ValueError(
             f"metric_for_best_model={metric} is measured on a classification task: give one, such as eval_task=sample "
             "or eval_task=mldoc=FOLDER"
         )
-    if name == "retrieval" and eval_task and not dev_rows:
+    if name in ("retrieval", "document_retrieval") and eval_task and not dev_rows:
         raise ValueError(
             f"metric_for_best_model={metric} is measured on dev rows, of which there are none; choose by cross, or "
             "give dev or dev_rows"
+        )
+
+
+def check_documents(
+    metric: str | None,
+    dev_sets: Mapping[str, datasets.Dataset],
+    languages: Sequence[str],
+    args: TmdeTrainingArguments,
+) -> None:
+    """Refuses to choose by documents where dev rows have none, and names of dev sets that read as documents.
+
+    Raises:
+        ValueError: Names the metric or the set.
+    """
+    for name in dev_sets:
+        if name.endswith("_doc"):  # eval_<set>_doc_p1_<pair> is of the documents of <set>
+            raise ValueError(f"dev: found a set called {name!r}, expected a name without _doc at its end; rename it")
+    if (metric or "").removeprefix("eval_") != "document_retrieval":
+        return
+    if not any("doc_" in key for rows in dev_sets.values() for key in retrieval_pools(rows, languages, args)):
+        raise ValueError(
+            f"metric_for_best_model={metric} is measured on dev documents: found no dev set with {MIN_DOCUMENTS} of "
+            f"at least {MIN_ROWS} rows in both languages of a pair; give more dev rows, or choose by mix"
         )
 
 
@@ -153,7 +248,7 @@ def measure_task(
     Returns:
         `same`, `cross` and `all` on the dev split, `test_same` and `test_cross` on the test split, between 0 and 1.
     """
-    embedder = DocumentEmbedder(model.model.model, tokenizer, max_length=args.embed_max_length)
+    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
     system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
     with autocast:
         for split in itertools.chain.from_iterable(splits.values() for splits in data.splits.values()):

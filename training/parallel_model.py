@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.training.objectives import EmbeddingObjective, Objective, TranslationObjective
@@ -15,24 +16,50 @@ def translation_directions(languages: tuple[str, ...], pivot_languages: list[str
 
 class ParallelModel(nn.Module):
     """
-    A T-MDE model with its objectives, trained on parallel rows.
+    A T-MDE model or an encoder alone, such as the bag, with its objectives, trained on parallel rows.
 
     Every language of a batch that any objective needs is encoded once, all in one encoder call; the embedding is
     decoded into every pivot, all in one decoder call.
 
     Args:
-        model: The encoder-decoder. Its decoder is frozen if no objective uses it.
+        model: The encoder-decoder, whose decoder is frozen if no objective uses it, or an encoder: a model whose
+            output has `pooler_output` and whose config names the languages.
         objectives: Losses by name; the total is the sum of `weight * loss / count` over them.
+        token_dropout: In training, the chance with which the encoder does not see a token. What is left of a text
+            then stands for words that go with it, in all languages: vectors learn more of their meaning, and rely on
+            several words. The decoder writes the whole text.
+        token_dropout_share: Share of the rows to which this happens.
+
+    Raises:
+        ValueError: If there is no objective, or one needs a decoder that the model lacks, or a share is none.
     """
 
-    def __init__(self, model: TmdeForConditionalGeneration, objectives: dict[str, Objective]):
+    def __init__(
+        self,
+        model: TmdeForConditionalGeneration | PreTrainedModel,
+        objectives: dict[str, Objective],
+        token_dropout: float = 0.0,
+        token_dropout_share: float = 1.0,
+    ):
         super().__init__()
+        for name, value in (("token_dropout", token_dropout), ("token_dropout_share", token_dropout_share)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name}={value} must lie between 0 and 1")
+        self.token_dropout = token_dropout
+        self.token_dropout_share = token_dropout_share
         if not objectives:
             raise ValueError("At least one objective is needed: add one to the `objectives` of the recipe")
         self.model = model
         self.objectives = nn.ModuleDict(objectives)
-        if not any(objective.needs_decoder for objective in objectives.values()):
-            encoder = {id(parameter) for parameter in model.model.parameters()}  # a shared table is the encoder's too
+        decoding = [name for name, objective in objectives.items() if objective.needs_decoder]
+        if decoding and not self.has_decoder:
+            raise ValueError(
+                f"Objective {decoding[0]!r} needs a decoder, and {type(model).__name__} is an encoder alone: remove "
+                f"the objective (objectives.{decoding[0]}=null), or train a model with a decoder "
+                "(model.architecture=tmde)"
+            )
+        if not decoding:
+            encoder = {id(parameter) for parameter in self.encoder.parameters()}  # a shared table is the encoder's too
             for parameter in model.parameters():
                 if id(parameter) not in encoder:
                     parameter.requires_grad_(False)
@@ -40,6 +67,25 @@ class ParallelModel(nn.Module):
     @property
     def config(self):
         return self.model.config
+
+    @property
+    def has_decoder(self) -> bool:
+        return hasattr(self.model, "decoder")
+
+    @property
+    def encoder(self) -> PreTrainedModel:
+        """What is called with `input_ids` and `attention_mask` and gives embeddings: a part of the model, or all."""
+        return self.model.model if self.has_decoder else self.model
+
+    @property
+    def sees_states(self) -> bool:
+        """Whether the decoder sees every output of the encoder, and not the embedding alone."""
+        return self.has_decoder and self.config.bottleneck in ("full", "dual")
+
+    @property
+    def needs_pivot(self) -> bool:
+        """Whether every row must hold a pivot language, which the decoder translates into."""
+        return any(objective.needs_decoder for objective in self.objectives.values())
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **kwargs) -> None:
         self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs, **kwargs)
@@ -63,8 +109,11 @@ class ParallelModel(nn.Module):
         needed = sorted({source for source, _ in directions})
         if any(objective.needs_all_embeddings for objective in self.objectives.values()):
             needed = list(range(len(languages)))
-        encoded = self.model.model(
-            input_ids[needed].flatten(0, 1), attention_mask[needed].flatten(0, 1), return_dict=True
+        seen = self._drop_tokens(input_ids, attention_mask)
+        # Only a decoder of every output needs more of the last layer than the embedding.
+        options = {"pooled_only": not self.sees_states} if self.has_decoder else {}
+        encoded = self.encoder(
+            input_ids[needed].flatten(0, 1), seen[needed].flatten(0, 1), return_dict=True, **options
         )
         shape = (len(needed), input_ids.shape[1])
         embeddings = encoded.pooler_output.unflatten(0, shape)  # (needed, rows, d_model)
@@ -73,27 +122,51 @@ class ParallelModel(nn.Module):
             if isinstance(objective, EmbeddingObjective):
                 output = objective(embeddings)
             else:
-                states = encoded.last_hidden_state.unflatten(0, shape)  # (needed, rows, length, d_model)
-                output = self._translate(objective, states, embeddings, input_ids, attention_mask, languages, needed)
+                states = None
+                if self.sees_states:
+                    states = encoded.last_hidden_state.unflatten(0, shape)  # (needed, rows, length, d_model)
+                output = self._translate(
+                    objective, states, embeddings, input_ids, attention_mask, seen, languages, needed
+                )
             outputs[name] = {"total": output.loss, **output.components}
         return outputs
 
+    def _drop_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """The mask (languages, rows, length) of what the encoder reads: special tokens and one more stay in any case."""
+        if not (self.training and self.token_dropout and self.token_dropout_share):
+            return attention_mask
+        noisy = torch.rand(input_ids.shape[1], device=input_ids.device) < self.token_dropout_share  # (rows,)
+        chances = torch.rand(input_ids.shape, device=input_ids.device)
+        special = torch.zeros_like(chances, dtype=torch.bool)
+        for token in (self.config.bos_token_id, self.config.eos_token_id):
+            special |= input_ids == token
+        kept = attention_mask.bool() & ~special
+        luckiest = chances.masked_fill(~kept, -1).argmax(dim=-1, keepdim=True)
+        dropped = kept & noisy[:, None] & (chances < self.token_dropout)
+        return attention_mask.masked_fill(dropped.scatter(-1, luckiest, False), 0)
+
     def _translate(
-        self, objective: TranslationObjective, states, embeddings, input_ids, attention_mask, languages, needed
+        self, objective: TranslationObjective, states, embeddings, input_ids, attention_mask, seen, languages, needed
     ):
+        """The translation loss of a part of the rows, scaled to all of them."""
+        whole = attention_mask
+        rows = slice(None)
+        if self.training and objective.row_share < 1:
+            number = max(1, round(objective.row_share * input_ids.shape[1]))
+            rows = torch.randperm(input_ids.shape[1], device=input_ids.device)[:number]
+        embeddings, input_ids, attention_mask = embeddings[:, rows], input_ids[:, rows], attention_mask[:, rows]
         directions = translation_directions(languages, self.config.pivot_languages)
         sources = [needed.index(source) for source, _ in directions]
         targets = [target for _, target in directions]
         target_ids = input_ids[targets].flatten(0, 1)  # (directions * rows, length)
         codes = [self.config.languages.index(languages[target]) for target in targets]
         language_ids = torch.tensor(codes, device=input_ids.device).repeat_interleave(input_ids.shape[1])
-        sees_states = self.config.bottleneck in ("full", "dual")
         inputs = {
             "input_ids": target_ids[:, :-1],
             "embedding": embeddings[sources].flatten(0, 1),
             "language_ids": language_ids,
-            "encoder_hidden_states": states[sources].flatten(0, 1) if sees_states else None,
-            "encoder_attention_mask": attention_mask[needed][sources].flatten(0, 1) if sees_states else None,
+            "encoder_hidden_states": states[sources][:, rows].flatten(0, 1) if self.sees_states else None,
+            "encoder_attention_mask": seen[needed][sources][:, rows].flatten(0, 1) if self.sees_states else None,
         }
         real = attention_mask[targets].flatten(0, 1)[:, 1:].bool()
         labels = target_ids[:, 1:][real]  # (tokens,)
@@ -108,4 +181,9 @@ class ParallelModel(nn.Module):
             alone = loss(bottleneck_only=True)
             output.loss = torch.lerp(output.loss, alone.loss, share)
             output.components["bottleneck_nll"] = alone.components["nll"]
+        if whole.shape[1] > attention_mask.shape[1]:
+            # The counts are those of all rows: a token of those left out is taken to cost the same.
+            factor = whole[targets][..., 1:].sum() / real.sum()
+            output.loss = output.loss * factor
+            output.components = {name: value * factor for name, value in output.components.items()}
         return output

@@ -11,11 +11,17 @@ from typing import Any
 
 import torch
 import yaml
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
 
+from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
+
+# Names of `architecture` in the `model` section.
+ARCHITECTURES: dict[str, type[PreTrainedConfig]] = {"tmde": TmdeConfig, "bag": BagConfig}
 
 
 class RecipeError(ValueError):
@@ -53,13 +59,37 @@ class DataConfig:
     eval_task: str | None = None
 
 
-def _section_keys(section: str) -> set[str]:
+@dataclass
+class WarmStartConfig:
+    """
+    The `warm_start` section: what a new model begins with; nothing by default.
+
+    Args:
+        checkpoint: Folder or Hub id of a bag or a T-MDE model.
+        recipe: Where there is no checkpoint, the recipe of a first stage, on the same data, that makes one in
+            `warm_start/` of the run's folder.
+        overrides: Keys of the first stage's recipe, `key=value`.
+        residual_scale, new_columns_std: See `modeling_tmde.training.warm_start.warm_start`.
+    """
+
+    checkpoint: str | None = None
+    recipe: str | None = None
+    overrides: list[str] = field(default_factory=list)
+    residual_scale: float = 0.0
+    new_columns_std: float = 0.0
+
+
+def _section_keys(section: str, architecture: str) -> set[str]:
     if section == "data":
         return {item.name for item in dataclasses.fields(DataConfig)}
+    if section == "warm_start":
+        return {item.name for item in dataclasses.fields(WarmStartConfig)}
     if section == "model":
-        # The languages belong to `data`; the vocabulary's size follows from the tokenizer.
-        own = {item.name for item in dataclasses.fields(TmdeConfig)} & set(TmdeConfig.__annotations__)
-        return own - {"languages", "pivot_languages", "vocab_size"}
+        # The languages belong to `data`; the vocabulary's size and its special tokens follow from the tokenizer.
+        config = ARCHITECTURES[architecture]
+        own = {item.name for item in dataclasses.fields(config)} & set(config.__annotations__)
+        own = {name for name in own if not name.endswith("_token_id")}
+        return (own - {"languages", "pivot_languages", "vocab_size"}) | {"architecture"}
     if section == "tokenizer":
         return (set(inspect.signature(train_tokenizer).parameters) - {"texts", "show_progress"}) | {"path"}
     if section == "training":
@@ -67,16 +97,16 @@ def _section_keys(section: str) -> set[str]:
     return set(OBJECTIVES)
 
 
-SECTIONS = ("data", "tokenizer", "model", "objectives", "training")
+SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training")
 
 
 def _objective_keys(name: str) -> set[str]:
     return set(inspect.signature(OBJECTIVES[name].__init__).parameters) - {"self"}
 
 
-def _check_known(found: str, known: set[str], what: str) -> None:
-    if found not in known:
-        close = difflib.get_close_matches(found, known, n=3)
+def _check_known(found: Any, known: set[str], what: str) -> None:
+    if not isinstance(found, str) or found not in known:
+        close = difflib.get_close_matches(str(found), known, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
         raise RecipeError(f"{what} {found!r} is unknown; {hint}")
 
@@ -97,7 +127,7 @@ _Loader.add_implicit_resolver(
 
 @dataclass
 class Recipe:
-    """A training run: sections `data`, `tokenizer`, `model`, `objectives` and `training` of plain values."""
+    """A training run: the `SECTIONS` of plain values."""
 
     name: str
     sections: dict[str, dict[str, Any]]
@@ -107,6 +137,28 @@ class Recipe:
     def data(self) -> DataConfig:
         return DataConfig(**self.sections["data"])
 
+    @property
+    def warm_start(self) -> WarmStartConfig:
+        return WarmStartConfig(**self.sections["warm_start"])
+
+    @property
+    def architecture(self) -> str:
+        """What the `model` section builds, one of `ARCHITECTURES`."""
+        return self.sections["model"].get("architecture", "tmde")
+
+    def build_config(self, **values: Any) -> PreTrainedConfig:
+        """The config of the `model` section with the languages of `data`; `values` are what the tokenizer decides.
+
+        Raises:
+            RecipeError: If sizes do not fit together.
+        """
+        options = {name: value for name, value in self.sections["model"].items() if name != "architecture"}
+        languages = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
+        try:
+            return ARCHITECTURES[self.architecture](**options, **languages, **values)
+        except StrictDataclassError as error:  # no ValueError, but it comes from one
+            raise RecipeError(f"Section 'model' of recipe {self.name}: {error.__cause__ or error}") from error
+
     def set(self, key: str, value: Any) -> None:
         """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
 
@@ -115,9 +167,10 @@ class Recipe:
         """
         section, _, rest = key.partition(".")
         if section not in SECTIONS:
-            owners = [name for name in SECTIONS if name != "objectives" and key in _section_keys(name)]
+            keys = {name: _section_keys(name, self.architecture) for name in SECTIONS}
+            owners = [name for name in SECTIONS if name != "objectives" and key in keys[name]]
             if len(owners) != 1:
-                everything = {f"{name}.{item}" for name in SECTIONS for item in _section_keys(name)}
+                everything = {f"{name}.{item}" for name in SECTIONS for item in keys[name]}
                 close = difflib.get_close_matches(key, everything | {item.split(".")[1] for item in everything}, n=3)
                 hint = f"did you mean {' or '.join(close)}?" if close else f"sections are {', '.join(SECTIONS)}"
                 raise RecipeError(f"Recipe key {key!r} is unknown; {hint}")
@@ -140,10 +193,14 @@ class Recipe:
 
     def check(self) -> None:
         """Raises RecipeError on the first key that nothing reads."""
+        _check_known(self.architecture, set(ARCHITECTURES), f"model.architecture of recipe {self.name}:")
         for section, values in self.sections.items():
             _check_known(section, set(SECTIONS), f"Section of recipe {self.name}:")
+            what = f"Key of section {section!r} in recipe {self.name}"
+            if section == "model":
+                what += f" (architecture {self.architecture})"
             for key, value in values.items():
-                _check_known(key, _section_keys(section), f"Key of section {section!r} in recipe {self.name}:")
+                _check_known(key, _section_keys(section, self.architecture), f"{what}:")
                 if section == "objectives":
                     for option in value or {}:
                         _check_known(option, _objective_keys(key), f"Option of objective {key!r}")

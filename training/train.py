@@ -1,10 +1,12 @@
 """Training from a recipe: what `tmde train` and `accelerate launch -m modeling_tmde.training.train` both run."""
 
+import itertools
 import json
 import os
 import shutil
 import sys
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,22 +14,25 @@ import datasets
 import typer
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
-from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.eval.corpora import CorpusReport, load_parallel
 from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
+from modeling_tmde.loading import position_limit
+from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.tokenization import train_tokenizer
-from modeling_tmde.training.evaluation import check_selection, load_eval_task
+from modeling_tmde.training.dev_documents import hold_out
+from modeling_tmde.training.evaluation import check_selection, load_eval_tasks
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.run_record import fingerprint, write_run_record
+from modeling_tmde.training.stages import STAGE_FOLDER, apply_warm_start, prepare_warm_start
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -47,6 +52,7 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
         )
     options = {"languages": data.languages, "pivot_languages": data.pivot_languages, "bad_rows": data.bad_rows}
     seed = recipe.sections["training"].get("seed", 42)
+    holds_out = data.dev is None and data.dev_rows > 0
     train = load_parallel(
         data.train,
         **options,
@@ -56,20 +62,21 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
         seed=seed,
         max_rows=data.max_rows,
         report=report,
+        document_ids=not data.streaming,
     )
     if data.dev is not None:
         sources = data.dev if isinstance(data.dev, dict) else {_source_name(data.dev): data.dev}
         dev = {}
         for name, source in sources.items():
             split = "dev" if source == "sample" else "train"
-            dev[name] = load_parallel(source, **options, split=split, max_rows=2000 if source == "sample" else None)
+            max_rows = 2000 if source == "sample" else None
+            dev[name] = load_parallel(source, **options, split=split, max_rows=max_rows, document_ids=True)
         return train, dev, report
-    if not data.dev_rows:
+    if not holds_out:
         return train, {}, report
     if isinstance(train, datasets.Dataset):
-        held = min(data.dev_rows, len(train) // 10)
-        parts = train.train_test_split(test_size=max(held, 1), seed=seed)
-        return parts["train"], {"dev": parts["test"]}, report
+        train, held = hold_out(train, max(min(data.dev_rows, len(train) // 10), 1), seed)
+        return train, {"dev": held}, report
     rows = list(train.take(data.dev_rows))
     return train.skip(data.dev_rows), {"dev": datasets.Dataset.from_list(rows, features=train.features)}, report
 
@@ -91,7 +98,7 @@ def prepare_tokenizer(recipe: Recipe, train: Any, folder: Path) -> PreTrainedTok
         languages = recipe.data.languages
         max_characters = options.get("max_characters", 20_000_000)
         texts = _texts_by_language(train, languages, max_characters, recipe.sections["training"].get("seed", 42))
-        length = recipe.sections["model"].get("max_position_embeddings", TmdeConfig.max_position_embeddings)
+        length = getattr(recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER)  # a bag has no limit
         options.setdefault("model_max_length", length)
         train_tokenizer(texts, **options).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
@@ -107,9 +114,9 @@ def _texts_by_language(train, languages: list[str], max_characters: int, seed: i
         shuffled = train.shuffle(seed=seed)
     else:
         shuffled = train.shuffle(seed=seed, buffer_size=10_000)
-    for row in shuffled:
-        for language in languages:
-            text = row["translation"].get(language)
+    for batch in shuffled.iter(batch_size=1000):  # many times faster than row by row
+        for row, language in itertools.product(batch["translation"], languages):
+            text = row.get(language)
             if text and sizes[language] < max_characters:
                 texts[language].append(text)
                 sizes[language] += len(text)
@@ -118,22 +125,17 @@ def _texts_by_language(train, languages: list[str], max_characters: int, seed: i
     return texts
 
 
-def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> TmdeForConditionalGeneration:
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> TmdeForConditionalGeneration | BagModel:
     """A new model of the recipe's architecture, for this tokenizer."""
-    data = recipe.data
-    try:
-        config = TmdeConfig(
-            **recipe.sections["model"],
-            vocab_size=len(tokenizer),
-            languages=data.languages,
-            pivot_languages=data.pivot_languages,
-            bos_token_id=tokenizer.bos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            decoder_start_token_id=tokenizer.bos_token_id,
-        )
-    except StrictDataclassError as error:  # no ValueError, but it comes from one
-        raise RecipeError(f"Section 'model' of recipe {recipe.name}: {error.__cause__ or error}") from error
+    from_tokenizer = {
+        "vocab_size": len(tokenizer),
+        "bos_token_id": tokenizer.bos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    if recipe.architecture == "bag":
+        return BagModel(recipe.build_config(**from_tokenizer))
+    config = recipe.build_config(**from_tokenizer, decoder_start_token_id=tokenizer.bos_token_id)
     return TmdeForConditionalGeneration(config)
 
 
@@ -154,7 +156,7 @@ def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None
     used = folder.exists() and any(folder.iterdir())
     if resume:
         checkpoint = find_checkpoint(folder)
-        if checkpoint is None:
+        if checkpoint is None and not (folder / STAGE_FOLDER).is_dir():
             raise RunFolderError(f"{folder} holds no complete checkpoint to resume from")
         return checkpoint
     if used and not overwrite:
@@ -169,7 +171,8 @@ def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None
 def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False) -> TmdeTrainer:
     """
     Trains a recipe into `output_dir`: the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
-    `run.json`, `log.jsonl`, `epochs.md`, `results.json` and the last checkpoints.
+    `run.json`, `log.jsonl`, `epochs.md`, `curves.png` (where matplotlib is installed), `results.json` and the last
+    checkpoints.
 
     Args:
         recipe: From `load_recipe`.
@@ -189,7 +192,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     arguments = recipe.build_arguments(str(folder))
     objectives = recipe.build_objectives()
     has_dev_rows = recipe.data.dev is not None or recipe.data.dev_rows > 0
-    check_selection(arguments.metric_for_best_model, has_dev_rows, recipe.data.eval_task is not None)
+    check_selection(arguments.metric_for_best_model, has_dev_rows, bool(recipe.data.eval_task))
     checkpoint = None
     error = ""
     if state.is_main_process:
@@ -202,30 +205,35 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     if error:
         raise RunFolderError(error)
     with state.main_process_first():
-        eval_task = None
-        if recipe.data.eval_task is not None:
-            eval_task = load_eval_task(recipe.data.eval_task, recipe.data.languages)
+        eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         train, dev, report = load_data(recipe)
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe.to_yaml())
+    start = prepare_warm_start(recipe, folder, train_recipe)
+    with state.main_process_first():
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
     set_seed(arguments.seed)
     model = build_model(recipe, tokenizer)
-    if arguments.train_max_length > model.config.max_position_embeddings:
+    started_from = None
+    if start is not None and checkpoint is None:
+        started_from = apply_warm_start(recipe, model, tokenizer, start)
+    if arguments.train_max_length > position_limit(model):
         raise RecipeError(
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={model.config.max_position_embeddings}; lower the one or raise the other"
         )
-    if not dev and eval_task is None:
+    if not dev and not eval_tasks:
         arguments.eval_strategy, arguments.load_best_model_at_end = "no", False
     if state.is_main_process and checkpoint is None:
         data = {"train": fingerprint(train), "dev": {name: fingerprint(rows) for name, rows in dev.items()}}
-        data["eval_task"] = _describe_task(eval_task)
+        tasks = {name: _describe_task(task) for name, task in eval_tasks.items()}
+        data["eval_task"] = tasks if len(tasks) > 1 else next(iter(tasks.values()), None)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         extra = {"parameters": parameters, "seed": arguments.seed, "processes": state.num_processes}
+        extra["warm_start"] = started_from
         write_run_record(folder, recipe.to_yaml(), data, extra)
-    parallel_model = ParallelModel(model, objectives)
-    trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_task)
+    parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
+    trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_tasks)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if state.is_main_process:
         _finish(trainer, folder, report)
@@ -233,9 +241,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     return trainer
 
 
-def _describe_task(task: ClassificationData | None) -> dict[str, Any] | None:
-    if task is None:
-        return None
+def _describe_task(task: ClassificationData) -> dict[str, Any]:
     rows = {language: {name: len(split) for name, split in splits.items()} for language, splits in task.splits.items()}
     return {"source": task.provenance.source, "rows": rows, "fingerprint": data_fingerprint(task)}
 
@@ -304,6 +310,9 @@ def train(
     dev_data: Annotated[
         list[str] | None, typer.Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
     ] = None,
+    warm_start: Annotated[
+        str | None, typer.Option("--warm-start", help="Begin with this bag or T-MDE model, a folder or Hub id.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
 ) -> None:
@@ -318,6 +327,8 @@ def train(
             chosen.set("data.train", train_data[0] if len(train_data) == 1 else list(train_data))
         if dev_data:
             chosen.set("data.dev", _named_sources(dev_data))
+        if warm_start:
+            chosen.set("warm_start.checkpoint", warm_start)
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
     except ValueError as error:
         # Every error of ours about input is a ValueError with a full sentence; a traceback would bury it.
@@ -340,7 +351,8 @@ def _summarise(trainer: TmdeTrainer, output: Path) -> None:
         pairs = list(dict.fromkeys(key.partition("_p1_")[2] for key in precisions))
         table = Table(title=f"Retrieval P@1 (%), pool of {trainer.args.eval_pool}, best checkpoint")
         for column in ("pair", *sets):
-            table.add_column(column, justify="left" if column == "pair" else "right")
+            title = f"{column.removesuffix('_doc')} documents" if column.endswith("_doc") else column
+            table.add_column(title, justify="left" if column == "pair" else "right")
         for pair in pairs:
             cells = [precisions.get(f"eval_{name}_p1_{pair}") for name in sets]
             table.add_row(pair, *("-" if cell is None else f"{100 * cell:.1f}" for cell in cells))
@@ -351,8 +363,11 @@ def _summarise(trainer: TmdeTrainer, output: Path) -> None:
             ("Cross", best["eval_cross"], best["eval_test_cross"]),
         ]
         parts = [f"{name} {100 * dev:.1f} on dev, {100 * test:.1f} on test" for name, dev, test in scores]
-        console.print(f"Evaluation II of the best checkpoint (%): {'; '.join(parts)}")
+        tasks = f", mean of {' and '.join(trainer.eval_tasks)}" if len(trainer.eval_tasks) > 1 else ""
+        console.print(f"Evaluation II of the best checkpoint (%){tasks}: {'; '.join(parts)}")
     console.print(f"{results['steps']:,} steps in {results['minutes']} minutes; the model is in {output}")
+    if find_spec("matplotlib") is None:
+        console.print("No curves.png without matplotlib: pip install 'tmde[figures]'", markup=False)
 
 
 def main() -> None:

@@ -20,14 +20,17 @@ from transformers.trainer_callback import PrinterCallback
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
 from modeling_tmde.training.batching import ChunkCounts, ParallelBatch, ParallelBatches, Position
-from modeling_tmde.training.callbacks import ParallelProgress, RunLimits
+from modeling_tmde.training.callbacks import CurvePicture, EarlyStopping, ParallelProgress, RunLimits
 from modeling_tmde.training.epoch_table import EpochEnds
 from modeling_tmde.training.evaluation import (
+    check_documents,
     check_selection,
     dev_losses,
+    dev_means,
     dev_retrieval,
     measure_task,
     task_in_languages,
+    task_means,
 )
 from modeling_tmde.training.parallel_model import ParallelModel
 
@@ -41,15 +44,17 @@ class TmdeTrainer(Trainer):
     Micro-batches fill a token budget. Every loss is a sum divided by its count over all micro-batches and processes
     of an optimizer step, so gradients do not depend on how a batch is cut up. Checkpoints hold the inner
     encoder-decoder as any `save_pretrained` folder does, and the place in the data, so that a run resumes where it
-    stopped. Evaluation measures translation retrieval between every pair of languages of the dev rows, and Same and
-    Cross of a classification task.
+    stopped. Evaluation measures translation retrieval of the sentences and of the documents of the dev rows between
+    every pair of languages, and Same and Cross of classification tasks; their mean, `mix`, chooses the checkpoint.
+    The run's folder gets `log.jsonl`, `epochs.md` and, where matplotlib is installed, `curves.png`.
 
     Args:
         model: The parallel model.
         args: Training arguments.
         train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
-        eval_dataset: Map-style rows, or several sets by name.
-        eval_task: Texts with classes in at least two of the model's languages, with the splits `train`, `dev`, `test`.
+        eval_dataset: Map-style rows, or several sets by name; where they have a column `doc_id`, it tells documents.
+        eval_task: Texts with classes in at least two of the model's languages, with the splits `train`, `dev`, `test`;
+            or several such tasks by name.
         processing_class: The tokenizer.
         callbacks, optimizers: As in `Trainer`.
 
@@ -65,7 +70,7 @@ class TmdeTrainer(Trainer):
         train_dataset: datasets.Dataset | datasets.IterableDataset,
         processing_class: PreTrainedTokenizerBase,
         eval_dataset: datasets.Dataset | dict[str, datasets.Dataset] | None = None,
-        eval_task: ClassificationData | None = None,
+        eval_task: ClassificationData | dict[str, ClassificationData] | None = None,
         callbacks: list | None = None,
         optimizers: tuple = (None, None),
     ):
@@ -86,8 +91,11 @@ class TmdeTrainer(Trainer):
         for pair in args.eval_pairs or ():
             if not set(pair.split("-")) <= set(model.config.languages) or pair.count("-") != 1:
                 raise ValueError(f"eval_pairs: {pair!r} is not a pair of the languages {model.config.languages}")
-        check_selection(args.metric_for_best_model, bool(eval_dataset), eval_task is not None)
-        self.eval_task = None if eval_task is None else task_in_languages(eval_task, model.config.languages)
+        languages = model.config.languages
+        check_selection(args.metric_for_best_model, bool(eval_dataset), bool(eval_task))
+        check_documents(args.metric_for_best_model, eval_dataset or {}, languages, args)
+        tasks = {"task": eval_task} if isinstance(eval_task, ClassificationData) else eval_task or {}
+        self.eval_tasks = {name: task_in_languages(task, languages) for name, task in tasks.items()}
         args.remove_unused_columns = False
         args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
         if args.ddp_find_unused_parameters is None:
@@ -95,7 +103,7 @@ class TmdeTrainer(Trainer):
         super().__init__(
             model=model,
             args=args,
-            eval_dataset=eval_dataset or (None if eval_task is None else {}),
+            eval_dataset=eval_dataset or ({} if tasks else None),
             processing_class=processing_class,
             callbacks=callbacks,
             optimizers=optimizers,
@@ -121,6 +129,9 @@ class TmdeTrainer(Trainer):
         self.add_callback(RunLimits(self))
         self.add_callback(EpochEnds(self))
         self.add_callback(ParallelProgress(self))
+        self.add_callback(CurvePicture(self))
+        if args.early_stopping_patience is not None:
+            self.add_callback(EarlyStopping(args.early_stopping_patience))
 
     # ---- How far the run is
 
@@ -162,16 +173,20 @@ class TmdeTrainer(Trainer):
 
     def get_train_dataloader(self) -> DataLoader:
         args = self.args
+        model: ParallelModel = self.accelerator.unwrap_model(self.model)
         batches = ParallelBatches(
             self.parallel_dataset,
             self.processing_class,
-            self.model.config.languages,
-            self.model.config.pivot_languages,
+            model.config.languages,
+            model.config.pivot_languages,
             micro_batch_tokens=args.micro_batch_tokens,
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
             buffer_rows=args.buffer_rows,
+            micro_batch_rows=args.micro_batch_rows,
             max_joined_rows=args.max_joined_rows,
+            neighbor_share=args.neighbor_share,
+            pivots_only=model.needs_pivot,
             max_length=args.train_max_length,
             seed=args.data_seed if args.data_seed is not None else args.seed,
             epochs=None if self.step_limit else math.ceil(args.num_train_epochs),
@@ -190,7 +205,7 @@ class TmdeTrainer(Trainer):
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """The micro-batches of one optimizer step, and every objective's count over all of them and all processes."""
-        if self.progress() >= 1.0:  # a finished run was resumed
+        if self.progress() >= 1.0 or self.control.should_training_stop:  # a finished run was resumed
             self.control.should_training_stop = True
             return [], None
         begin = time.perf_counter()
@@ -252,8 +267,12 @@ class TmdeTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def floating_point_ops(self, inputs: ParallelBatch) -> float:
-        """6 operations per parameter and token (Kaplan et al. 2020), embedding tables not counted."""
-        model = self.accelerator.unwrap_model(self.model).model
+        """6 operations per parameter and token (Kaplan et al. 2020), embedding tables not counted; of an encoder that
+        has little else, as the bag, 6 per dimension and token, the share of the table that a token has."""
+        parallel: ParallelModel = self.accelerator.unwrap_model(self.model)
+        if not parallel.has_decoder:
+            return 6.0 * parallel.config.hidden_size * float(inputs.attention_mask.sum())
+        model = parallel.model
         tables = (model.model.embed_tokens.weight.numel(), model.decoder.embed_tokens.weight.numel())
         encoder = sum(parameter.numel() for parameter in model.model.parameters()) - tables[0]
         decoder = sum(parameter.numel() for parameter in model.decoder.parameters()) - tables[1]
@@ -323,12 +342,14 @@ class TmdeTrainer(Trainer):
 
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Retrieval precision at 1 for the language pairs of every dev set, the losses on its rows, and the task.
+        """Retrieval precision at 1 for the language pairs of every dev set, the losses on its rows, and the tasks.
 
         Returns:
             `eval_<set>_p1_<a>-<b>` (both directions averaged, pool of `eval_pool` rows), their mean over all sets and
-            pairs, `eval_retrieval`, and `eval_<set>_<objective>_<part>`; of the classification task, if there is one,
-            `eval_same`, `eval_cross` and `eval_all` on its dev split, `eval_test_same` and `eval_test_cross`.
+            pairs, `eval_retrieval`; the same of documents, `eval_<set>_doc_p1_<a>-<b>`, of sets that have enough, and
+            `eval_document_retrieval`; `eval_<set>_<objective>_<part>`; of the classification tasks, if there are any,
+            `eval_same`, `eval_cross` and `eval_all` on their dev splits, `eval_test_same` and `eval_test_cross`; and
+            `eval_mix` (see `dev_means`). Every process returns what the first one measured.
         """
         begin = time.perf_counter()
         dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
@@ -338,49 +359,53 @@ class TmdeTrainer(Trainer):
         was_training = model.training
         model.eval()
         metrics: dict[str, float] = {}
+        retrieval: list[dict[str, float]] = []
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.compute_loss_context_manager())
             for name, rows in dev_sets.items():
-                measured = dev_retrieval(model, self.processing_class, rows, self.args)
-                measured |= dev_losses(model, self.processing_class, rows, self.args)
+                retrieval.append(dev_retrieval(model, self.processing_class, rows, self.args))
+                measured = retrieval[-1] | dev_losses(model, self.processing_class, rows, self.args)
                 metrics.update({f"{name}_{key}": value for key, value in measured.items()})
-        if self.eval_task is not None:
-            metrics |= self._evaluate_task(model)
-        model.train(was_training)
-        precisions = [value for key, value in metrics.items() if "_p1_" in key]
-        if dev_sets and not precisions:
+        if dev_sets and not any(retrieval):
             raise ValueError(
                 f"No dev set has two rows of any of the pairs {self.args.eval_pairs or 'of its languages'}; "
                 "check eval_pairs and the dev data"
             )
-        if precisions:
-            metrics["retrieval"] = sum(precisions) / len(precisions)
+        scores = self._evaluate_tasks(model)
+        model.train(was_training)
+        metrics |= scores | dev_means(retrieval, scores)
         metrics = {f"{metric_key_prefix}_{key}": round(value, 6) for key, value in metrics.items()}
         metrics[f"{metric_key_prefix}_minutes"] = round(self.seconds / 60, 3)
+        if self.args.world_size > 1:  # which must choose the same checkpoint, and stop at the same step
+            metrics = broadcast_object_list([metrics])[0]
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         if self._window is not None:  # words per second are of training alone
             self._window = (self._window[0] + time.perf_counter() - begin, self._window[1])
         return metrics
 
-    def _evaluate_task(self, model: ParallelModel) -> dict[str, float]:
-        """Measured by the first process for all, which must choose the same checkpoint."""
-        scores: list[dict[str, float]] = [{}]
+    def _evaluate_tasks(self, model: ParallelModel) -> dict[str, float]:
+        """Measured by the first process for all: a classifier is trained for every language of every task."""
+        scores = {}
         if self.is_world_process_zero():
-            autocast = self.compute_loss_context_manager()
-            scores = [measure_task(model, self.processing_class, self.eval_task, self.args, autocast)]
-        return broadcast_object_list(scores)[0] if self.args.world_size > 1 else scores[0]
+            for name, task in self.eval_tasks.items():
+                autocast = self.compute_loss_context_manager()
+                scores[name] = measure_task(model, self.processing_class, task, self.args, autocast)
+        return task_means(scores)
 
     # ---- Checkpoints
 
     def _save(self, output_dir: str | None = None, state_dict=None) -> None:
-        """Writes the encoder-decoder, not its training wrapper: a folder that every Auto class opens."""
+        """Writes the model, not its training wrapper: a folder that every Auto class opens."""
         if not self.args.should_save:
             return
         output_dir = output_dir or self.args.output_dir
         model: ParallelModel = self.accelerator.unwrap_model(self.model)
-        use_cache = model.config.use_cache  # which transformers turns off while it trains
-        model.config.use_cache = True
+        use_cache = model.config.use_cache  # which transformers sets to off while it trains, whatever the model
+        if model.has_decoder:
+            model.config.use_cache = True
+        else:
+            del model.config.use_cache
         model.model.save_pretrained(output_dir)
         model.config.use_cache = use_cache
         self.processing_class.save_pretrained(output_dir)

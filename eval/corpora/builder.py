@@ -26,12 +26,13 @@ class DatasetSource:
         """Return the dataset's fingerprint, which changes with its files."""
         return (self.dataset._fingerprint,)
 
-    def read_blocks(self, languages: Sequence[str], block_rows: int) -> Iterator[Block]:
-        """Yield row numbers and strings by language."""
+    def read_blocks(self, languages: Sequence[str], block_rows: int, document_ids: bool) -> Iterator[Block]:
+        """Yield row numbers and strings by language, with `document_ids` also those of `doc_id`."""
         names = sorted(languages_of_schema(self.dataset.features.arrow_schema, self.place, languages))
         done = 0
         for table in self.dataset.with_format("arrow").iter(block_rows):
-            yield columns_of_table(table, names, self.place, range(done + 1, done + 1 + table.num_rows))
+            numbers = range(done + 1, done + 1 + table.num_rows)
+            yield columns_of_table(table, names, self.place, numbers, document_ids)
             done += table.num_rows
 
 
@@ -45,6 +46,7 @@ class ParallelConfig(datasets.BuilderConfig):
     bad_rows: str = "report"
     max_rows: int | None = None
     split: str = "train"
+    document_ids: bool = False
 
 
 class ParallelCorpus(datasets.ArrowBasedBuilder):
@@ -63,7 +65,7 @@ class ParallelCorpus(datasets.ArrowBasedBuilder):
     log_sources: bool = False
 
     def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(features=features_of(self.config.languages))
+        return datasets.DatasetInfo(features=features_of(self.config.languages, self.config.document_ids))
 
     def _split_generators(self, dl_manager: object) -> list[datasets.SplitGenerator]:
         for source in self.sources:
@@ -76,13 +78,14 @@ class ParallelCorpus(datasets.ArrowBasedBuilder):
         self, sources: list[FileSource | DatasetSource]
     ) -> Iterator[tuple[tuple[int, int], pa.Table]]:
         config = self.config
-        check = Checker(config.languages, config.bad_rows, self.report)
+        check = Checker(config.languages, config.bad_rows, self.report, config.document_ids)
         left = config.max_rows
         for source_index, source in enumerate(sources):
             if isinstance(source, FileSource):
-                blocks = read_blocks(source, config.languages, config.inferred, self.block_rows)
+                options = (config.inferred, self.block_rows, config.document_ids)
+                blocks = read_blocks(source, config.languages, *options)
             else:
-                blocks = source.read_blocks(config.languages, self.block_rows)
+                blocks = source.read_blocks(config.languages, self.block_rows, config.document_ids)
             for block_index, (numbers, columns) in enumerate(blocks):
                 table = check(columns, numbers, source.place, left)
                 yield (source_index, block_index), table
@@ -106,6 +109,7 @@ def build(
     streaming: bool,
     max_rows: int | None,
     report: CorpusReport,
+    document_ids: bool = False,
 ) -> datasets.Dataset | datasets.IterableDataset:
     """Load sources one after the other.
 
@@ -118,6 +122,7 @@ def build(
         streaming: Whether to read lazily.
         max_rows: Read no more than that many good rows. A stream ignores it: its shards do not know of each other.
         report: Filled in; at once (also from the cache) for a map-style dataset, as rows are read for a stream.
+        document_ids: Whether to keep the column `doc_id`, null where a source has none.
 
     Raises:
         CorpusError: Bad input; for a stream, while it is read.
@@ -130,6 +135,7 @@ def build(
         bad_rows=bad_rows,
         max_rows=None if streaming else max_rows,
         split=split,
+        document_ids=document_ids,
     )
     builder.sources = tuple(sources)
     if streaming:
@@ -149,5 +155,6 @@ def build(
     counts = CorpusReport(**json.loads(builder.info.description))
     report.add(place, counts, counts.rows)
     if builder.info.splits[split].num_examples == 0:  # a split without rows can't be read back
-        return datasets.Dataset.from_dict({"translation": []}, features=features_of(languages), split=split)
+        features = features_of(languages, document_ids)
+        return datasets.Dataset.from_dict({name: [] for name in features}, features=features, split=split)
     return builder.as_dataset(split=split)

@@ -17,9 +17,10 @@ logger = logging.getLogger("modeling_tmde.eval.corpora")
 MAX_EXAMPLES = 10
 _LOCK = threading.Lock()  # interleaved streams are read in threads; here, since a report must be picklable
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
+DOCUMENT_ID = "doc_id"  # the column that names the document of a row, in the source and in the result
 # Usual names of other columns, and suffixes of other files, that would pass for codes.
 NOT_LANGUAGES = frozenset(
-    "src tgt url uri doc idx ids key uid row set sim txt xml tsv csv log zip bak tmp old bin md gz".split()
+    "src tgt url uri doc doc_id idx ids key uid row set sim txt xml tsv csv log zip bak tmp old bin md gz".split()
 )
 
 
@@ -120,9 +121,13 @@ class Words(str):
     """A description in an error message, to be printed without quotes."""
 
 
-def features_of(languages: Sequence[str]) -> datasets.Features:
-    """Return the features of every corpus: `translation`, a struct of nullable strings with sorted keys."""
-    return datasets.Features({"translation": {language: datasets.Value("string") for language in sorted(languages)}})
+def features_of(languages: Sequence[str], document_ids: bool = False) -> datasets.Features:
+    """Return the features of every corpus: `translation`, a struct of nullable strings with sorted keys; and, with
+    `document_ids`, a nullable string `doc_id`."""
+    features = datasets.Features({"translation": {name: datasets.Value("string") for name in sorted(languages)}})
+    if document_ids:
+        features[DOCUMENT_ID] = datasets.Value("string")
+    return features
 
 
 def check_languages(requested: Iterable[str], found: Iterable[str], place: str) -> None:
@@ -179,6 +184,15 @@ def as_text(array: pa.Array, place: str, numbers: Sequence[int], name: str) -> p
     return array
 
 
+def as_ids(array: pa.Array, place: str, numbers: Sequence[int]) -> pa.Array:
+    """Return document ids, texts or whole numbers, as strings.
+
+    Raises:
+        CorpusError: They are neither.
+    """
+    return array.cast(pa.string()) if pa.types.is_integer(array.type) else as_text(array, place, numbers, DOCUMENT_ID)
+
+
 def decode(values: Sequence[bytes | None], place: str, numbers: Sequence[int], name: str | None) -> pa.Array:
     """Return bytes as an array of strings.
 
@@ -212,11 +226,13 @@ class Checker:
         languages: The languages of the result, sorted.
         bad_rows: `"report"` to count and drop bad rows, `"raise"` to raise on the first one.
         report: Where the counts go.
+        document_ids: Whether the result has the column `doc_id`, null where the source has none.
     """
 
     languages: tuple[str, ...]
     bad_rows: str
     report: CorpusReport
+    document_ids: bool = False
 
     def __call__(
         self, columns: dict[str, pa.Array], numbers: Sequence[int], place: str, limit: int | None = None
@@ -224,18 +240,21 @@ class Checker:
         """Check a block of rows and return the rows to keep.
 
         Args:
-            columns: Strings by language, in every language that the rows hold, the requested ones or not.
+            columns: Strings by language, in every language that the rows hold, the requested ones or not; and, under
+                `doc_id`, those that name the documents.
             numbers: The number of each row in its file.
             place: The file, for messages and for the report.
             limit: Keep at most that many rows, and count only the rows up to there.
 
         Returns:
-            A table with the one column `translation`, of the type of [`features_of`].
+            A table of the type of [`features_of`].
 
         Raises:
             CorpusError: With `bad_rows="raise"`: an empty text, or a row with fewer than two languages.
         """
         size = len(numbers)
+        ids = columns.get(DOCUMENT_ID, pa.nulls(size, pa.string()))
+        columns = {language: array for language, array in columns.items() if language != DOCUMENT_ID}
         texts = {language: columns.get(language, pa.nulls(size, pa.string())) for language in self.languages}
         blanks = {language: _blank(text) for language, text in texts.items()}
         in_all, requested = _count(columns.values(), size), _count(texts.values(), size)
@@ -255,7 +274,8 @@ class Checker:
         if size:
             self.report.add(place, counts, numbers[size - 1])
         struct = pa.StructArray.from_arrays([texts[name] for name in self.languages], names=list(self.languages))
-        return pa.table({"translation": struct}).slice(0, size).filter(keep.slice(0, size))
+        table = pa.table({"translation": struct} | ({DOCUMENT_ID: ids} if self.document_ids else {}))
+        return table.slice(0, size).filter(keep.slice(0, size))
 
     def _look_closer(
         self,

@@ -34,14 +34,20 @@ class HubPart:
         return splits[self.split].num_examples or None if self.split in splits else None
 
     def load(
-        self, languages: Sequence[str], inferred: bool, bad_rows: str, max_rows: int | None, report: CorpusReport
+        self,
+        languages: Sequence[str],
+        inferred: bool,
+        bad_rows: str,
+        max_rows: int | None,
+        report: CorpusReport,
+        document_ids: bool,
     ) -> datasets.Dataset | datasets.IterableDataset:
-        """Return the checked rows as `translation` in `languages`; see [`build`]."""
+        """Return the checked rows as `translation` in `languages`; see [`build`]. A stream has no `doc_id`."""
         if isinstance(self.raw, datasets.Dataset):
             raw = self.raw if max_rows is None else self.raw.select(range(min(max_rows, len(self.raw))))
             source = DatasetSource(raw, self.place)
             split = str(self.raw.split or "train").split("[")[0].replace("+", "_")
-            return build([source], languages, inferred, bad_rows, split, False, None, report)
+            return build([source], languages, inferred, bad_rows, split, False, None, report, document_ids)
         report.begin(self.place)
         check = _StreamCheck(Checker(tuple(languages), bad_rows, report), self.place, self._schema())
         stream = self.raw.with_format("arrow").map(

@@ -36,6 +36,7 @@ def load_parallel(
     token: str | bool | None = None,
     max_rows: int | None = None,
     report: CorpusReport | None = None,
+    document_ids: bool = False,
 ) -> AnyDataset:
     r"""Load a parallel corpus and check every row of it.
 
@@ -67,10 +68,12 @@ def load_parallel(
         max_rows: At most that many rows: the first ones; of several Hub configs in proportion to their rows.
         report: Filled in place with the counts; in a stream as rows are read (in `DataLoader` workers each process
             has its own copy).
+        document_ids: Keep the column `doc_id`, which names the document of a row, of parquet and JSONL files and of
+            Hub datasets; not of a stream.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each language, keys sorted.
-        Every row has at least two texts.
+        Every row has at least two texts. With `document_ids`, also `doc_id`, a string, null where a source has none.
 
     Raises:
         CorpusError: Bad input, whatever `bad_rows`: missing files, unknown languages, Moses files of different
@@ -84,7 +87,7 @@ def load_parallel(
         >>> rows[0]["translation"]  # doctest: +SKIP
         {'de': 'Das Haus', 'en': 'The house'}
     """
-    _check_options(bad_rows, temperature, max_rows)
+    _check_options(bad_rows, temperature, max_rows, document_ids and streaming)
     stated, pivots = check_stated(languages, "languages"), check_stated(pivot_languages, "pivot_languages")
     report = CorpusReport() if report is None else report
     elements = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else [source]
@@ -105,7 +108,8 @@ def load_parallel(
     chosen = _resolve_languages(parts, stated, pivots, str(source))
     limits = _limits(parts, max_rows, temperature, streaming)
     loaded = [
-        part.load(chosen, stated is None, bad_rows, limit, report) for part, limit in zip(parts, limits, strict=True)
+        part.load(chosen, stated is None, bad_rows, limit, report, document_ids)
+        for part, limit in zip(parts, limits, strict=True)
     ]
     mixed = _mix(loaded, parts, temperature, seed)
     if streaming:
@@ -134,13 +138,20 @@ class FilesPart:
         return sum(count_rows(file) for file in self.files)
 
     def load(
-        self, languages: Sequence[str], inferred: bool, bad_rows: str, max_rows: int | None, report: CorpusReport
+        self,
+        languages: Sequence[str],
+        inferred: bool,
+        bad_rows: str,
+        max_rows: int | None,
+        report: CorpusReport,
+        document_ids: bool,
     ) -> AnyDataset:
         """Return the checked rows as `translation` in `languages`; see [`build`]."""
-        return build(self.files, languages, inferred, bad_rows, self.split, self.streaming, max_rows, report)
+        options = (inferred, bad_rows, self.split, self.streaming, max_rows, report, document_ids)
+        return build(self.files, languages, *options)
 
 
-def _check_options(bad_rows: str, temperature: float | None, max_rows: int | None) -> None:
+def _check_options(bad_rows: str, temperature: float | None, max_rows: int | None, streamed_ids: bool) -> None:
     place = "load_parallel"
     if bad_rows not in ("report", "raise"):
         raise bad_value(place, None, "bad_rows", bad_rows, '"report" or "raise"', "Pass one of them.")
@@ -149,6 +160,8 @@ def _check_options(bad_rows: str, temperature: float | None, max_rows: int | Non
         raise bad_value(place, None, "temperature", temperature, "a number above 0, or None", advice)
     if max_rows is not None and max_rows < 1:
         raise bad_value(place, None, "max_rows", max_rows, "a number above 0, or None", "Leave it out for all rows.")
+    if streamed_ids:
+        raise bad_value(place, None, "document_ids", True, "False for a stream", "Pass streaming=False.")
 
 
 def _parts_of(element: Source, languages: tuple[str, ...] | None, options: dict[str, Any]) -> list[Part]:

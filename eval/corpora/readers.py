@@ -11,14 +11,16 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .checks import CorpusError, Words, as_text, bad_value, check_codes, decode, is_code
+from .checks import DOCUMENT_ID, CorpusError, Words, as_ids, as_text, bad_value, check_codes, decode, is_code
 from .files import FileSource
 
 PEEK_ROWS = 1000
 Block = tuple[Sequence[int], dict[str, pa.Array]]  # the row numbers, and the strings by language
 
 
-def read_blocks(source: FileSource, languages: Sequence[str], inferred: bool, block_rows: int) -> Iterator[Block]:
+def read_blocks(
+    source: FileSource, languages: Sequence[str], inferred: bool, block_rows: int, document_ids: bool = False
+) -> Iterator[Block]:
     """Read a source in blocks of at most `block_rows` rows.
 
     Args:
@@ -26,21 +28,23 @@ def read_blocks(source: FileSource, languages: Sequence[str], inferred: bool, bl
         languages: The languages of the corpus. Blocks may hold others besides, or lack some of them.
         inferred: Whether the languages were looked up and not requested: then a language that turns up later (JSONL)
             is an error, else it is left aside.
+        document_ids: Whether to read the column `doc_id` of parquet and JSONL rows too.
 
     Yields:
-        Row numbers, as an editor counts lines (from 1 for parquet), and one array of strings per language.
+        Row numbers, as an editor counts lines (from 1 for parquet), and one array of strings per language (and one
+        under `doc_id`, where it is asked for and there).
 
     Raises:
         CorpusError: The file does not hold what it should.
     """
     if source.format == "parquet":
-        yield from _read_parquet(source.paths[0], languages, block_rows)
+        yield from _read_parquet(source.paths[0], languages, block_rows, document_ids)
     elif source.format == "moses":
         yield from _read_moses(source, block_rows)
     elif source.format == "tsv":
         yield from _read_tsv(source.paths[0], languages, block_rows)
     else:
-        yield from _read_jsonl(source.paths[0], languages, inferred, block_rows)
+        yield from _read_jsonl(source.paths[0], languages, inferred, block_rows, document_ids)
 
 
 def find_languages(source: FileSource, requested: Sequence[str] | None, whole: bool = False) -> set[str]:
@@ -219,7 +223,9 @@ def _jsonl_languages(path: str, requested: Sequence[str] | None, whole: bool) ->
     return found
 
 
-def _read_jsonl(path: str, languages: Sequence[str], inferred: bool, block_rows: int) -> Iterator[Block]:
+def _read_jsonl(
+    path: str, languages: Sequence[str], inferred: bool, block_rows: int, document_ids: bool
+) -> Iterator[Block]:
     nested = None
     for numbers, rows in _parse_jsonl(path, block_rows):
         columns: dict[str, list] = {language: [None] * len(rows) for language in languages}
@@ -238,7 +244,16 @@ def _read_jsonl(path: str, languages: Sequence[str], inferred: bool, block_rows:
                     field = f"translation.{name}" if nested else name
                     raise bad_value(path, numbers[index], field, text, "a text or null", "Correct the row.")
                 columns[name][index] = text
+        if document_ids:
+            columns[DOCUMENT_ID] = [_id_of(row, path, number) for number, row in zip(numbers, rows, strict=True)]
         yield numbers, {name: _encode(texts, path, numbers, name) for name, texts in columns.items()}
+
+
+def _id_of(row: dict, path: str, number: int) -> str | None:
+    found = row.get(DOCUMENT_ID)
+    if found is not None and not isinstance(found, str | int):
+        raise bad_value(path, number, DOCUMENT_ID, found, "a text, a whole number or null", "Correct the row.")
+    return None if found is None else str(found)
 
 
 def _encode(texts: list[str | None], path: str, numbers: Sequence[int], name: str) -> pa.Array:
@@ -288,38 +303,47 @@ def languages_of_schema(schema: pa.Schema, place: str, requested: Sequence[str] 
 
 
 def columns_of_table(
-    table: pa.Table | pa.RecordBatch, names: Sequence[str], place: str, numbers: Sequence[int]
+    table: pa.Table | pa.RecordBatch,
+    names: Sequence[str],
+    place: str,
+    numbers: Sequence[int],
+    document_ids: bool = False,
 ) -> Block:
-    """Return the languages `names` of a table that has `translation` or one column per language, as strings.
+    """Return the languages `names` of a table that has `translation` or one column per language, as strings; and,
+    with `document_ids`, its `doc_id` if it has one.
 
     Raises:
         CorpusError: A value is not a text.
     """
     if "translation" in table.schema.names:
-        struct = table.column("translation")
-        struct = struct.combine_chunks() if isinstance(struct, pa.ChunkedArray) else struct
+        struct = _in_one(table.column("translation"))
         # flatten(), unlike field(), also applies the nulls of the struct itself
         fields = zip((field.name for field in struct.type), struct.flatten(), strict=True)
         arrays = {f"translation.{name}": (name, array) for name, array in fields}
     else:
         arrays = {name: (name, table.column(name)) for name in names}
-    columns = {}
-    for field, (name, array) in arrays.items():
-        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        columns[name] = as_text(array, place, numbers, field)
+    columns = {name: as_text(_in_one(array), place, numbers, field) for field, (name, array) in arrays.items()}
+    if document_ids and DOCUMENT_ID in table.schema.names:
+        columns[DOCUMENT_ID] = as_ids(_in_one(table.column(DOCUMENT_ID)), place, numbers)
     return numbers, columns
 
 
-def _read_parquet(path: str, languages: Sequence[str], block_rows: int) -> Iterator[Block]:
+def _in_one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _read_parquet(path: str, languages: Sequence[str], block_rows: int, document_ids: bool) -> Iterator[Block]:
     done = 0
     with _open_parquet(path) as file:
         schema = file.schema_arrow
         names = sorted(languages_of_schema(schema, path, languages))
-        read = ["translation"] if "translation" in schema.names else names
+        read = ["translation"] if "translation" in schema.names else list(names)
+        if document_ids and DOCUMENT_ID in schema.names:
+            read.append(DOCUMENT_ID)
         try:
             for batch in file.iter_batches(block_rows, columns=read):
                 numbers = range(done + 1, done + 1 + batch.num_rows)
-                yield columns_of_table(batch, names, path, numbers)
+                yield columns_of_table(batch, names, path, numbers, document_ids)
                 done += batch.num_rows
         except (pa.ArrowInvalid, OSError) as error:
             found, advice = Words(f"damaged data ({error})"), "Fetch or write the file again."

@@ -6,6 +6,7 @@ import pkgutil
 from .base import (
     TASKS,
     ClassificationData,
+    ContrastData,
     Provenance,
     RetrievalData,
     SimilarityData,
@@ -24,6 +25,7 @@ for _module in pkgutil.iter_modules(__path__):
 __all__ = [
     "TASKS",
     "ClassificationData",
+    "ContrastData",
     "Provenance",
     "RetrievalData",
     "SimilarityData",

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 from typer.testing import CliRunner
 
+from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli import embed as embed_module
 from modeling_tmde.cli.embed import embed
 from modeling_tmde.embedding import DocumentEmbedder
@@ -117,6 +118,20 @@ def test_options_reach_the_embedder(model, inputs, tmp_path):
     assert run(inputs["text"], "-o", out, "-m", model, "--device", "cpu", *options).exit_code == 0
     embedder = DocumentEmbedder.from_pretrained(model, pooling="cls", max_length=9, dtype="bfloat16", device="cpu")
     np.testing.assert_array_equal(np.load(out), embedder.encode(TEXTS, batch_tokens=20, normalize=True))
+
+
+def test_without_max_length_all_that_the_model_takes_is_read(model, tokenizer, tmp_path):
+    """The XLM-R model takes 32 tokens, the bag any number; what differs lies beyond 750."""
+    bag, text, out = tmp_path / "bag", tmp_path / "texts", tmp_path / "out.npy"
+    torch.manual_seed(0)
+    BagModel(BagConfig(vocab_size=400, d_model=8)).save_pretrained(bag)
+    tokenizer.save_pretrained(bag)
+    text.write_text("casa " * 800 + "\n" + "casa " * 800 + "noche " * 99, encoding="utf-8")
+    for folder, options, cut in ((bag, [], 0), (bag, ["--max-length", 750], 2), (model, [], 2)):
+        result = run(text, "-o", out, "-m", folder, "--device", "cpu", "--overwrite", *options)
+        assert result.exit_code == 0 and f"{cut} truncated" in result.stderr, result.output
+        first, second = np.load(out)
+        assert np.allclose(first, second, atol=1e-5) == (cut == 2)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet"])

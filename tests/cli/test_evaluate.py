@@ -83,7 +83,7 @@ def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
     call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf", "--overwrite")
     assert [path.name for path in (out / "figures").iterdir()] == ["mine.png"]
     record = json.loads((out / "eval.json").read_text(encoding="utf-8"))
-    assert list(record["models"]) == ["tiny0"] and "max_length=" in record["models"]["tiny0"]
+    assert list(record["models"]) == ["tiny0"] and "max_length=128," in record["models"]["tiny0"]
     assert record["options"]["seed"] == 0
     assert [(result.task, result.system) for result in read_results(out)] == [("sample", "tiny0")]
     assert sorted(path.name for path in out.iterdir()) == [

@@ -305,6 +305,23 @@ def test_every_measure_of_a_run_is_drawn_against_steps_and_minutes(tmp_path):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run", "training", "other", "small_dev"]
 
 
+def test_documents_and_accuracy_have_panels_of_their_own(tmp_path):
+    lines = [
+        {"step": 1, "eval_a_doc_p1_de-en": 0.2, "eval_a_doc_p1_de-fr": 0.6, "eval_doc_p1_de-en": 0.9},
+        {"step": 2, "eval_same": 0.8, "eval_cross": 0.6, "eval_test_cross": 0.1, "eval_sib200_cross": 0.3},
+        {"step": 3, "eval_doc_doc_p1_de-en": 0.5, "eval_a_p1_de-en": 0.1, "eval_mix": 0.7},
+    ]
+    figure = training_curves_figure({"run": write_log(tmp_path / "log.jsonl", lines)})
+    assert curves(figure, columns=1) == {
+        "Dev retrieval, P@1": [([3], [0.1]), ([1], [0.9])],  # of the dev sets a and doc
+        "Dev documents, P@1": [([1], [pytest.approx(0.4)]), ([3], [0.5])],
+        "Dev accuracy": [([2], [0.8]), ([2], [0.6])],
+    }
+    same, cross = figure.axes[2].lines
+    assert same.get_linestyle() != cross.get_linestyle()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run", "a", "doc", "Same", "Cross"]
+
+
 def test_runs_are_overlaid_each_in_its_colour(tmp_path):
     second = [{"step": 10, "loss": 1.0}, {"step": 20, "loss": 0.5, "contrast_loss": 2.0}]
     logs = {

@@ -28,7 +28,9 @@ from transformers import (
     XLMRobertaModel,
 )
 
+from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
+from tests.conftest import tiny_model
 
 TEXTS = ["Die Sitzung ist eröffnet.", "The sitting is open.", "", "Se abre la sesión; gracias por su atención.", "a"]
 
@@ -282,6 +284,34 @@ def test_tokenizer_limit_counts_too():
     tokenizer.model_max_length = 12
     assert DocumentEmbedder(make_xlmr(), tokenizer).max_length == 12
     assert DocumentEmbedder(make_xlmr(), tokenizer, max_length=9).max_length == 9
+
+
+def make_bag() -> BagModel:
+    torch.manual_seed(0)
+    model = BagModel(BagConfig(vocab_size=400, d_model=24)).eval()
+    with torch.no_grad():
+        model.token_weights[3:] = torch.randn(397)
+    return model
+
+
+def test_default_max_length_is_all_that_model_and_tokenizer_take():
+    endless, short = make_tokenizer(), make_tokenizer()
+    short.model_max_length = 40
+    tmde, bag, t5 = tiny_model(), make_bag(), T5Model(T5Config(**T5))
+    for model, tokenizer, asked, limit in (
+        (tmde, endless, None, 128),  # its positions
+        (tmde, short, None, 40),
+        (tmde, endless, 500, 128),
+        (tmde, endless, 50, 50),
+        (bag, endless, None, 10**9),
+        (bag, short, None, 10**9),  # what the tokenizer says is of other models
+        (bag, short, 7, 7),
+        (t5, endless, None, 750),
+        (t5, endless, 2000, 2000),
+        (t5, short, None, 40),
+    ):
+        assert DocumentEmbedder(model, tokenizer, max_length=asked).max_length == limit, (model.config, asked)
+    assert DocumentEmbedder(make_xlmr(max_positions=1202), endless).max_length == 1200  # not 750
 
 
 def test_own_models_are_pooled_at_position_zero_and_not_taken_apart(tokenizer):

@@ -172,6 +172,56 @@ def test_a_small_language_gets_its_share_of_the_vocabulary():
     assert len(together) == len(balanced) == 700
 
 
+# ---- Lower case and the first word
+
+
+def trained(**options):
+    return train_tokenizer({name: [" ".join(words)] * 9 for name, words in WORDS.items()}, 600, **options)
+
+
+@pytest.fixture(scope="module", params=[(True, False), (False, True), (True, True)], ids=["lower", "space", "both"])
+def optional(request, tmp_path_factory):
+    """A tokenizer with one option or both, as `AutoTokenizer` opens it, and the options."""
+    lowercase, add_prefix_space = request.param
+    folder = tmp_path_factory.mktemp("optional")
+    made = trained(lowercase=lowercase, add_prefix_space=add_prefix_space)
+    made.save_pretrained(folder)
+    loaded = AutoTokenizer.from_pretrained(folder)
+    assert loaded(SAMPLES)["input_ids"] == made(SAMPLES)["input_ids"]
+    return loaded, lowercase, add_prefix_space
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=TEXTS)
+@with_examples
+def test_options_lose_nothing_but_capitals(optional, text):
+    tokenizer, lowercase, _ = optional
+    ids = tokenizer.encode(text)
+    assert (ids[0], ids[-1]) == (0, 2) and not set(ids[1:-1]) & set(range(len(SPECIAL_TOKENS)))
+    # Rust lower-cases character by character, without Python's rule for a sigma at the end of a word.
+    expected = "".join(character.lower() for character in text) if lowercase else text
+    assert tokenizer.decode(ids, skip_special_tokens=True) == expected
+
+
+def test_options_do_what_they_say(optional):
+    tokenizer, lowercase, add_prefix_space = optional
+    # Never the first word of a training text, so that there is an entry for it within a text only.
+    bare = {text: tokenizer.encode(text, add_special_tokens=False) for text in ("tree", "TREE", "dog tree", "")}
+    assert bare[""] == []
+    assert (bare["tree"] == bare["TREE"]) == lowercase
+    inside = bare["dog tree"][-1]
+    assert tokenizer.convert_ids_to_tokens(inside) == "Ġtree"
+    assert (bare["tree"] == [inside]) == add_prefix_space
+    pair = tokenizer("dog", "tree")["input_ids"]
+    assert (pair[-2] == inside) == add_prefix_space
+
+
+def test_both_options_are_off_by_default():
+    assert trained().backend_tokenizer.normalizer is None
+    words = [trained(lowercase=on).encode("HAUS Haus haus", add_special_tokens=False) for on in (False, True)]
+    assert len(words[1]) < len(words[0])
+
+
 # ---- Size and errors
 
 

@@ -159,7 +159,7 @@ def test_languages_are_those_that_model_and_task_share(tokenizer, tmp_path):
     task = sample_task()
     more = ClassificationData({"pt": task.splits["es"], **task.splits}, task.provenance)
     assert task_in_languages(more, ["it", "xx", "de"]).languages == ["it", "de"]
-    assert make_trainer(tmp_path, tokenizer, more).eval_task.languages == list(LANGUAGES)
+    assert make_trainer(tmp_path, tokenizer, more).eval_tasks["task"].languages == list(LANGUAGES)
 
 
 # ---- What is chosen
@@ -191,7 +191,7 @@ def table_of(folder: Path) -> list[list[str]]:
     return [rows[0][1:], *(row[1:] for row in rows[2:]), [note.strip()]]
 
 
-HEADER = ["step", "dev Same", "dev Cross", "test Same", "test Cross", "dev retrieval"]
+HEADER = ["step", "dev Same", "dev Cross", "test Same", "test Cross", "dev retrieval", "dev mix"]
 NOTE = ["Bold: the chosen checkpoint, by dev Cross."]
 
 
@@ -209,9 +209,9 @@ def test_cross_chooses_the_checkpoint_and_the_table_tells(corpus, tmp_path, monk
     assert any(not torch.equal(found[name], value) for name, value in planted.states[0].items())
     assert table_of(folder) == [
         HEADER,
-        ["2", "90.00", "30.00", "80.00", "70.00", "90.00"],
-        ["**4**", "**90.00**", "**61.00**", "**80.00**", "**39.00**", "**20.00**"],
-        ["6", "90.00", "40.00", "80.00", "60.00", "80.00"],
+        ["2", "90.00", "30.00", "80.00", "70.00", "90.00", "70.00"],
+        ["**4**", "**90.00**", "**61.00**", "**80.00**", "**39.00**", "**20.00**", "**57.00**"],
+        ["6", "90.00", "40.00", "80.00", "60.00", "80.00", "70.00"],
         NOTE,
     ]
     logged = {line["step"]: line["eval_cross"] for line in log_lines(folder) if "eval_cross" in line}
@@ -257,7 +257,7 @@ def test_without_dev_rows_the_task_alone_is_measured(corpus, tmp_path):
     train_recipe(cross_recipe(corpus, "dev_rows=0", "max_steps=2"), tmp_path / "run")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["best_step"] == 2 and 0 < results["best"]["eval_cross"] < 1
-    assert table_of(tmp_path / "run")[0] == HEADER[:-1]
+    assert table_of(tmp_path / "run")[0] == [name for name in HEADER if name != "dev retrieval"]
 
 
 # ---- Epochs

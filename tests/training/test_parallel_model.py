@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.configuration_tmde import BOTTLENECKS
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
 from modeling_tmde.training.objectives import (
     DistanceConstraint,
     EmbeddingObjective,
+    InfoNCE,
     ObjectiveOutput,
     TranslationObjective,
 )
@@ -227,6 +229,53 @@ def test_shared_tables_still_learn_when_the_decoder_is_frozen(tokenizer):
     parallel(**one_batch(tokenizer, ("de", "en"), ("en", "es")).model_inputs())["spread"]["total"].backward()
     assert model.model.embed_tokens.weight.grad.abs().sum() > 0
     assert not model.decoder.embed_languages.weight.requires_grad
+
+
+# ---- An encoder alone
+
+
+def bag() -> BagModel:
+    torch.manual_seed(0)
+    return BagModel(BagConfig(vocab_size=400, d_model=16, pivot_languages=["en"]))
+
+
+@pytest.mark.parametrize("languages", [("de", "fr"), ("de", "en", "it")], ids="-".join)
+def test_of_an_encoder_alone_every_language_is_encoded(languages, tokenizer):
+    """Pivots have no part in it: `de` and `fr` are none."""
+    model = bag()
+    batch = one_batch(tokenizer, languages, languages)
+    parallel = ParallelModel(model, {"infonce": InfoNCE(temperature=0.3), "spread": Spread()})
+    assert parallel.encoder is model and parallel.config is model.config
+    assert not parallel.has_decoder and not parallel.needs_pivot
+    calls = count_texts(model)
+    outputs = parallel(**batch.model_inputs())
+    assert calls == [len(languages) * 6]
+    vectors = torch.stack([torch.cat([model(ids[None]).pooler_output for ids in texts]) for texts in texts_of(batch)])
+    loss = torch.zeros(())
+    for a, b in itertools.permutations(range(len(languages)), 2):
+        logits = vectors[a] @ vectors[b].T / 0.3  # of vectors of length 1
+        loss = loss + nn.functional.cross_entropy(logits, torch.arange(6), reduction="sum")
+    spread = (vectors[0] - vectors[1]).pow(2).sum()
+    torch.testing.assert_close(outputs["infonce"]["total"], loss, rtol=1e-5, atol=0)
+    torch.testing.assert_close(outputs["spread"]["total"], spread, rtol=1e-5, atol=1e-6)
+    wanted = torch.autograd.grad(loss + spread, list(model.parameters()))
+    found = torch.autograd.grad(outputs["infonce"]["total"] + outputs["spread"]["total"], list(model.parameters()))
+    assert all(gradient.abs().max() > 0.01 for gradient in wanted)
+    for gradient, expected in zip(found, wanted, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_encoder_alone_cannot_translate():
+    message = "'translation' needs a decoder, and BagModel is an encoder alone: .*objectives.translation=null"
+    with pytest.raises(ValueError, match=message):
+        ParallelModel(bag(), {"infonce": InfoNCE(), "translation": TranslationObjective()})
+
+
+def test_the_encoder_of_a_translation_model_is_a_part_of_it():
+    model = tiny_model()
+    parallel = ParallelModel(model, {"infonce": InfoNCE()})
+    assert parallel.encoder is model.model and parallel.has_decoder and not parallel.needs_pivot
+    assert ParallelModel(model, objectives()).needs_pivot
 
 
 def test_directions_go_from_every_language_into_every_other_pivot():

@@ -1,10 +1,20 @@
 """Recipes: those of the package carry the published settings, and a wrong key is named, not ignored."""
 
-import pytest
+import json
+import shutil
+from pathlib import Path
 
-from modeling_tmde import TmdeConfig
-from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
-from modeling_tmde.training.recipe import RecipeError, load_recipe, recipe_names
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
+
+from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, TmdeConfig
+from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE, TranslationObjective
+from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe, recipe_names
+from modeling_tmde.training.train import build_model, prepare_tokenizer, train_recipe
+from modeling_tmde.training.trainer import TmdeTrainer, load_weights
+from tests.conftest import make_dataset, make_rows, tiny_model
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 INFINITY = float("inf")
@@ -20,7 +30,7 @@ def write(tmp_path, text: str) -> str:
 
 
 def test_names():
-    assert {"tmde", "ctmde", "ctmde_p", "small", "quickstart"} <= set(recipe_names())
+    assert {"tmde", "ctmde", "ctmde_p", "small", "quickstart", "bag"} <= set(recipe_names())
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -28,7 +38,8 @@ def test_every_recipe_builds(name, tmp_path):
     recipe = load_recipe(name)
     assert recipe.name == name and recipe.description
     objectives = recipe.build_objectives()
-    assert isinstance(objectives["translation"], TranslationObjective)
+    own = {"bag": ("infonce", InfoNCE)}.get(name, ("translation", TranslationObjective))
+    assert isinstance(objectives[own[0]], own[1])
     for objective, options in recipe.sections["objectives"].items():
         for option, value in options.items():
             assert getattr(objectives[objective], option) == value
@@ -36,17 +47,14 @@ def test_every_recipe_builds(name, tmp_path):
     for option, value in recipe.sections["training"].items():
         assert getattr(arguments, option) == value, option
     assert arguments.save_steps == arguments.eval_steps  # the best checkpoint is one that was evaluated
-    config = TmdeConfig(
-        **recipe.sections["model"],
-        vocab_size=recipe.sections["tokenizer"]["vocab_size"],
-        languages=recipe.data.languages,
-        pivot_languages=recipe.data.pivot_languages,
-    )
+    config = recipe.build_config(vocab_size=recipe.sections["tokenizer"]["vocab_size"])
+    assert type(config) is (BagConfig if name == "bag" else TmdeConfig)
+    assert config.vocab_size == recipe.sections["tokenizer"]["vocab_size"]
     assert config.languages == LANGUAGES
     assert config.pivot_languages == ["en", "es"]
     for option, value in recipe.sections["model"].items():
-        assert getattr(config, option) == value
-    assert arguments.train_max_length <= config.max_position_embeddings
+        assert option == "architecture" or getattr(config, option) == value
+    assert arguments.train_max_length <= getattr(config, "max_position_embeddings", INFINITY)
     assert not (tmp_path / "run").exists()
 
 
@@ -272,3 +280,142 @@ def test_an_objective_without_options_has_its_defaults(tmp_path):
     assert recipe.build_objectives()["distance"].negatives == 40
     recipe.set("objectives.distance.negatives", 3)
     assert recipe.build_objectives()["distance"].negatives == 3
+
+
+# ---- Architectures
+
+
+def small_bag(*overrides: str) -> Recipe:
+    """The bag on a part of the built-in sample, for 12 steps."""
+    fixed = ["train=sample", "max_rows=600", "dev_rows=60", "vocab_size=400", "max_characters=20000", "d_model=16"]
+    short = ["max_steps=12", "warmup_steps=2", "cooldown=0", "logging_steps=1", "eval_steps=6", "micro_batch_rows=32"]
+    return load_recipe("bag", [*fixed, *short, "eval_pairs=[de-fr, en-es]", "eval_loss_rows=50", *overrides])
+
+
+def test_keys_of_the_model_are_those_of_its_architecture(tmp_path):
+    recipe = load_recipe(write(tmp_path, "model: {architecture: bag, normalize: false}\n"), ["d_model=8"])
+    config = recipe.build_config(vocab_size=400)
+    assert (type(config), config.d_model, config.normalize, config.vocab_size) == (BagConfig, 8, False, 400)
+    assert load_recipe(write(tmp_path, "model: {d_model: 64}\n")).architecture == "tmde"
+    explicit = load_recipe(write(tmp_path, "model: {architecture: tmde, bottleneck: dual}\n"))
+    assert explicit.build_config().bottleneck == "dual"
+    with pytest.raises(RecipeError, match=r"\(architecture bag\): 'bottleneck' is unknown; known: .*d_model"):
+        load_recipe("bag", ["model.bottleneck=dual"])
+    with pytest.raises(RecipeError, match=r"Recipe key 'encoder_layers' is unknown"):
+        load_recipe("bag", ["encoder_layers=2"])
+    with pytest.raises(RecipeError, match=r"\(architecture tmde\): 'normalize' is unknown"):
+        load_recipe("small", ["model.normalize=true"])
+    with pytest.raises(RecipeError, match="'bos_token_id' is unknown"):  # which the tokenizer decides
+        load_recipe("small", ["model.bos_token_id=3"])
+
+
+@pytest.mark.parametrize("value", ["bags", "5", "[bag]", "null"])
+def test_unknown_architectures_are_named(value):
+    with pytest.raises(RecipeError, match="model.architecture of recipe bag: .* is unknown; .*bag"):
+        load_recipe("bag", [f"architecture={value}"])
+
+
+@pytest.mark.parametrize(("name", "override"), [("bag", "d_model=0"), ("small", "d_model=7")])
+def test_sizes_that_do_not_fit_name_section_and_recipe(name, override):
+    with pytest.raises(RecipeError, match=f"Section 'model' of recipe {name}: .*{override}"):
+        load_recipe(name, [override]).build_config()
+
+
+def test_tokenizer_and_model_of_the_bag(tmp_path):
+    recipe = load_recipe("bag", ["vocab_size=400", "d_model=16", "pivot_languages=[de]"])
+    rows = make_dataset(make_rows(1200, seed=5))
+    tokenizer = prepare_tokenizer(recipe, rows, tmp_path / "tokenizer")
+    assert tokenizer.model_max_length > 10**9
+    assert tokenizer("HAUS katze")["input_ids"] == tokenizer("haus Katze")["input_ids"]
+    words = tokenizer("katze katze", add_special_tokens=False)["input_ids"]
+    assert words[: len(words) // 2] == words[len(words) // 2 :]  # first in the text or not
+    model = build_model(recipe, tokenizer)
+    assert isinstance(model, BagModel)
+    assert model.embed_tokens.weight.shape == (len(tokenizer), 16)
+    assert (model.config.languages, model.config.pivot_languages) == (LANGUAGES, ["de"])
+    ids = (tokenizer.bos_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id)
+    assert (model.config.bos_token_id, model.config.pad_token_id, model.config.eos_token_id) == ids
+
+
+def test_tokenizer_of_the_other_recipes_ends_where_the_model_does(tmp_path):
+    recipe = load_recipe("small", ["vocab_size=400", "max_position_embeddings=77"])
+    assert prepare_tokenizer(recipe, make_dataset(make_rows(50)), tmp_path / "a").model_max_length == 77
+    recipe = load_recipe("tmde", ["vocab_size=400"])  # the default of the config
+    assert prepare_tokenizer(recipe, make_dataset(make_rows(50)), tmp_path / "b").model_max_length == 2048
+
+
+def test_objectives_that_the_bag_cannot_have(tmp_path):
+    with pytest.raises(ValueError, match="'translation' needs a decoder, and BagModel is an encoder alone"):
+        train_recipe(small_bag("objectives.translation.weight=1"), tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def bag_run(tmp_path_factory) -> tuple[TmdeTrainer, Path]:
+    folder = tmp_path_factory.mktemp("bag") / "run"
+    return train_recipe(small_bag(), folder), folder
+
+
+def test_the_bag_learns_and_is_measured(bag_run):
+    trainer, folder = bag_run
+    losses = [entry["infonce_loss"] for entry in trainer.state.log_history if "infonce_loss" in entry]
+    accuracies = [entry["infonce_accuracy"] for entry in trainer.state.log_history if "infonce_accuracy" in entry]
+    assert len(losses) == 12
+    assert sum(losses[-3:]) / 3 < sum(losses[:3]) / 3 - 0.3
+    assert all(0 <= accuracy <= 1 for accuracy in accuracies) and sum(accuracies[-3:]) > sum(accuracies[:3])
+    evaluations = [entry for entry in trainer.state.log_history if "eval_retrieval" in entry]
+    assert [entry["step"] for entry in evaluations] == [6, 12]
+    assert evaluations[1]["eval_retrieval"] > 3 / 60  # chance is 1 / 60
+    for name in ("eval_dev_p1_de-fr", "eval_dev_p1_en-es", "eval_dev_infonce_loss", "eval_dev_infonce_accuracy"):
+        assert name in evaluations[1]
+    # 6 operations for each of the 16 dimensions of each token
+    assert trainer.state.total_flos == 6 * 16 * trainer.seen["source_tokens"] > 0
+    assert json.loads((folder / "results.json").read_text())["best"]["eval_retrieval"] > 0
+
+
+def test_auto_classes_open_the_trained_bag(bag_run):
+    trainer, folder = bag_run
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert isinstance(model, BagModel)
+    trained = trainer.model.model
+    assert (trained.token_weights != trained.initial_token_weights()).sum() > 50
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, trained.state_dict()[name]), name
+    assert "use_cache" not in json.loads((folder / "config.json").read_text())  # which only a decoder has
+    embedder = DocumentEmbedder.from_pretrained(str(folder), max_length=10**6)
+    assert embedder.max_length == 10**6  # neither model nor tokenizer has a longest text
+    inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+    expected = model(**inputs).pooler_output[0].detach()
+    torch.testing.assert_close(torch.as_tensor(embedder.encode(["Das Haus ist alt."])[0]), expected)
+
+
+def test_a_bag_resumes(bag_run, tmp_path):
+    trainer, folder = bag_run
+    shutil.copytree(folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-12")
+    resumed = train_recipe(small_bag(), tmp_path / "run", resume=True)  # from step 6
+    assert resumed.state.global_step == 12
+    entries = [entry for entry in resumed.state.log_history if "infonce_loss" in entry]
+    expected = [entry for entry in trainer.state.log_history if "infonce_loss" in entry]
+    assert [entry["infonce_loss"] for entry in entries] == pytest.approx([e["infonce_loss"] for e in expected])
+    for name, value in resumed.model.state_dict().items():
+        torch.testing.assert_close(value, trainer.model.state_dict()[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bag", "tied", "untied"])
+def test_weights_that_do_not_fit_are_named(name, tmp_path):
+    def model(seed: int):
+        torch.manual_seed(seed)
+        if name == "bag":
+            return BagModel(BagConfig(vocab_size=400, d_model=8))
+        return tiny_model(seed, share_embeddings=name == "tied")
+
+    lost = {"bag": "token_weights"}.get(name, "model.layer_norm.bias")
+    model(0).save_pretrained(tmp_path)
+    target = model(1)
+    load_weights(target, str(tmp_path))
+    for key, value in model(0).state_dict().items():
+        assert torch.equal(target.state_dict()[key], value), key
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({key: value for key, value in tensors.items() if key != lost}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"do not fit the model: missing \['{lost}'\]"):
+        load_weights(model(1), str(tmp_path))

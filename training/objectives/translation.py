@@ -43,12 +43,17 @@ class TranslationObjective(Objective):
         label_smoothing: `e`, 0.1 in the thesis (4.3.1).
         reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), and sentences are
             averaged. `"mean"`: tokens are averaged.
+        row_share: In training, translate only so many of a batch's rows, drawn anew for each; their loss stands for
+            that of all.
+        sampled_vocabulary: In training, so many random entries of the vocabulary, and the targets of the batch,
+            compete for a place instead of all (Jean et al. 2015): the softmax over a large vocabulary costs more
+            than a small model. None for all.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        ValueError: On an unknown reduction or a smoothing outside [0, 1).
+        ValueError: On an unknown reduction, a smoothing outside [0, 1), a share outside (0, 1] or no sampled entries.
 
     Example:
 
@@ -61,19 +66,37 @@ class TranslationObjective(Objective):
 
     needs_decoder = True
 
-    def __init__(self, weight: float = 0.5, label_smoothing: float = 0.1, reduction: str = "mean"):
+    def __init__(
+        self,
+        weight: float = 0.5,
+        label_smoothing: float = 0.1,
+        reduction: str = "mean",
+        row_share: float = 1.0,
+        sampled_vocabulary: int | None = None,
+    ):
         super().__init__(weight)
         if reduction not in REDUCTIONS:
             raise ValueError(f"translation reduction {reduction!r} is unknown; choose one of {', '.join(REDUCTIONS)}")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing={label_smoothing} must be at least 0 and below 1")
+        if not 0 < row_share <= 1:
+            raise ValueError(f"row_share={row_share} must be above 0 and at most 1")
+        if sampled_vocabulary is not None and sampled_vocabulary < 1:
+            raise ValueError(f"sampled_vocabulary={sampled_vocabulary} must be at least 1, or null for all entries")
         self.label_smoothing = label_smoothing
         self.reduction = reduction
+        self.row_share = row_share
+        self.sampled_vocabulary = sampled_vocabulary
 
     def count(self, sizes: BatchSizes) -> int:
         return sizes.target_tokens if self.reduction == "mean" else sizes.rows * sizes.directions
 
     def forward(self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> ObjectiveOutput:
+        if self.training and self.sampled_vocabulary is not None and self.sampled_vocabulary < len(weight):
+            drawn = torch.randint(len(weight), (self.sampled_vocabulary,), device=weight.device)
+            entries = torch.cat([targets, drawn]).unique()  # sorted
+            weight = nn.functional.embedding(entries, weight)
+            targets = torch.searchsorted(entries, targets)
         if torch.is_autocast_enabled(hidden.device.type):
             weight = weight.to(hidden.dtype)
         nll = cross_entropy_sum(hidden, weight, targets)

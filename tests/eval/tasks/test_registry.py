@@ -17,6 +17,7 @@ NAMES = {
     "sts",
     "tatoeba",
     "topic_documents",
+    "word_order",
     "xnli",
     "xsr",
 }

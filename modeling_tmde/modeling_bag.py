@@ -1,0 +1,151 @@
+"""A bag of weighted subword vectors: the cheapest document embedder, whose cost is that of its tokenizer."""
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
+
+from .configuration_bag import BagConfig
+from .token_counts import sublinear_log_weights
+
+SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9 of a token's weight: nothing beside a token, a direction where there is none
+
+
+class BagPreTrainedModel(PreTrainedModel):
+    config: BagConfig
+    base_model_prefix = "model"
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        elif isinstance(module, BagModel):
+            # In one piece: a part of a parameter does not know that it was loaded from a checkpoint.
+            init.copy_(module.token_weights, module.initial_token_weights())
+
+    def save_pretrained(self, save_directory, **kwargs):
+        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True`."""
+        self.config.auto_map = {"AutoConfig": "configuration_bag.BagConfig", "AutoModel": "modeling_bag.BagModel"}
+        super().save_pretrained(save_directory, **kwargs)
+
+
+class BagModel(BagPreTrainedModel):
+    """
+    Documents in, embeddings out: `P = sum_t exp(w_t) E_t` over the tokens t of a text, scaled to length 1. With
+    `sublinear_counts`, the n occurrences of a token in a text count sqrt(n) times together.
+
+    Every entry of the vocabulary has a vector E_t (`embed_tokens`) and a log weight w_t (`token_weights`); the order
+    of the tokens plays no part, and there is no longest text. `<s>`, `</s>` and `<pad>` start with so small a weight
+    that they only give a text without any other token a direction.
+
+    Example:
+
+    ```python
+    >>> model = AutoModel.from_pretrained(path)
+    >>> inputs = tokenizer(["Das Haus ist alt.", "The house is old."], return_tensors="pt", padding=True)
+    >>> model(**inputs).pooler_output  # (2, d_model)
+    ```
+    """
+
+    def __init__(self, config: BagConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
+        self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))
+        self.post_init()
+
+    def initial_token_weights(self) -> torch.Tensor:
+        """Log weights (vocab_size,) to start from: all tokens weigh the same, the special ones next to nothing."""
+        weights = torch.zeros_like(self.token_weights)
+        eos = self.config.eos_token_id
+        special = [self.config.bos_token_id, self.config.pad_token_id, *(eos if isinstance(eos, list) else [eos])]
+        weights[[token for token in special if token is not None and token < len(weights)]] = SPECIAL_LOG_WEIGHT
+        return weights
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in transformers; new tokens begin with weight 1."""
+        table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        old = self.token_weights
+        if table.num_embeddings != len(old):
+            weights = old.new_zeros(table.num_embeddings)
+            kept = min(len(old), len(weights))
+            weights[:kept] = old.detach()[:kept]
+            self.token_weights = nn.Parameter(weights, requires_grad=old.requires_grad)
+        return table
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        """
+        Args:
+            input_ids: (batch, length).
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
+                is missing. Padding costs nothing.
+            inputs_embeds: Refused: a vector has no weight.
+
+        Returns:
+            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, 1, d_model), whose position
+            0 is P, so that CLS pooling gives it too.
+
+        Raises:
+            ValueError: If `inputs_embeds` is given, or `input_ids` and `attention_mask` do not fit together.
+        """
+        if input_ids is None or inputs_embeds is not None:
+            raise ValueError("BagModel takes input_ids only: inputs_embeds have no token ids to look up weights by")
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        if attention_mask.shape != input_ids.shape or input_ids.dim() != 2:
+            raise ValueError(
+                f"input_ids {tuple(input_ids.shape)} and attention_mask {tuple(attention_mask.shape)} must both be "
+                "(batch, length)"
+            )
+        real = attention_mask.bool()
+        embedding = self.embed_ragged(input_ids[real], real.sum(dim=1))
+        return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
+
+    def embed_ragged(self, token_ids: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
+        """Embeddings of texts without padding: the token ids of all texts in one row.
+
+        Args:
+            token_ids: (tokens,) int32 or int64, those of the first text, then those of the second, ...
+            lengths: (batch,) int64, tokens of each text; their sum is `tokens`. A text of length 0 gets zeros.
+
+        Returns:
+            (batch, d_model), in the type of the weights.
+        """
+        log_weights = self.token_weights[token_ids].float()  # (tokens,)
+        if self.config.sublinear_counts:
+            texts = torch.arange(len(lengths), device=lengths.device).repeat_interleave(
+                lengths, output_size=len(token_ids)
+            )
+            log_weights = sublinear_log_weights(log_weights, token_ids, texts)
+        # Relative to the heaviest token of the text, for the range of half precision: e^-20 would be 0 in it.
+        heaviest = torch.segment_reduce(log_weights.detach(), "max", lengths=lengths, initial=-torch.inf)  # (batch,)
+        weights = torch.exp(log_weights - heaviest.repeat_interleave(lengths, output_size=len(token_ids)))
+        table = self.embed_tokens.weight
+        summed = nn.functional.embedding_bag(
+            token_ids,
+            table,
+            offsets=(lengths.cumsum(0) - lengths).to(token_ids.dtype),
+            mode="sum",
+            per_sample_weights=weights.to(table.dtype),
+        ).float()  # (batch, d_model)
+        if self.config.normalize:
+            embedding = nn.functional.normalize(summed, dim=-1)
+        else:
+            embedding = summed * (heaviest.exp() / lengths.clamp(min=1))[:, None]
+        return embedding.to(table.dtype)
+
+
+BagConfig.register_for_auto_class()
+BagModel.register_for_auto_class("AutoModel")
+
+__all__ = ["BagModel", "BagPreTrainedModel"]

@@ -1,0 +1,159 @@
+"""The built-in minimal pairs: the sentences themselves, and what an order-blind and a perfect system make of them."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from modeling_tmde.eval.contrast import evaluate_contrast
+from modeling_tmde.eval.systems import CharacterTfidf
+from modeling_tmde.eval.tasks import TASKS, TaskError
+
+LANGUAGES = ("de", "en", "es", "fr", "it")
+ORDER = ("roles", "negation_scope", "attribute", "order")
+NEGATION = {"de": ["nicht"], "en": ["not"], "es": ["no"], "it": ["non"], "fr": ["ne", "pas"]}
+DATA = TASKS["word_order"]().load()
+IN_ORDER = [row for row, group in enumerate(DATA.groups) if group != "negation"]
+SENTENCES = {code: [text for item in items for text in item] for code, items in DATA.texts.items()}
+
+
+def words(text):
+    return re.findall(r"\w+", text)
+
+
+def same_words(items):
+    return [Counter(words(a.lower())) == Counter(words(b.lower())) for a, b in items]
+
+
+def test_sizes():
+    assert DATA.languages == list(LANGUAGES)
+    assert Counter(DATA.groups) == dict.fromkeys((*ORDER, "negation"), 15)
+    assert DATA.ids[0] == "roles-01" and DATA.ids[-1] == "negation-15" and len(set(DATA.ids)) == 75
+    assert DATA.controls == ("negation",)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_sentences(language):
+    for items in DATA.texts[language]:
+        assert isinstance(items, tuple) and len(items) == 2
+    sentences = SENTENCES[language]
+    assert len({sentence.lower() for sentence in sentences}) == len(sentences) == 150
+    for sentence in sentences:
+        assert 5 <= len(words(sentence)) <= 12, sentence
+        assert sentence[0].isupper() and re.fullmatch(r"[\w', -]+\.", sentence), sentence
+        assert sentence == " ".join(sentence.split()), sentence
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_contrasts_have_the_same_words(language):
+    items = [DATA.texts[language][row] for row in IN_ORDER]
+    share = np.mean(same_words(items))
+    assert share == 1 if language in ("de", "en", "es") else share >= 0.95
+    for a, b in items:
+        assert words(a)[0] == words(b)[0]  # tokenizers treat the first word apart
+        if same_words([(a, b)])[0]:
+            assert Counter(words(a)) == Counter(words(b)), (a, b)  # as they are written, too
+
+
+def test_of_an_item_one_language_at_most_has_other_forms():
+    different = [[not same for same in same_words(DATA.texts[code][row] for row in IN_ORDER)] for code in LANGUAGES]
+    assert np.sum(different, axis=0).max() == 1
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_negation_adds_its_words_alone(language):
+    for row, group in enumerate(DATA.groups):
+        if group == "negation":
+            plain, negated = (Counter(words(text.lower())) for text in DATA.texts[language][row])
+            added = sorted((negated - plain).elements())
+            assert not plain - negated
+            assert ["ne" if word == "n" else word for word in sorted(added)] == NEGATION[language], negated
+
+
+class Vectors:
+    """Vectors (n, d) of a function of the text."""
+
+    def __init__(self, vector):
+        self.vector = vector
+
+    def represent(self, texts, fit_on=()):
+        return np.array([self.vector(text) for text in texts], dtype=np.float32)
+
+
+class Bag(dict):
+    """Sum of random word vectors in the order of the words, so that float32 rounds it differently."""
+
+    def __missing__(self, word):
+        self[word] = np.random.default_rng(len(self)).normal(size=64).astype(np.float32)
+        return self[word]
+
+    def __call__(self, text):
+        total = np.zeros(64, dtype=np.float32)
+        for word in words(text):
+            total += self[word]
+        return total
+
+
+def test_a_bag_of_words_gets_exactly_half():
+    for cell in evaluate_contrast(DATA, Vectors(Bag())):
+        assert cell.value == 0.5 and set(cell.outcomes) == {0.5} and len(cell.outcomes) == 60
+        assert all(cell.extra[f"accuracy_of_{group}"] == 0.5 for group in ORDER)
+        assert cell.extra["ties"] >= 0.95
+
+
+def test_a_bag_sees_the_control():
+    """One that knows of negation, and nothing else."""
+    negations = {word for added in NEGATION.values() for word in added} | {"n"}
+    system = Vectors(lambda text: [1, 3 * any(word in negations for word in words(text.lower()))])
+    for cell in evaluate_contrast(DATA, system):
+        assert cell.extra["control_negation"] == 1 and cell.value == 0.5
+
+
+def test_a_perfect_and_a_mistaken_system():
+    meanings = {
+        text: 2 * row + side
+        for items in DATA.texts.values()
+        for row, item in enumerate(items)
+        for side, text in enumerate(item)
+    }
+    perfect = Vectors(lambda text: np.eye(150)[meanings[text]])
+    for cell in evaluate_contrast(DATA, perfect):
+        assert cell.value == 1 and cell.extra["control_negation"] == 1 and cell.extra["ties"] == 0
+        assert all(cell.extra[f"accuracy_of_{group}"] == 1 for group in ORDER)
+    # of German it takes each sentence for its contrast
+    german = set(SENTENCES["de"])
+    mistaken = Vectors(lambda text: np.eye(150)[meanings[text] ^ (text in german)])
+    for cell in evaluate_contrast(DATA, mistaken):
+        assert cell.value == ("de" not in (cell.source, cell.target))
+
+
+def test_tfidf_runs_through():
+    cells = evaluate_contrast(DATA, CharacterTfidf())
+    assert len(cells) == 20
+    # n-grams do not cross words: it sees order by the punctuation after a word alone, and ties where there is none
+    assert all(0.2 < cell.extra["ties"] < 0.8 for cell in cells)
+
+
+def test_languages_and_phenomena():
+    task = TASKS["word_order"]()
+    data = task.load(languages=["fr", "de"], phenomena=["negation", "roles"])
+    assert data.languages == ["fr", "de"] and data.controls == ()
+    assert Counter(data.groups) == {"roles": 15, "negation": 15}
+    assert data.texts["fr"][0] == DATA.texts["fr"][0]
+    assert task.load("built-in").ids == DATA.ids
+    task.languages = ("pl", "it", "de")
+    assert task.load().languages == ["it", "de"]
+
+
+@pytest.mark.parametrize("phenomena", [[], "roles", ["roles", "colour"], 3, {"roles": 1}])
+def test_unknown_phenomena(phenomena):
+    with pytest.raises(TaskError, match=r"^word_order: found phenomena=.*, expected a list of roles, negation_scope"):
+        TASKS["word_order"]().load(phenomena=phenomena)
+
+
+def test_unknown_source_and_language():
+    with pytest.raises(TaskError, match=r"^word_order: found the source 'x.yaml', expected none, .* Leave it out\."):
+        TASKS["word_order"]().load("x.yaml")
+    with pytest.raises(TaskError, match=r"found 'pl', expected languages of the data: de, en, es, fr, it\."):
+        TASKS["word_order"]().load(languages=["pl", "de"])

@@ -1,0 +1,191 @@
+"""Minimal pairs: choices by hand and against a plain loop, ties, groups; and the way through runner and reports."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modeling_tmde.eval.contrast import evaluate_contrast
+from modeling_tmde.eval.model_index import eval_results
+from modeling_tmde.eval.report import markdown_report
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_task, in_languages
+from modeling_tmde.eval.significance import compare
+from modeling_tmde.eval.tasks import TASKS, ContrastData, Provenance, TaskError, data_fingerprint
+
+PROVENANCE = Provenance(citation="by hand", licence="CC0")
+
+
+class Lookup:
+    name, fingerprint, dense, truncated, texts, seconds = "lookup", "0", True, 0, 0, 0.0
+
+    def __init__(self, vectors, kind=np.asarray, name="lookup"):
+        self.vectors, self.kind, self.name, self.calls = vectors, kind, name, []
+
+    def begin(self):
+        pass
+
+    def describe(self):
+        return {}
+
+    def represent(self, texts, fit_on=()):
+        self.calls.append((list(texts), list(fit_on)))
+        return self.kind(np.array([self.vectors[text] for text in texts], dtype=np.float32))
+
+
+def contrast_data(items, groups, controls=(), languages=("de", "en")):
+    """Texts are called `de0`, and their contrasts `de0'`."""
+    texts = {code: [(f"{code}{row}", f"{code}{row}'") for row in range(items)] for code in languages}
+    return ContrastData([f"i{row}" for row in range(items)], texts, groups, PROVENANCE, controls)
+
+
+# Item 0 is right all four times; both German sentences of item 1 choose the same English one, so that one of two
+# choices is right; item 2 is wrong; the German sentences of item 3 are one vector at different lengths.
+BY_HAND = {"de0": [1, 0], "de0'": [0, 1], "en0": [2, 1], "en0'": [1, 3]}
+BY_HAND |= {"de1": [1, 0], "de1'": [3, 1], "en1": [1, 0], "en1'": [0, 1]}
+BY_HAND |= {"de2": [1, 0], "de2'": [0, 1], "en2": [0, 1], "en2'": [1, 0]}
+BY_HAND |= {"de3": [1, 2], "de3'": [3, 6], "en3": [1, 0], "en3'": [0, 1]}
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_by_hand(kind):
+    system = Lookup(BY_HAND, kind)
+    to_english, to_german = evaluate_contrast(contrast_data(4, ["a", "a", "b", "c"], ["c"]), system)
+    assert (to_english.source, to_english.target) == ("de", "en") and to_german.source == "en"
+    # de1 and de1' both choose en1: half. en1 chooses de1 (1 > 0.95), en1' chooses de1' (0.32 > 0): all.
+    np.testing.assert_array_equal(to_english.outcomes, [1, 0.5, 0])
+    np.testing.assert_array_equal(to_german.outcomes, [1, 1, 0])
+    assert to_english.value == 0.5 and to_german.value == pytest.approx(2 / 3)
+    assert list(to_english.ids) == ["i0", "i1", "i2"] and to_english.chance == 0.5
+    assert to_english.metric == "contrast_accuracy"
+    # item 3: both German vectors choose the English one that they are nearer to; the English ones tie
+    assert to_english.extra == {"accuracy_of_a": 0.75, "accuracy_of_b": 0, "control_c": 0.5, "ties": 0, "size": 3}
+    assert to_german.extra == {"accuracy_of_a": 1, "accuracy_of_b": 0, "control_c": 0.5, "ties": 0, "size": 3}
+    german, english = (["0", "1", "2", "3", "0'", "1'", "2'", "3'"] for _ in range(2))
+    german, english = [f"de{name}" for name in german], [f"en{name}" for name in english]
+    assert system.calls[:2] == [(german, german + english), (english, german + english)]
+
+
+def test_ties_count_as_half_in_the_mean():
+    to_english, to_german = evaluate_contrast(contrast_data(4, ["a", "a", "b", "c"]), Lookup(BY_HAND))
+    assert to_english.extra["ties"] == 0 and to_german.extra["ties"] == 2 / 8
+    np.testing.assert_array_equal(to_german.outcomes, [1, 1, 0, 0.5])
+    assert to_german.value == 2.5 / 4
+
+
+@pytest.mark.parametrize(("angle", "outcome"), [(3e-7, 0.5), (1e-5, 1.0)])
+def test_a_tie_is_a_difference_of_less_than_a_millionth(angle, outcome):
+    # The English vectors lie at right angles, and the German ones are `angle` on either side of the middle: the
+    # cosines differ by sin(angle) * sqrt(2), 4e-7 and 1.4e-5.
+    middle = math.pi / 4
+    turned = {"de0": middle - angle, "de0'": middle + angle, "en0": 0.0, "en0'": math.pi / 2}
+    vectors = {text: [math.cos(turn), math.sin(turn)] for text, turn in turned.items()}
+
+    class Exact(Lookup):  # in float64: float32 has no 3e-7 beside 0.7
+        def represent(self, texts, fit_on=()):
+            return np.array([self.vectors[text] for text in texts])
+
+    cells = evaluate_contrast(contrast_data(1, ["a"]), Exact(vectors))
+    assert cells[0].value == outcome
+
+
+def by_loop(data, vectors, source, target):
+    """Outcomes of the items in float64, one cosine at a time."""
+
+    def cosine(first, second):
+        a, b = ([float(number) for number in np.float32(vectors[text])] for text in (first, second))
+        norm = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(x * x for x in b))
+        return sum(x * y for x, y in zip(a, b, strict=True)) / norm if norm else 0.0
+
+    outcomes = []
+    for (first, first_contrast), (second, second_contrast) in zip(data.texts[source], data.texts[target], strict=True):
+        total = 0.0
+        for sentence, right, wrong in (
+            (first, second, second_contrast),
+            (first_contrast, second_contrast, second),
+        ):
+            margin = cosine(sentence, right) - cosine(sentence, wrong)
+            total += 0.5 if abs(margin) < 1e-6 else float(margin > 0)
+        outcomes.append(total / 2)
+    return outcomes
+
+
+@settings(max_examples=40, deadline=None)
+@given(items=st.integers(1, 6), width=st.integers(1, 3), seed=st.integers(0, 10_000))
+def test_against_a_plain_loop(items, width, seed):
+    rng = np.random.default_rng(seed)
+    data = contrast_data(items, ["a"] * items, languages=("de", "en", "fr"))
+    # Small whole numbers, so that parallel vectors and zero vectors come up.
+    vectors = {text: rng.integers(-2, 3, width) for pairs in data.texts.values() for pair in pairs for text in pair}
+    cells = evaluate_contrast(data, Lookup(vectors))
+    assert [(cell.source, cell.target) for cell in cells] == list(itertools.permutations(data.languages, 2))
+    for cell in cells:
+        expected = by_loop(data, vectors, cell.source, cell.target)
+        np.testing.assert_array_equal(cell.outcomes, expected)
+        assert cell.value == pytest.approx(np.mean(expected))
+
+
+def test_one_language_is_too_few():
+    with pytest.raises(TaskError, match="Found the languages de, expected at least two"):
+        evaluate_contrast(contrast_data(1, ["a"], languages=("de",)), Lookup(BY_HAND))
+
+
+def test_data_that_are_refused():
+    with pytest.raises(TaskError, match="ids of minimal pairs must differ, found 'a' twice"):
+        ContrastData(["a", "a"], {}, ["x", "x"], PROVENANCE)
+    with pytest.raises(TaskError, match="'ids': 2, 'groups': 1, 'texts of de': 1"):
+        ContrastData(["a", "b"], {"de": [("1", "2")]}, ["x"], PROVENANCE)
+    with pytest.raises(TaskError, match="de, a: found 'same' twice"):
+        ContrastData(["a"], {"de": [("same", "same")]}, ["x"], PROVENANCE)
+    for controls in (["x"], ["y"], ["x", "y"]):
+        with pytest.raises(TaskError, match=r"Found the controls .*, expected some of the groups \['x'\] but not all"):
+            ContrastData(["a"], {"de": [("1", "2")]}, ["x"], PROVENANCE, controls)
+
+
+def test_fingerprint_holds_everything():
+    data = contrast_data(2, ["a", "b"], ["b"])
+    swapped = {code: [items[0], items[1][::-1]] for code, items in data.texts.items()}
+    others = [
+        replace(data, ids=["i0", "i2"]),
+        replace(data, groups=["a", "c"], controls=["c"]),
+        replace(data, controls=["a"]),
+        replace(data, controls=[]),
+        replace(data, texts=swapped),
+        replace(data, texts={"de": data.texts["de"], "fr": data.texts["en"]}),
+    ]
+    assert len({data_fingerprint(each) for each in [data, *others]}) == len(others) + 1
+    assert data_fingerprint(replace(data, provenance=Provenance("other", ""))) == data_fingerprint(data)
+
+
+def test_only_the_languages_that_models_know():
+    data = contrast_data(1, ["a"], languages=("de", "en", "fr"))
+    assert in_languages(data, ["fr", "de", "pl"], "x").languages == ["de", "fr"]
+    with pytest.raises(TaskError, match="Task x: found de, en, fr, expected languages that all the models"):
+        in_languages(data, ["fr", "pl"], "x")
+
+
+def test_through_runner_comparison_and_reports():
+    data = contrast_data(4, ["who_did", "who_did", "b", "c"], ["c"])
+    task = LoadedTask("pairs", TASKS["word_order"](), data)
+    mirrored = {**BY_HAND, "de2": [0, 1], "de2'": [1, 0]}  # item 2 is right
+    options = EvaluationOptions(samples=50)
+    first, second = (
+        evaluate_task(task, Lookup(vectors, name=name), options)
+        for vectors, name in ((BY_HAND, "one"), (mirrored, "two"))
+    )
+    assert first.protocol == "contrast" and first.data["kind"] == "ContrastData"
+    assert first.data["rows"] == {"de": 4, "en": 4} and all(cell.interval for cell in first.cells)
+    (cross,) = compare(first, second, samples=50, permutations=99)
+    assert cross.group == "Cross" and cross.items == 3  # the control is none of them
+    assert cross.a == pytest.approx((3 / 6 + 4 / 6) / 2) and cross.difference == pytest.approx(1 / 3)
+    report = markdown_report([first, second])
+    for row in ("Accuracy: who did (%) ", "Control, not in the mean: c (%) ", "Ties (%), which count as half "):
+        assert any(line.startswith(f"| {row}") for line in report.splitlines()), row
+    assert "75.0" in report and "87.5" in report  # who did: 0.75 into English, (0.75 + 1) / 2 in Cross
+    entries = eval_results([first])
+    assert [(entry.dataset_config, entry.metric_type) for entry in entries][0] == ("Cross", "accuracy")
+    assert entries[0].task_name == "Contrastive minimal pairs" and entries[0].metric_value == pytest.approx(0.583333)

@@ -1,0 +1,373 @@
+"""Warm starts: a model that has not made a step retrieves like the bag it comes from, and learns from there."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, PreTrainedTokenizerFast
+
+from modeling_tmde import BagConfig, BagModel, TmdeConfig, train_tokenizer
+from modeling_tmde.configuration_tmde import BOTTLENECKS
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.warm_start import VocabularyMap, map_vocabulary, warm_start
+from tests.conftest import LANGUAGES, make_rows, tiny_config, tiny_model
+
+BAG_WIDTH = 24
+
+
+def distinct_rows(count: int, seed: int) -> list[dict[str, str]]:
+    """Rows that differ in their words, not only in the order, which no bag sees."""
+    rows = {tuple(sorted(row["en"].split())): row for row in make_rows(count * 2, seed)}
+    return list(rows.values())[:count]
+
+
+def corpus_tokenizer(vocab_size: int, seed: int = 0) -> PreTrainedTokenizerFast:
+    rows = make_rows(300, seed)
+    texts = {language: [row[language] for row in rows] for language in LANGUAGES}
+    return train_tokenizer(texts, vocab_size=vocab_size, model_max_length=128)
+
+
+def embed(encoder: nn.Module, tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> torch.Tensor:
+    return encoder(**tokenizer(texts, return_tensors="pt", padding=True)).pooler_output
+
+
+@torch.no_grad()
+def precision(encoder: nn.Module, tokenizer: PreTrainedTokenizerFast) -> float:
+    """P@1 by cosine, mean over the languages into English, in a pool of 150 rows that no model was trained on."""
+    rows = distinct_rows(150, seed=77)
+    vectors = {
+        language: nn.functional.normalize(embed(encoder, tokenizer, [row[language] for row in rows]), dim=-1)
+        for language in LANGUAGES
+    }
+    others = [language for language in LANGUAGES if language != "en"]
+    hits = [(vectors[language] @ vectors["en"].T).argmax(1) == torch.arange(len(rows)) for language in others]
+    return torch.cat(hits).double().mean().item()
+
+
+def train_bag(tokenizer: PreTrainedTokenizerFast, folder: Path, steps: int = 60) -> BagModel:
+    """In-batch InfoNCE of German, Spanish, French and Italian with English, in plain torch."""
+    torch.manual_seed(0)
+    bag = BagModel(BagConfig(vocab_size=len(tokenizer), d_model=BAG_WIDTH))
+    optimizer = torch.optim.Adam(bag.parameters(), lr=0.03)
+    for step in range(steps):
+        rows = distinct_rows(64, seed=1000 + step)
+        vectors = {language: embed(bag, tokenizer, [row[language] for row in rows]) for language in LANGUAGES}
+        loss = sum(
+            nn.functional.cross_entropy(vectors[language] @ vectors["en"].T * 20, torch.arange(len(rows)))
+            for language in LANGUAGES
+            if language != "en"
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    bag.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return bag.eval()
+
+
+@pytest.fixture(scope="module")
+def small_tokenizer() -> PreTrainedTokenizerFast:
+    return corpus_tokenizer(330)
+
+
+@pytest.fixture(scope="module")
+def bag(small_tokenizer, tmp_path_factory) -> tuple[BagModel, Path]:
+    folder = tmp_path_factory.mktemp("bag")
+    return train_bag(small_tokenizer, folder), folder
+
+
+@pytest.fixture(scope="module")
+def bag_precision(bag, small_tokenizer) -> float:
+    result = precision(bag[0], small_tokenizer)
+    assert result >= 0.9
+    return result
+
+
+def direct_model(tokenizer, d_model: int = BAG_WIDTH, **changes):
+    return tiny_model(vocab_size=len(tokenizer), d_model=d_model, **({"bag_residual": True} | changes))
+
+
+# ---- From a bag to T-MDE
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_first_embedding_is_the_norm_of_the_bag(bottleneck, shared, bag, small_tokenizer, bag_precision):
+    model = direct_model(small_tokenizer, bottleneck=bottleneck, share_embeddings=shared)
+    cold = precision(model.model, small_tokenizer)
+    size = model.model.embed_tokens.weight.norm(dim=1).square().mean().sqrt()
+    report = warm_start(model, small_tokenizer, bag[1])
+    texts = [row["fr"] for row in distinct_rows(20, seed=5)]
+    bags = embed(bag[0], small_tokenizer, texts)
+    expected = nn.functional.layer_norm(math.sqrt(BAG_WIDTH) * bags, (BAG_WIDTH,))
+    torch.testing.assert_close(embed(model.model, small_tokenizer, texts), expected, atol=1e-5, rtol=1e-5)
+    warm = precision(model.model, small_tokenizer)
+    assert abs(warm - bag_precision) <= 0.02 and cold < 0.5 * warm
+    table = model.model.embed_tokens.weight
+    assert table.norm(dim=1).square().mean().sqrt().item() == pytest.approx(size.item(), rel=0.01)  # `<pad>` is 0 now
+    torch.testing.assert_close(table[2:], report.table_scale * bag[0].embed_tokens.weight[2:])
+    assert torch.equal(model.decoder.embed_tokens.weight, table)
+    torch.testing.assert_close(model.lm_head.weight[2:], table[2:])
+    assert (model.lm_head.weight is table) == shared
+    assert not table[1].any()
+    assert (report.tokens_copied, report.tokens_mapped, report.tokens_left) == (len(small_tokenizer), 0, 0)
+    json.dumps(asdict(report))
+    assert str(report) == f"Warm start from {bag[1]} (tmde_bag): 330 tokens copied, 0 mapped, 0 left"
+
+
+@pytest.mark.parametrize(("d_model", "tolerance"), [(32, 0.02), (64, 0.02), (16, 0.05)])
+def test_other_widths(d_model, tolerance, bag, small_tokenizer, bag_precision):
+    model = direct_model(small_tokenizer, d_model)
+    report = warm_start(model, small_tokenizer, bag[1])
+    assert abs(precision(model.model, small_tokenizer) - bag_precision) <= tolerance
+    table, old = model.model.embed_tokens.weight, bag[0].embed_tokens.weight
+    if d_model > BAG_WIDTH:
+        torch.testing.assert_close(table[2:, :BAG_WIDTH], report.table_scale * old[2:])
+        assert not table[:, BAG_WIDTH:].any()
+        assert f"width 24 to {d_model}" in str(report)
+    else:
+        # By singular values: what the directions keep, and that they are orthonormal (inner products of projections).
+        weighted = (bag[0].token_weights.exp()[:, None] * old).double()
+        _, values, right = torch.linalg.svd(weighted, full_matrices=False)
+        kept = (values[:d_model].square().sum() / values.square().sum()).item()
+        assert report.kept_variance == pytest.approx(kept, rel=1e-6) and 0.5 < kept < 1
+        projected = (old.double() @ right[:d_model].T)[2:]
+        gram = (table[2:].double() / report.table_scale) @ (table[2:].double() / report.table_scale).T
+        torch.testing.assert_close(gram, projected @ projected.T, atol=1e-4, rtol=1e-4)
+        assert f"width 24 to 16 ({100 * kept:.1f}% of the variance kept)" in str(report)
+
+
+def test_new_columns_can_be_random(bag, small_tokenizer, bag_precision):
+    model = direct_model(small_tokenizer, 64)
+    warm_start(model, small_tokenizer, bag[1], new_columns_std=0.1)
+    table = model.model.embed_tokens.weight[2:]
+    ratio = table[:, BAG_WIDTH:].square().mean().sqrt() / table[:, :BAG_WIDTH].square().mean().sqrt()
+    assert ratio.item() == pytest.approx(0.1, rel=0.05)
+    assert abs(precision(model.model, small_tokenizer) - bag_precision) <= 0.05
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_branches_and_new_columns_learn(bottleneck, bag, small_tokenizer):
+    """Step 1 moves what is zero, step 2 all that is before it."""
+    model = direct_model(small_tokenizer, 32, bottleneck=bottleneck).train()
+    warm_start(model, small_tokenizer, bag[1])
+    encoder = model.model
+    layers = [*encoder.layers, *([encoder.pyramid_layer] if bottleneck == "pyramid" else [])]
+    for layer in layers:
+        assert not any(p.any() for p in (layer.self_attn.out_proj.weight, layer.fc2.weight, layer.fc2.bias))
+    before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ids = small_tokenizer([row["de"] for row in make_rows(8)], return_tensors="pt", padding=True)
+    labels = small_tokenizer([row["en"] for row in make_rows(8)], return_tensors="pt", padding=True)["input_ids"]
+    for step in (1, 2):
+        optimizer.zero_grad()
+        model(**ids, labels=labels, target_language="en").loss.backward()
+        optimizer.step()
+        for layer in layers:
+            assert all(p.abs().max() > 0 for p in (layer.self_attn.out_proj.weight, layer.fc2.weight))
+            if step == 1:
+                assert not layer.self_attn.q_proj.weight.grad.any()
+    for name, parameter in encoder.named_parameters():
+        assert not torch.equal(parameter, before[name]), name
+    used = ids["input_ids"].unique()
+    columns = encoder.embed_tokens.weight[used[used > 2]][:, BAG_WIDTH:]
+    assert columns.abs().max(dim=0).values.min() > 0 and torch.linalg.matrix_rank(columns) > 1
+
+
+def test_residual_scale(bag, small_tokenizer):
+    fresh, model = (direct_model(small_tokenizer, bottleneck="pyramid") for _ in range(2))
+    with torch.no_grad():
+        for parameter in (*fresh.parameters(), *model.parameters()):
+            parameter += 0.1  # biases are not zero
+    warm_start(model, small_tokenizer, bag[1], residual_scale=0.25)
+    changed = ("embed_tokens", "lm_head", "token_weights")
+    for (name, new), old in zip(model.named_parameters(), fresh.parameters(), strict=True):
+        if name.startswith("model.") and (".out_proj." in name or ".fc2." in name):
+            torch.testing.assert_close(new, 0.25 * old, msg=name)
+        elif not any(part in name for part in changed):
+            assert torch.equal(new, old), name
+
+
+# ---- Vocabularies
+
+
+def test_finer_pieces_keep_every_bag(bag, small_tokenizer, bag_precision):
+    """A larger vocabulary of the same text only merges more: its tokens' sums are those of the pieces."""
+    larger = corpus_tokenizer(480)
+    model = direct_model(larger)
+    report = warm_start(model, larger, bag[1])
+    assert report.tokens_copied == 330 and report.tokens_mapped == len(larger) - 330 > 100 and report.tokens_left == 0
+    texts = [row["it"] for row in distinct_rows(20, seed=5)]
+    assert larger(texts)["input_ids"] != small_tokenizer(texts)["input_ids"]
+    expected = nn.functional.layer_norm(math.sqrt(BAG_WIDTH) * embed(bag[0], small_tokenizer, texts), (BAG_WIDTH,))
+    torch.testing.assert_close(embed(model.model, larger, texts), expected, atol=1e-4, rtol=1e-4)
+    assert abs(precision(model.model, larger) - bag_precision) <= 0.02
+
+
+def test_vocabulary_of_other_text(bag, small_tokenizer, bag_precision):
+    other = corpus_tokenizer(360, seed=9)  # other merges, some of them of pieces that the bag never met alone
+    model = direct_model(other)
+    cold = precision(model.model, other)
+    report = warm_start(model, other, bag[1])
+    assert report.tokens_copied < 330 and report.tokens_left == 0
+    assert report.tokens_copied + report.tokens_mapped == len(other)
+    assert precision(model.model, other) >= bag_precision - 0.1 and cold < 0.5
+
+
+def test_pieces_by_hand():
+    vocabulary = VocabularyMap(torch.tensor([0, 2, 2]), torch.tensor([3, 0, 1]), size=4, copied=1)
+    weights = torch.tensor([math.log(3.0), 0.0, 9.0, -20.0])
+    table = torch.tensor([[4.0, 0.0], [0.0, 8.0], [9.0, 9.0], [5.0, 6.0]])
+    assert vocabulary.known.tolist() == [True, False, True, False]
+    assert vocabulary.log_weights(weights)[0] == -20 and vocabulary.log_weights(weights)[1] == -math.inf
+    assert vocabulary.log_weights(weights)[2].item() == pytest.approx(math.log(4.0))
+    expected = torch.tensor([[5.0, 6.0], [0.0, 0.0], [3.0, 2.0], [0.0, 0.0]])  # 3/4 of one and 1/4 of the other
+    torch.testing.assert_close(vocabulary.table(table, weights), expected)
+
+
+def test_tokens_that_are_no_text_alone_and_added_tokens(small_tokenizer):
+    thai = train_tokenizer({"th": ["ไทย ภาษา ไทย"] * 9}, vocab_size=280)
+    thai.add_tokens(["<greeting>"])
+    vocabulary = map_vocabulary(thai, small_tokenizer, len(thai) + 2, 330)
+    old = {row: token for token, row in small_tokenizer.get_vocab().items()}
+    halves = 0
+    for token, row in thai.get_vocab().items():
+        pieces = [old[piece] for piece in vocabulary.pieces[vocabulary.rows == row].tolist()]
+        if token == "<greeting>":
+            assert pieces == []
+        else:
+            assert "".join(pieces) == token
+            halves += "\ufffd" in thai.convert_tokens_to_string([token]) and len(pieces) > 1
+    assert halves > 0
+    assert (~vocabulary.known).sum() == 1 + 2  # the added token, and rows beyond the tokenizer
+
+
+def test_rows_left_have_the_size_of_the_others(tmp_path, small_tokenizer):
+    """From T-MDE to T-MDE the tables are not scaled, so the initial rows are."""
+    old = tiny_model(vocab_size=330)
+    with torch.no_grad():
+        old.model.embed_tokens.weight *= 5
+    old.save_pretrained(tmp_path)
+    small_tokenizer.save_pretrained(tmp_path)
+    model = tiny_model(1, vocab_size=340)
+    assert warm_start(model, small_tokenizer, tmp_path).tokens_left == 10
+    torch.testing.assert_close(model.model.embed_tokens.weight[:330], old.model.embed_tokens.weight)
+    norms = model.model.embed_tokens.weight[330:].norm(dim=1)
+    assert 4 < norms.mean() < 6
+
+
+# ---- From the same kind
+
+
+def save(model, tokenizer, folder: Path) -> Path:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+        model.get_input_embeddings().weight[1] = 0
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("old", "new"), [(False, False), (True, False), (False, True)])
+def test_same_architecture_is_the_same_model(old, new, tmp_path, tokenizer):
+    source = tiny_model(bottleneck="dual", bag_residual=True, share_embeddings=old)
+    save(source, tokenizer, tmp_path)
+    model = tiny_model(1, bottleneck="dual", bag_residual=True, share_embeddings=new)
+    report = warm_start(model, tokenizer, tmp_path)
+    assert report.tensors_kept == [] and report.encoder_layers == 3
+    inputs = tokenizer(["haus hund", "katze"], return_tensors="pt", padding=True)
+    vectors = model.model(**inputs).pooler_output
+    torch.testing.assert_close(vectors, source.model(**inputs).pooler_output)
+    if not new:  # tables that were apart cannot become one and stay the same
+        logits = [m(**inputs, labels=inputs["input_ids"], target_language="es").logits for m in (model, source)]
+        torch.testing.assert_close(*logits)
+    assert str(report).endswith("tensors copied, 3 encoder layers")
+
+
+def test_what_does_not_fit_keeps_its_values_and_is_named(tmp_path, tokenizer):
+    source = tiny_model(languages=("it", "en", "de"), pivot_languages=("en",))
+    save(source, tokenizer, tmp_path)
+    changes = {"bottleneck": "pyramid", "encoder_layers": 4, "decoder_ffn_dim": 56, "bag_residual": True}
+    languages = {"languages": ("de", "fr", "it"), "pivot_languages": ("de",)}
+    model, fresh = (tiny_model(1, **changes, **languages) for _ in range(2))
+    report = warm_start(model, tokenizer, tmp_path)
+    old, new, cold = dict(source.named_parameters()), dict(model.named_parameters()), dict(fresh.named_parameters())
+    name = "decoder.embed_languages.weight"
+    expected = {name for name, parameter in new.items() if name not in old or parameter.shape != old[name].shape}
+    assert set(report.tensors_kept) == expected | {f"{name} of fr"}
+    assert {"model.token_weights", "model.pyramid_queries", "model.layers.3.fc1.bias"} <= expected
+    assert {"decoder.layers.0.fc1.weight", "decoder.layers.0.fc1.bias", "decoder.layers.0.fc2.weight"} <= expected
+    assert report.encoder_layers == 3 and report.tensors_copied == len(new) - len(expected)
+    for kept in expected:
+        assert torch.equal(new[kept], cold[kept]), kept
+    assert torch.equal(new["model.layers.2.fc2.weight"], old["model.layers.2.fc2.weight"])
+    assert torch.equal(new[name][[0, 2]], old[name][[2, 0]]) and torch.equal(new[name][1], cold[name][1])
+
+
+def test_tables_alone_are_worth_saying(tmp_path, tokenizer):
+    save(tiny_model(encoder_ffn_dim=40), tokenizer, tmp_path)
+    report = warm_start(tiny_model(1, encoder_ffn_dim=48), tokenizer, tmp_path)
+    assert report.encoder_layers == 0 and "no encoder layer fits" in str(report)
+
+
+def test_encoder_saved_alone_gives_no_decoder(tmp_path, tokenizer):
+    source = tiny_model().model
+    save(source, tokenizer, tmp_path)
+    model, fresh = tiny_model(1), tiny_model(1)
+    report = warm_start(model, tokenizer, tmp_path)
+    assert set(report.tensors_kept) == {name for name, _ in model.named_parameters() if not name.startswith("model.")}
+    assert torch.equal(model.lm_head.weight, fresh.lm_head.weight)
+    assert torch.equal(model.model.layers[0].fc1.weight, source.layers[0].fc1.weight)
+
+
+def test_bag_from_a_bag(bag, small_tokenizer, bag_precision):
+    larger = corpus_tokenizer(480)
+    model = BagModel(BagConfig(vocab_size=len(larger), d_model=BAG_WIDTH))
+    report = warm_start(model, larger, bag[1])
+    assert precision(model, larger) == pytest.approx(bag_precision, abs=0.02)
+    assert report.tensors_copied == 2 and report.tensors_kept == [] and "encoder layer" not in str(report)
+
+
+# ---- Bad input, and no warm start unasked
+
+
+def test_errors_name_what_was_found(bag, small_tokenizer, tmp_path, tokenizer):
+    def refused(model, message: str, checkpoint: Path = bag[1], of=small_tokenizer) -> None:
+        with pytest.raises(ValueError, match=message):
+            warm_start(model, of, checkpoint)
+
+    plain = direct_model(small_tokenizer, bag_residual=False)
+    refused(plain, "bag_residual=False; set model.bag_residual=true")
+    refused(BagModel(BagConfig(vocab_size=330, d_model=16)), "d_model=24 and the new model 16; set model.d_model=24")
+    refused(plain, "no folder .*nowhere", tmp_path / "a" / "b" / "nowhere")
+    save(tiny_model(), tokenizer, tmp_path / "tmde")
+    refused(tiny_model(d_model=64), "d_model=32 and the new model 64", tmp_path / "tmde", tokenizer)
+    refused(BagModel(BagConfig(vocab_size=400)), "expected a checkpoint of a bag, found 'tmde'", tmp_path / "tmde")
+    small = tiny_model(vocab_size=300, bag_residual=True)
+    refused(small, "has the id 329, but the embedding table of its model has 300 rows")
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=9, **sizes)).save_pretrained(tmp_path / "bert")
+    refused(plain, "expected model_type 'tmde_bag' or 'tmde', found 'bert'", tmp_path / "bert")
+    tiny_model().save_pretrained(tmp_path / "bare")
+    refused(plain, "expected its tokenizer's files", tmp_path / "bare")
+
+
+def test_paper_recipes_stay_cold():
+    assert not TmdeConfig().bag_residual
+    for name in ("tmde", "ctmde", "ctmde_p"):
+        assert "bag_residual" not in load_recipe(name).sections["model"]
+
+
+def test_warm_started_model_survives_saving(bag, small_tokenizer, tmp_path):
+    model = direct_model(small_tokenizer)
+    warm_start(model, small_tokenizer, bag[1])
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    texts = ["casa perro", ""]
+    assert torch.equal(embed(loaded.model, small_tokenizer, texts), embed(model.model, small_tokenizer, texts))
+    assert tiny_config().bag_residual is False

@@ -1,0 +1,129 @@
+"""InfoNCE: each text picks its translation among those of the whole batch."""
+
+import itertools
+
+import torch
+from torch import distributed, nn
+
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+
+
+class InfoNCE(EmbeddingObjective):
+    r"""
+    In-batch contrastive loss with temperature, for every ordered pair of languages of a row.
+
+    With `s` the cosine, `t` the temperature and `m` the margin, row `i` costs for a -> b
+    `-log(exp((s(a_i, b_i) - m) / t) / (exp((s(a_i, b_i) - m) / t) + sum_{j != i} exp(s(a_i, b_j) / t)))`:
+    the cross-entropy of finding its translation among all texts `b_j` of language b, the other rows being negatives.
+
+    Rows with the same text are each other's negatives all the same.
+
+    Args:
+        weight: Factor of this loss in the total.
+        temperature: What cosines are divided by; the smaller, the more the nearest negatives count.
+        margin: Subtracted from the cosine of the right pair, which must win by so much.
+        gather: In training on several processes, take negatives from all of them, gradients flowing to both sides.
+            Language b of another process is the one at the same place among its languages, whichever it is; where
+            the languages agree, this is the loss of one process with all rows. Evaluation never gathers.
+
+    Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's NT-Xent); Yang et
+    al. 2019 (both directions, additive margin).
+
+    Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, how many texts are nearest to
+    their own translation.
+
+    Raises:
+        ValueError: If the temperature is not above 0.
+
+    Example:
+
+    ```python
+    >>> objective = InfoNCE(temperature=0.05)
+    >>> output = objective(embeddings)  # (2, 1024, 256)
+    >>> loss = objective.weight * output.loss / (2 * 1024)
+    ```
+    """
+
+    def __init__(self, weight: float = 1.0, temperature: float = 0.05, margin: float = 0.0, gather: bool = True):
+        super().__init__(weight)
+        if not temperature > 0:
+            raise ValueError(f"infonce temperature={temperature} must be above 0; 0.05 is usual")
+        self.temperature = temperature
+        self.margin = margin
+        self.gather = gather
+
+    def count(self, sizes: BatchSizes) -> int:
+        return sizes.rows * sizes.languages * (sizes.languages - 1)
+
+    def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        vectors = nn.functional.normalize(embeddings.float(), dim=-1)  # (languages, rows, d_model)
+        anchors = vectors / self.temperature
+        # An evaluation has the same rows on every process, or runs on the first alone.
+        gathered = self.gather and self.training and _num_processes() > 1
+        candidates, first = _candidates_of_all_processes(vectors) if gathered else (vectors, [0] * len(vectors))
+        sums = []
+        with torch.autocast(vectors.device.type, enabled=False):  # bf16 keeps too few digits of a cosine
+            for a, b in itertools.combinations(range(len(vectors)), 2):
+                forth = anchors[a] @ candidates[b].T  # (rows of a, candidates of b)
+                # A transposed copy is cheaper than a second product, and than a softmax over the first dimension.
+                back = anchors[b] @ candidates[a].T if gathered else forth.T.contiguous()
+                sums += [self._direction(forth, first[b]), self._direction(back, first[a])]
+        loss, accuracy = (torch.stack(values).sum() for values in zip(*sums, strict=True))
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
+
+    def _direction(self, logits: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums of the loss and of the right first places, from logits (rows, candidates) whose right candidates are
+        `first`, `first + 1`, ..."""
+        right = torch.arange(first, first + len(logits), device=logits.device)
+        correct = (logits.detach().argmax(dim=1) == right).sum()
+        if self.margin:
+            margins = logits.new_full((len(logits), 1), -self.margin / self.temperature)
+            logits = logits.scatter_add(1, right[:, None], margins)
+        return nn.functional.cross_entropy(logits, right, reduction="sum"), correct
+
+
+def _num_processes() -> int:
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+class _Gather(torch.autograd.Function):
+    """The tensors of all processes, stacked; the gradient of each goes back to the process it came from."""
+
+    @staticmethod
+    def forward(ctx, tensor: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(tensor) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(parts, tensor)
+        return torch.stack(parts)
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        gradient = gradient.clone(memory_format=torch.contiguous_format)  # autograd owns what it hands over
+        distributed.all_reduce(gradient)
+        return gradient[distributed.get_rank()]
+
+
+def _candidates_of_all_processes(vectors: torch.Tensor) -> tuple[list[torch.Tensor], list[int]]:
+    """The vectors (candidates, d_model) of all processes for each of this one's languages, and where its own begin.
+
+    Every process takes part in the same two collectives, and in one backward, whatever its languages and rows are:
+    what is exchanged is padded to the most languages and the most rows of any.
+
+    Args:
+        vectors: (languages, rows, d_model).
+    """
+    num_languages, num_rows, _ = vectors.shape
+    own = torch.tensor([num_languages, num_rows], device=vectors.device)
+    sizes = [torch.empty_like(own) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(sizes, own)
+    shapes = torch.stack(sizes).tolist()  # (languages, rows) of each process
+    most_languages, most_rows = map(max, zip(*shapes, strict=True))
+    padding = (0, 0, 0, most_rows - num_rows, 0, most_languages - num_languages)
+    everything = _Gather.apply(nn.functional.pad(vectors, padding).contiguous())
+    rank = distributed.get_rank()
+    candidates, first = [], []
+    for language in range(num_languages):
+        rows = [shape[1] if language < shape[0] else 0 for shape in shapes]
+        parts = [part[language, :count] for part, count in zip(everything, rows, strict=True)]
+        candidates.append(torch.cat(parts))
+        first.append(sum(rows[:rank]))
+    return candidates, first

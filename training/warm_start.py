@@ -1,0 +1,332 @@
+"""Warm starts: a new model that begins with what a trained one knows, whatever the two vocabularies are."""
+
+import os
+from dataclasses import dataclass, field
+
+import torch
+from tokenizers import decoders
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from modeling_tmde.loading import local_or_hub
+
+BAG, TMDE = "tmde_bag", "tmde"
+
+
+@dataclass(frozen=True)
+class WarmStartReport:
+    """
+    What a model took from a checkpoint; `dataclasses.asdict` makes it JSON.
+
+    checkpoint, model_type: Where it is and what it holds.
+    tokens_copied, tokens_mapped, tokens_left: Entries of the new vocabulary that the old one has as well, that are
+        means of their pieces in the old one, and that keep their initial vectors.
+    checkpoint_width, width: d_model of the two.
+    table_scale: Factor on a bag's table; 1 from a checkpoint of the same kind.
+    kept_variance: Share of a bag's weighted sum of squares in the directions that a narrower model keeps.
+    tensors_copied, tensors_kept: From the same kind, how many parameters were taken, tables counted, and the names of
+        those that keep their initial values, since the checkpoint lacks them or has another shape.
+    encoder_layers: Layers of the encoder that were taken whole.
+    """
+
+    checkpoint: str
+    model_type: str
+    tokens_copied: int
+    tokens_mapped: int
+    tokens_left: int
+    checkpoint_width: int
+    width: int
+    table_scale: float = 1.0
+    kept_variance: float = 1.0
+    tensors_copied: int = 0
+    tensors_kept: list[str] = field(default_factory=list)
+    encoder_layers: int = 0
+
+    def __str__(self) -> str:
+        text = (
+            f"Warm start from {self.checkpoint} ({self.model_type}): {self.tokens_copied:,} tokens copied, "
+            f"{self.tokens_mapped:,} mapped, {self.tokens_left:,} left"
+        )
+        if self.width != self.checkpoint_width:
+            text += f"; width {self.checkpoint_width} to {self.width}"
+        if self.width < self.checkpoint_width:
+            text += f" ({100 * self.kept_variance:.1f}% of the variance kept)"
+        if self.tensors_copied:
+            text += f"; {self.tensors_copied} tensors copied"
+            if self.model_type == TMDE:
+                text += f", {self.encoder_layers} encoder layers" if self.encoder_layers else ": no encoder layer fits"
+        if self.tensors_kept:
+            more = "" if len(self.tensors_kept) <= 3 else f" and {len(self.tensors_kept) - 3} more"
+            text += f"; as initialised: {', '.join(self.tensors_kept[:3])}{more}"
+        return text
+
+
+@dataclass(frozen=True)
+class VocabularyMap:
+    """The tokens of a new vocabulary as pieces of an old one: token `rows[i]` has the piece `pieces[i]`.
+
+    rows, pieces: (pieces,), by ascending row. A row without pieces is not known to the old vocabulary.
+    size: Rows of the new tables.
+    copied: Rows whose one piece is the same token.
+    """
+
+    rows: torch.Tensor
+    pieces: torch.Tensor
+    size: int
+    copied: int
+
+    @property
+    def known(self) -> torch.Tensor:
+        """(size,) bool."""
+        return torch.bincount(self.rows, minlength=self.size) > 0
+
+    def log_weights(self, old: torch.Tensor) -> torch.Tensor:
+        """(size,): the logarithm of the pieces' summed weights; `-inf` where there are none.
+
+        Together with `table` it keeps every bag: `exp(w) E` of a token is the sum of `exp(w_p) E_p` over its pieces.
+        """
+        values = old[self.pieces]
+        largest = torch.full((self.size,), -torch.inf).scatter_reduce(0, self.rows, values, "amax")
+        sums = torch.zeros(self.size).index_add(0, self.rows, (values - largest[self.rows]).exp())
+        return largest + sums.log()
+
+    def table(self, old: torch.Tensor, log_weights: torch.Tensor) -> torch.Tensor:
+        """(size, d): the means of the pieces' rows of `old`, weighted by `exp(log_weights)`; 0 without pieces."""
+        shares = (log_weights[self.pieces] - self.log_weights(log_weights)[self.rows]).exp()  # (pieces,)
+        offsets = torch.searchsorted(self.rows, torch.arange(self.size))
+        return nn.functional.embedding_bag(self.pieces, old, offsets, mode="sum", per_sample_weights=shares)
+
+
+def map_vocabulary(
+    new: PreTrainedTokenizerBase, old: PreTrainedTokenizerBase, new_size: int, old_size: int
+) -> VocabularyMap:
+    """
+    Finds every token of the tokenizer `new` in the tokenizer `old`: as itself, else as the pieces it falls into there.
+    Byte-level tokens are compared byte by byte, so that one which is no text alone (half a character) has its pieces
+    as well. Special and added tokens that `old` lacks have none.
+
+    Args:
+        new_size, old_size: Rows of the embedding tables, at least the sizes of the vocabularies.
+
+    Raises:
+        ValueError: If a vocabulary is larger than its table, or they differ and not both are byte-level.
+    """
+    new_ids, old_ids = new.get_vocab(), old.get_vocab()
+    for tokenizer, ids, size in ((new, new_ids, new_size), (old, old_ids, old_size)):
+        if max(ids.values()) >= size:
+            raise ValueError(
+                f"The tokenizer {tokenizer.name_or_path!r} has the id {max(ids.values())}, but the embedding table of "
+                f"its model has {size} rows; expected the tokenizer that the model was made with"
+            )
+    if new_ids != old_ids and not (_is_byte_level(new) and _is_byte_level(old)):
+        raise ValueError(
+            f"The vocabularies of {new.name_or_path!r} and of the checkpoint {old.name_or_path!r} differ, which works "
+            "between byte-level BPE tokenizers only; take the checkpoint's tokenizer (tokenizer.path in a recipe)"
+        )
+    added = {token.content for token in new.added_tokens_decoder.values()}
+    rows, pieces, copied = [], [], 0
+    for token, row in sorted(new_ids.items(), key=lambda item: item[1]):
+        if token in old_ids:
+            found = [old_ids[token]]
+            copied += 1
+        else:
+            found = [] if token in added else [piece.id for piece in old.backend_tokenizer.model.tokenize(token)]
+        rows += [row] * len(found)
+        pieces += found
+    return VocabularyMap(torch.tensor(rows), torch.tensor(pieces), new_size, copied)
+
+
+def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return backend is not None and isinstance(backend.decoder, decoders.ByteLevel)
+
+
+@torch.no_grad()
+def warm_start(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: str | os.PathLike,
+    residual_scale: float = 0.0,
+    new_columns_std: float = 0.0,
+) -> WarmStartReport:
+    """
+    Changes a new model in place to begin where a checkpoint ended.
+
+    From a bag to T-MDE (with `bag_residual`), the embedding before the first step is `P = LayerNorm(bag)`: encoder,
+    decoder and output take the bag's table, times one factor that gives its rows the size of the new ones, the direct
+    path its token weights, and the branches of the encoder's layers begin at zero. They learn from there: the first
+    step moves the branches' outputs, the second all that is before them.
+
+    A wider model has the bag's columns first and `new_columns_std` decides on the others. Columns of zeros do learn:
+    by the decoder and the branches, whose random weights differ by column, while the direct path alone would give
+    all of them the same gradient. A narrower model has the leading principal directions of the weighted table.
+
+    From T-MDE to T-MDE, or a bag to a bag, parameters of equal name and shape are copied, the rest keep their initial
+    values and are reported; languages are matched by their codes.
+
+    In all of them, a token that the checkpoint's vocabulary lacks is the weighted mean of its pieces there, which
+    keeps the sum of a bag, and one without pieces has its initial vector, of the size of the others. Pieces know as
+    much as they were used: towards a smaller vocabulary, some may be merges that the checkpoint hardly ever saw alone.
+
+    Args:
+        model: A new `TmdeForConditionalGeneration` or `BagModel`.
+        tokenizer: Its tokenizer.
+        checkpoint: Folder or Hub id of a bag or a T-MDE model with its tokenizer.
+        residual_scale: From a bag, factor on the initial outputs of the encoder's branches (`out_proj` and `fc2`).
+        new_columns_std: From a bag to a wider model, standard deviation of the new columns, relative to the root mean
+            square of the bag's.
+
+    Raises:
+        ValueError: If the checkpoint cannot be opened or is of another kind, its width does not fit, it has token
+            weights and the model no direct path, or the vocabularies cannot be compared.
+    """
+    source, source_tokenizer, missing = _open(str(checkpoint))
+    kind, source_kind = model.config.model_type, source.config.model_type
+    if kind == BAG and source_kind != BAG:
+        raise ValueError(f"Warm start of a bag: expected a checkpoint of a bag, found {source_kind!r} in {checkpoint}")
+    has_weights = hasattr(source.base_model, "token_weights")
+    if kind == TMDE and has_weights and not model.config.bag_residual:
+        raise ValueError(
+            f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False; "
+            "set model.bag_residual=true"
+        )
+    width, source_width = model.config.d_model, source.config.d_model
+    if kind == source_kind and width != source_width:
+        raise ValueError(
+            f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}; set "
+            f"model.d_model={source_width} (only from a bag to T-MDE may the widths differ)"
+        )
+    old_table = source.get_input_embeddings().weight
+    vocabulary = map_vocabulary(
+        tokenizer, source_tokenizer, model.get_input_embeddings().num_embeddings, len(old_table)
+    )
+    if kind == source_kind:
+        details = _copy(model, source, missing, vocabulary)
+    else:
+        details = _from_bag(model, source, vocabulary, residual_scale, new_columns_std)
+    known = int(vocabulary.known.sum())
+    return WarmStartReport(
+        checkpoint=str(checkpoint),
+        model_type=source_kind,
+        tokens_copied=vocabulary.copied,
+        tokens_mapped=known - vocabulary.copied,
+        tokens_left=vocabulary.size - known,
+        checkpoint_width=source_width,
+        width=width,
+        **details,
+    )
+
+
+def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, set[str]]:
+    """The checkpoint's model in float32, its tokenizer, and the parameters that its file lacks."""
+    try:
+        path = local_or_hub(checkpoint)
+        model_type = AutoConfig.from_pretrained(path).model_type
+        if model_type not in (BAG, TMDE):
+            raise ValueError(
+                f"Warm start from {checkpoint}: expected model_type {BAG!r} or {TMDE!r}, found {model_type!r}"
+            )
+        auto_class = AutoModelForSeq2SeqLM if model_type == TMDE else AutoModel
+        model, loading = auto_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+    except OSError as error:
+        raise ValueError(f"Warm start from {checkpoint}: {error}") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"Warm start from {checkpoint}: expected its tokenizer's files beside it; {error}") from error
+    return model, tokenizer, set(loading["missing_keys"])
+
+
+def _from_bag(
+    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, residual_scale: float, columns_std: float
+) -> dict[str, float]:
+    """Tables, token weights and branches of a T-MDE model from a bag; returns what the report says of them."""
+    encoder = model.model
+    fitted, kept_variance = _fit_width(bag.embed_tokens.weight, bag.token_weights, model.config.d_model, columns_std)
+    table = vocabulary.table(fitted, bag.token_weights)
+    known = vocabulary.known
+    scale = _size(encoder.embed_tokens.weight[known]) / _size(table[known])
+    tables = (encoder.embed_tokens, model.decoder.embed_tokens, model.lm_head)
+    for weight in {id(module.weight): module.weight for module in tables}.values():  # one if they are shared
+        weight[known] = (scale * table[known]).to(weight)
+    for module in tables[:2]:
+        module.weight[module.padding_idx] = 0
+    encoder.token_weights[known] = vocabulary.log_weights(bag.token_weights)[known].to(encoder.token_weights)
+    for layer in [*encoder.layers, *([encoder.pyramid_layer] if model.config.bottleneck == "pyramid" else [])]:
+        for output in (layer.self_attn.out_proj, layer.fc2):
+            output.weight *= residual_scale
+            output.bias *= residual_scale
+    return {"table_scale": float(scale), "kept_variance": kept_variance}
+
+
+def _size(rows: torch.Tensor) -> torch.Tensor:
+    """Root mean square of the rows' norms."""
+    return rows.float().square().sum(dim=1).mean().sqrt()
+
+
+def _fit_width(
+    table: torch.Tensor, log_weights: torch.Tensor, d_model: int, columns_std: float
+) -> tuple[torch.Tensor, float]:
+    """The table (vocabulary, width) with `d_model` columns, and the share of its weighted sum of squares kept."""
+    rows, width = table.shape
+    if d_model >= width:
+        new = torch.randn(rows, d_model - width) * columns_std * table.square().mean().sqrt()
+        return torch.cat([table, new], dim=1), 1.0
+    weighted = table.double() * (log_weights - log_weights.max()).double().exp().unsqueeze(1)
+    # The right singular vectors of the weighted table, the largest last, from its small Gram matrix.
+    squares, directions = torch.linalg.eigh(weighted.T @ weighted)
+    kept = float(squares[-d_model:].sum() / squares.sum())
+    return (table.double() @ directions[:, -d_model:].flip(1)).float(), kept
+
+
+def _copy(
+    model: PreTrainedModel, source: PreTrainedModel, missing: set[str], vocabulary: VocabularyMap
+) -> dict[str, int | list[str]]:
+    """Parameters of equal name and shape, tables by vocabulary, languages by code; returns what the report says."""
+    old = dict(source.named_parameters(remove_duplicate=False))
+    old = {name: parameter for name, parameter in old.items() if name not in missing}
+    weights = getattr(source.base_model, "token_weights", torch.zeros(source.config.vocab_size))
+    known = vocabulary.known
+    kept, copied = [], set()
+    for name, parameter in model.named_parameters():
+        last = name.removesuffix(".weight").rpartition(".")[2]
+        if name not in old:
+            kept.append(name)
+            continue
+        if last == "token_weights":
+            parameter[known] = vocabulary.log_weights(weights)[known].to(parameter)
+        elif last in ("embed_tokens", "lm_head"):
+            table = vocabulary.table(old[name], weights)
+            scale = _size(table[known]) / _size(parameter[known])
+            parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
+        elif last == "embed_languages" and parameter.shape[1] == old[name].shape[1]:
+            kept += _copy_languages(name, parameter, old[name], model.config.languages, source.config.languages)
+        elif parameter.shape == old[name].shape:
+            parameter.copy_(old[name])
+        else:
+            kept.append(name)
+            continue
+        copied.add(name)
+    layers = getattr(model.base_model, "layers", nn.ModuleList())
+    whole = [
+        all(f"model.layers.{index}.{name}" in copied for name, _ in layer.named_parameters())
+        for index, layer in enumerate(layers)
+    ]
+    return {"tensors_copied": len(copied), "tensors_kept": kept, "encoder_layers": sum(whole)}
+
+
+def _copy_languages(
+    name: str, new: torch.Tensor, old: torch.Tensor, languages: list[str], old_languages: list[str]
+) -> list[str]:
+    """Copies the rows (languages, d) of the languages both have; names those that are new."""
+    for row, language in enumerate(languages):
+        if language in old_languages:
+            new[row] = old[old_languages.index(language)]
+    return [f"{name} of {language}" for language in languages if language not in old_languages]

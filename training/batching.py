@@ -5,7 +5,6 @@ languages of a row are used, which rows share a batch, in which order the batche
 batch by planning one chunk, memory stays flat, and every process plans the same batches and keeps its share.
 """
 
-import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
@@ -106,7 +105,8 @@ class ParallelBatches(IterableDataset):
         micro_batch_rows: Most rows of a micro-batch; None for no such limit.
         max_joined_rows: Joins a row with up to this many less one that follow it in its document (a number drawn
             evenly from 1 to it) to one longer text in every language, so that the encoder also learns texts of several
-            sentences; 1 leaves rows as they are. A map-style dataset without `doc_id`, and a chunk of a stream, is
+            sentences; 1 leaves rows as they are. The tokenizer must begin texts with a blank, which then is between
+            them. A map-style dataset without `doc_id`, and a chunk of a stream, is
             taken for one document.
         neighbor_share: Of so many of the rows the last language's text is replaced by the row that follows in the
             document, if there is one: neighbours share their topic, not their words.
@@ -120,7 +120,8 @@ class ParallelBatches(IterableDataset):
         start: Where to begin, for resuming.
 
     Raises:
-        ValueError: If there are fewer than two languages or `languages_per_row` is below two.
+        ValueError: If there are fewer than two languages or `languages_per_row` is below two, if an option is out of
+            its range, or rows are joined whose tokenizer leaves no blank between them.
     """
 
     def __init__(
@@ -151,6 +152,12 @@ class ParallelBatches(IterableDataset):
             raise ValueError(f"languages_per_row={languages_per_row} must be at least 2, or null for all of a row")
         if max_joined_rows < 1:
             raise ValueError(f"max_joined_rows={max_joined_rows} must be at least 1")
+        joined = tokenizer.decode(2 * tokenizer.encode("a", add_special_tokens=False))
+        if max_joined_rows > 1 and joined != "a a":
+            raise ValueError(
+                f"max_joined_rows={max_joined_rows}: the tokenizer makes {joined!r} of the texts 'a' and 'a' joined, "
+                "expected 'a a': train it with tokenizer.add_prefix_space=true, or set max_joined_rows=1"
+            )
         if not 0 <= neighbor_share <= 1:
             raise ValueError(f"neighbor_share={neighbor_share} is a share of the rows and must lie between 0 and 1")
         if micro_batch_rows is not None and micro_batch_rows < 1:
@@ -177,6 +184,7 @@ class ParallelBatches(IterableDataset):
         self.world_size = world_size
         self.start = start or Position()
         self._store: tuple[datasets.Dataset, TokenStore] | None = None
+        self._language_sets: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
     @property
     def num_rows(self) -> int | None:
@@ -238,15 +246,16 @@ class ParallelBatches(IterableDataset):
             source = ListSource(rows["translation"], self.languages)
             yield TokenStore(source, self.tokenizer), np.arange(len(source.rows))
 
-    @functools.lru_cache(maxsize=4096)  # noqa: B019 - lives as long as the run, a handful of language sets
     def _choices(self, available: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The sets of languages (by number) that a row with these can give: every one holds a pivot, if needed."""
+        if available in self._language_sets:
+            return self._language_sets[available]
         size = len(available) if self.languages_per_row is None else min(self.languages_per_row, len(available))
-        if size < 2:
-            return []
-        sets = itertools.combinations(available, size)
+        sets = itertools.combinations(available, size) if size >= 2 else ()
         pivots = [number for number, language in enumerate(self.languages) if language in self.pivot_languages]
-        return [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
+        found = [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
+        self._language_sets[available] = found
+        return found
 
     def _plan(self, store: TokenStore, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[_Plan], ChunkCounts]:
         """The micro-batches of a chunk, in their final order."""

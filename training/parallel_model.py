@@ -77,6 +77,17 @@ class ParallelModel(nn.Module):
         """What is called with `input_ids` and `attention_mask` and gives embeddings: a part of the model, or all."""
         return self.model.model if self.has_decoder else self.model
 
+    def embedding_parameters(self) -> list[nn.Parameter]:
+        """Tables from tokens to vectors and back, and the tokens' weights."""
+        modules = [module for module in self.model.modules() if isinstance(module, nn.Embedding)]
+        tables = {
+            id(module.weight): module.weight for module in modules if module.num_embeddings == self.config.vocab_size
+        }
+        output = self.model.get_output_embeddings()
+        others = [None if output is None else output.weight, getattr(self.encoder, "token_weights", None)]
+        tables.update({id(parameter): parameter for parameter in others if parameter is not None})
+        return list(tables.values())
+
     @property
     def sees_states(self) -> bool:
         """Whether the decoder sees every output of the encoder, and not the embedding alone."""

@@ -42,9 +42,10 @@ class DataConfig:
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
         max_rows: Use only so many rows of the training data.
         dev_rows: Rows held out when `dev` is missing; 0 holds out none, and without `eval_task` nothing is evaluated.
-        eval_task: Classification task, `NAME` or `NAME=SOURCE` as `tmde eval` takes it, on which every evaluation
-            measures Evaluation II (thesis 4.4.2) in the languages of `languages` that it has;
-            `metric_for_best_model: cross` then chooses the checkpoint by its dev split. None for no such task.
+        eval_task: Classification task or a list of several, `NAME` or `NAME=SOURCE` as `tmde eval` takes it, on which
+            every evaluation measures Evaluation II (thesis 4.4.2) in the languages of `languages` that it has;
+            `metric_for_best_model: cross` then chooses the checkpoint by its dev split (of several tasks, by their
+            mean). None for no such task.
     """
 
     train: Any = None
@@ -56,7 +57,7 @@ class DataConfig:
     bad_rows: str = "report"
     max_rows: int | None = None
     dev_rows: int = 2000
-    eval_task: str | None = None
+    eval_task: str | list[str] | None = None
 
 
 @dataclass
@@ -216,6 +217,8 @@ class Recipe:
             values.setdefault("save_strategy", values["eval_strategy"])
         if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
             values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
+        if values.get("bf16") == "auto":
+            values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
         try:
             return TmdeTrainingArguments(output_dir=output_dir, **values)
         except (TypeError, ValueError) as error:
@@ -223,6 +226,25 @@ class Recipe:
 
     def to_yaml(self) -> str:
         return yaml.safe_dump({"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True)
+
+
+def has_fast_bf16(use_cpu: bool) -> bool:
+    """Whether this machine multiplies matrices in bfloat16 faster than in float32; `bf16: auto` of a recipe.
+
+    On a CPU that takes instructions of its own (AVX512-BF16, AMX); without them bfloat16 is many times slower.
+    """
+    if use_cpu or not torch.cuda.is_available():
+        return "avx512_bf16" in _cpu_flags() or "amx_bf16" in _cpu_flags()
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _cpu_flags() -> set[str]:
+    """Instruction sets by Linux's names; none where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def recipe_names() -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from accelerate.state import AcceleratorState
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -44,6 +45,7 @@ def prepare_warm_start(recipe: Recipe, folder: Path, train: Callable[..., Any]) 
         if not (stage / "results.json").exists():
             train(_stage_recipe(recipe), stage, resume=any(stage.glob("checkpoint-*")), overwrite=True)
             PartialState().wait_for_everyone()
+            AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
         checkpoint = str(stage)
     if checkpoint is None:
         return None

@@ -60,10 +60,10 @@ class ArrowSource:
 class ListSource:
     """Rows of a stream: dictionaries of texts, in memory. Each row is the neighbour of the next."""
 
-    def __init__(self, rows: Sequence[dict[str, str | None]], languages: Sequence[str]):
+    def __init__(self, rows: Sequence[dict[str, str | None] | None], languages: Sequence[str]):
         self.rows = rows
         self.languages = list(languages)
-        available = [[bool(row.get(language)) for language in self.languages] for row in rows]
+        available = [[bool(row and row.get(language)) for language in self.languages] for row in rows]
         self.available = np.array(available, dtype=bool).reshape(len(rows), len(self.languages))
         self.neighbors = np.arange(len(rows)) < len(rows) - 1
 

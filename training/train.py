@@ -318,7 +318,8 @@ def train(
 ) -> None:
     """Train a document embedder on parallel text.
 
-    Recipes: tmde, ctmde, ctmde_p (the thesis's settings), small (minutes on a CPU), quickstart. Under
+    Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
+    (cT-MDE that begins with such a bag, half an hour on a CPU), quickstart. Under
     `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
     """
     try:

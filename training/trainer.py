@@ -281,6 +281,23 @@ class TmdeTrainer(Trainer):
 
     # ---- Schedule
 
+    def create_optimizer(self, *args, **kwargs):
+        """As in transformers, with the embedding tables in a group of their own if their rate is another."""
+        rate = self.args.embedding_learning_rate
+        tables = self.accelerator.unwrap_model(self.model).embedding_parameters()
+        if rate == 0:
+            for parameter in tables:
+                parameter.requires_grad_(False)
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if rate:
+            known = {id(parameter) for parameter in tables}
+            for group in list(optimizer.param_groups):
+                own = [parameter for parameter in group["params"] if id(parameter) in known]
+                if own:
+                    group["params"] = [parameter for parameter in group["params"] if id(parameter) not in known]
+                    optimizer.add_param_group({**group, "params": own, "lr": rate})
+        return optimizer
+
     def create_scheduler(self, num_training_steps: int, optimizer=None):
         """The schedule of the arguments, brought linearly to 0 over the last `cooldown` share of the run."""
         scheduler = super().create_scheduler(num_training_steps, optimizer)

@@ -1,14 +1,18 @@
 """Parallel batches: every row once, within the budget, the same for every process, worker and resume."""
 
+import gc
 import itertools
 import random
+import weakref
 from collections import Counter
 
+import datasets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from modeling_tmde import train_tokenizer
 from modeling_tmde.training.batching import ChunkCounts, ParallelBatches, Position
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 
@@ -342,6 +346,250 @@ def test_processes_resume_together(tokenizer, kind):
             assert contents(rest) == contents(whole[index + 1 :])
 
 
+# ---- Options: rows of a batch, any pair, joined rows, neighbours
+
+
+@pytest.fixture(scope="module")
+def spaced_tokenizer():
+    """Whose tokens of two texts, one after the other, are those of the texts joined by a blank."""
+    texts = {language: [row[language] for row in make_rows(300)] for language in LANGUAGES}
+    return train_tokenizer(texts, vocab_size=400, add_prefix_space=True)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_batch_has_no_more_rows_than_allowed(tokenizer, most):
+    rows = numbered_rows(53, seed=2)
+    batches = list(
+        make_batches(make_dataset(rows), tokenizer, micro_batch_rows=most, micro_batch_tokens=10**6, buffer_rows=20)
+    )
+    assert sorted(row_numbers(batches, tokenizer)) == list(range(53))
+    groups = Counter((batch.position.chunk, batch.languages) for batch in batches)
+    sizes = [batch.sizes.rows for batch in batches]
+    # a last row alone joins the batch before it, unless single rows are what was asked for
+    assert max(sizes) == (most if most == 1 else most + 1)
+    for (chunk, languages), number in groups.items():
+        own = sorted(
+            batch.sizes.rows for batch in batches if (batch.position.chunk, batch.languages) == (chunk, languages)
+        )
+        total = sum(own)
+        left = total % most
+        expected = [most] * (total // most) + [left] * (left > 0)
+        if most > 1 and left == 1 and total > 1:
+            expected = [most] * (total // most - 1) + [most + 1]
+        assert own == sorted(expected), number
+    # the budget is a limit still
+    tight = make_batches(make_dataset(rows), tokenizer, micro_batch_rows=most, micro_batch_tokens=1)
+    assert {batch.sizes.rows for batch in tight} == {1}
+
+
+def test_without_pivots_every_pair_appears(tokenizer):
+    rows = numbered_rows(200, seed=4)
+    rows[0] = {"de": "haus 0", "en": None, "es": "", "fr": "maison 0", "it": None}
+    dataset = make_dataset(rows)
+    batches = list(make_batches(dataset, tokenizer, pivots_only=False, buffer_rows=400))
+    assert sorted(row_numbers(batches, tokenizer)) == list(range(200))
+    rows_of_pair = Counter()
+    for batch in batches:
+        rows_of_pair[batch.languages] += batch.sizes.rows
+        directions = sum(language in PIVOTS for language in batch.languages)
+        assert (batch.sizes.directions, batch.sizes.target_tokens > 0) == (directions, directions > 0)
+    assert set(rows_of_pair) == set(itertools.combinations(LANGUAGES, 2))
+    assert min(rows_of_pair.values()) > 5  # of 20 on average, standard deviation 4
+    with_pivots = list(make_batches(dataset, tokenizer, buffer_rows=400))
+    assert {batch.languages for batch in with_pivots} == {
+        pair for pair in itertools.combinations(LANGUAGES, 2) if set(pair) & set(PIVOTS)
+    }
+    assert batches[0].counts.rows_without_pair == 0 and with_pivots[0].counts.rows_without_pair == 1
+
+
+def test_without_pivots_the_error_does_not_ask_for_one(tokenizer):
+    batches = make_batches(make_dataset([{"de": "haus", "en": None}] * 3), tokenizer, pivots_only=False)
+    with pytest.raises(ValueError, match=r"No row .*'it'\]; check data.languages"):
+        next(iter(batches))
+
+
+def with_documents(rows: list[dict], names: list[str | None]) -> datasets.Dataset:
+    features = datasets.Features({"doc_id": datasets.Value("string")})
+    return datasets.concatenate_datasets(
+        [make_dataset(rows), datasets.Dataset.from_dict({"doc_id": names}, features=features)], axis=1
+    )
+
+
+def numbers_in(text: str) -> list[int]:
+    return [int(word) for word in text.split() if word.isdigit()]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    unnamed=st.booleans(),
+    missing=st.sampled_from([0.0, 0.2]),
+    most=st.integers(2, 4),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_joined_rows_follow_each_other_in_one_document(
+    spaced_tokenizer, lengths, unnamed, missing, most, shuffle, seed
+):
+    rows = [*numbered_rows(sum(lengths), seed, missing), {language: f"last {sum(lengths)}" for language in LANGUAGES}]
+    names = [f"d{document}" for document, length in enumerate(lengths) for _ in range(length)] + [f"d{len(lengths)}"]
+    dataset = make_dataset(rows) if unnamed else with_documents(rows, names)
+    options = {"max_joined_rows": most, "shuffle": shuffle, "seed": seed, "max_length": 10**4}
+    firsts = []
+    for batch in make_batches(dataset, spaced_tokenizer, micro_batch_tokens=400, **options):
+        for found in decoded(batch, spaced_tokenizer):
+            first, *others = joined = numbers_in(found[batch.languages[0]])
+            firsts.append(first)
+            assert joined == list(range(first, first + len(joined))) and len(joined) <= most
+            assert unnamed or {names[number] for number in joined} == {names[first]}
+            for language in batch.languages:  # so none lacks a language
+                assert found[language] == " ".join(rows[number][language] for number in joined)
+        words = sum(len(text.split()) for row in decoded(batch, spaced_tokenizer) for text in row.values())
+        assert batch.words[0] == words
+        real = batch.attention_mask.bool()
+        assert (batch.input_ids[real] == spaced_tokenizer.bos_token_id).sum() == real[..., 0].numel()  # one a text
+        assert (batch.input_ids[real] == spaced_tokenizer.eos_token_id).sum() == real[..., 0].numel()
+    assert sorted(firsts) == [number for number, row in enumerate(rows) if usable(row)]
+
+
+def test_a_join_ends_where_a_language_lacks_its_row(spaced_tokenizer):
+    """Of five rows in a document the third has no German: none is joined over it, even with English alone there."""
+    rows = [{"de": f"haus {number}", "en": f"house {number}"} for number in range(5)]
+    rows[2]["de"] = None
+    dataset = with_documents(rows, ["a"] * 5)
+    batches = ParallelBatches(dataset, spaced_tokenizer, ["de", "en"], ["en"], max_joined_rows=4, epochs=30)
+    joined = Counter(tuple(numbers_in(row["de"])) for batch in batches for row in decoded(batch, spaced_tokenizer))
+    assert set(joined) == {(0,), (0, 1), (1,), (3,), (3, 4), (4,)}
+    assert sum(joined.values()) == 4 * 30
+
+
+def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
+    dataset = make_dataset(numbered_rows(3))
+    with pytest.raises(ValueError, match="max_joined_rows=2: .* makes 'aa' .*expected 'a a': .*add_prefix_space=true"):
+        make_batches(dataset, tokenizer, max_joined_rows=2)
+    assert sum(batch.sizes.rows for batch in make_batches(dataset, tokenizer, max_joined_rows=1)) == 3
+
+
+def test_the_number_of_joined_rows_is_drawn_evenly(spaced_tokenizer):
+    rows = [{"de": f"haus {number}", "en": f"house {number}"} for number in range(600)]
+    batches = ParallelBatches(make_dataset(rows), spaced_tokenizer, ["de", "en"], ["en"], max_joined_rows=3)
+    sizes = Counter(len(numbers_in(row["en"])) for batch in batches for row in decoded(batch, spaced_tokenizer))
+    assert set(sizes) == {1, 2, 3}
+    assert all(150 < number < 250 for number in sizes.values())  # 200, standard deviation 12
+
+
+def test_truncation_of_joined_texts_is_counted(spaced_tokenizer):
+    rows = numbered_rows(40, seed=5)
+    dataset = with_documents(rows, ["a"] * 40)
+    options = {"max_joined_rows": 3, "languages_per_row": None, "buffer_rows": 100, "seed": 1}
+    whole = list(make_batches(dataset, spaced_tokenizer, max_length=10**4, micro_batch_tokens=10**6, **options))
+    cut = list(make_batches(dataset, spaced_tokenizer, max_length=17, micro_batch_tokens=10**6, **options))
+    assert len(whole) == len(cut) == 1
+    assert whole[0].counts == ChunkCounts(rows=40, rows_without_pair=0, texts=200, truncated_texts=0)
+    lengths = whole[0].attention_mask.sum(-1)
+    expected = int((lengths > 17).sum())
+    assert 0 < expected < 200
+    assert cut[0].counts == ChunkCounts(rows=40, rows_without_pair=0, texts=200, truncated_texts=expected)
+
+    def texts(batch):
+        masks = batch.attention_mask.bool()
+        return {
+            (language, tuple(ids[mask].tolist()))
+            for language, table, rows_of in zip(batch.languages, batch.input_ids, masks, strict=True)
+            for ids, mask in zip(table, rows_of, strict=True)
+        }
+
+    eos = spaced_tokenizer.eos_token_id
+    assert texts(cut[0]) == {
+        (language, ids if len(ids) <= 17 else (*ids[:16], eos)) for language, ids in texts(whole[0])
+    }
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("documented", [False, True])
+def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
+    rows = numbered_rows(60, seed=6)
+    rows[25]["it"], rows[45]["en"] = None, ""
+    names = [f"d{number // 10}" for number in range(60)]
+    dataset = with_documents(rows, names) if documented else make_dataset(rows)
+
+    def alignments(share: float) -> Counter:
+        """How often the last language's text is that of the others, or the next row's, or could not be."""
+        kinds = Counter()
+        options = {"neighbor_share": share, "max_joined_rows": most, "buffer_rows": 100, "epochs": 3}
+        for batch in make_batches(dataset, spaced_tokenizer, languages_per_row=3, **options):
+            *others, last = batch.languages
+            for found in decoded(batch, spaced_tokenizer):
+                (joined,) = {tuple(numbers_in(found[language])) for language in others}
+                following = joined[-1] + 1
+                possible = following < 60 and all(rows[following][language] for language in batch.languages)
+                possible &= not documented or following % 10 != 0
+                if numbers_in(found[last]) == list(joined):
+                    kinds["same" if possible else "alone"] += 1
+                else:
+                    assert possible and found[last] == rows[following][last]
+                    kinds["next"] += 1
+        return kinds
+
+    assert set(alignments(0.0)) == {"same", "alone"}
+    everywhere = alignments(1.0)
+    assert set(everywhere) == {"next", "alone"}
+    if most == 1 and documented:  # the last rows of six documents, and perhaps the two before incomplete rows
+        assert 3 * 6 <= everywhere["alone"] <= 3 * 8
+    half = alignments(0.5)
+    assert 0.35 < half["next"] / (half["next"] + half["same"]) < 0.65  # of 150 or more, standard deviation 0.04
+
+
+def test_a_neighbor_is_counted_in_the_sizes(spaced_tokenizer):
+    rows = [{"de": "haus " * number, "en": "house " * number} for number in range(1, 9)]
+    batches = ParallelBatches(
+        make_dataset(rows), spaced_tokenizer, ["de", "en"], ["en"], neighbor_share=1.0, micro_batch_tokens=10**6
+    )
+    (batch,) = batches
+    texts = decoded(batch, spaced_tokenizer)
+    assert batch.words == (sum(range(1, 9)) + sum(range(2, 9)) + 8, sum(range(2, 9)) + 8)
+    # `house` and </s> of every English text; how many tokens a word has is the tokenizer's affair
+    english = [spaced_tokenizer.encode(row["en"]) for row in texts]
+    assert batch.sizes.target_tokens == sum(len(ids) - 1 for ids in english)
+
+
+OPTIONS = {"max_joined_rows": 3, "neighbor_share": 0.4, "micro_batch_rows": 3, "pivots_only": False}
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_runs_with_these_options_resume_at_any_batch(spaced_tokenizer, kind):
+    rows = numbered_rows(40, seed=1, missing=0.1)
+    source = with_documents(rows, [f"d{number // 9}" for number in range(40)]) if kind == "map" else make_dataset(rows)
+    source = source if kind == "map" else source.to_iterable_dataset()
+    whole = list(make_batches(source, spaced_tokenizer, epochs=2, **OPTIONS))
+    expected = contents(whole)
+    assert contents(make_batches(source, spaced_tokenizer, epochs=2, seed=1, **OPTIONS)) != expected
+    for index in range(0, len(whole), 3):
+        rest = make_batches(source, spaced_tokenizer, epochs=2, start=whole[index].next_position, **OPTIONS)
+        assert contents(rest) == expected[index + 1 :]
+
+
+def test_workers_and_processes_with_these_options(spaced_tokenizer):
+    rows = numbered_rows(40, seed=1, missing=0.1)
+    source = with_documents(rows, [f"d{number // 9}" for number in range(40)])
+    whole = list(make_batches(source, spaced_tokenizer, epochs=2, **OPTIONS))
+    for rank in range(2):
+        own = make_batches(source, spaced_tokenizer, epochs=2, rank=rank, world_size=2, **OPTIONS)
+        expected = [content(batch)[:-1] for batch in whole[rank::2][: len(whole) // 2]]
+        assert [content(batch)[:-1] for batch in own] == expected
+        assert contents(DataLoader(own, batch_size=None, num_workers=2)) == contents(own)
+
+
+def test_batches_are_freed_with_their_texts(tokenizer):
+    """A run of two stages makes two of them: the first must not hold its tokens to the end."""
+    batches = make_batches(make_dataset(numbered_rows(20)), tokenizer)
+    list(batches)
+    store = weakref.ref(batches._store[1])
+    del batches
+    gc.collect()
+    assert store() is None
+
+
 # ---- Errors
 
 
@@ -352,6 +600,14 @@ def test_processes_resume_together(tokenizer, kind):
         (["de", "en"], {"languages_per_row": 1}, "languages_per_row=1 must be at least 2"),
         (["de", "en"], {"temperature": 0.0}, "pair_temperature=0.0 must be above 0"),
         (["de", "en"], {"temperature": -1.0}, "pair_temperature=-1.0 must be above 0"),
+        (["de", "en"], {"max_joined_rows": 0}, "max_joined_rows=0 must be at least 1"),
+        (
+            ["de", "en"],
+            {"neighbor_share": 1.5},
+            "neighbor_share=1.5 is a share of the rows and must lie between 0 and 1",
+        ),
+        (["de", "en"], {"neighbor_share": -0.1}, "neighbor_share=-0.1 is a share"),
+        (["de", "en"], {"micro_batch_rows": 0}, "micro_batch_rows=0 must be at least 1, or null"),
     ],
 )
 def test_constructor_errors(tokenizer, languages, options, message):

@@ -187,11 +187,12 @@ def test_whole_documents_are_held_out(lengths, unnamed, number, seed, mixed):
         return  # the fallback below, or a test set of everything
     rest, held = hold_out(rows, number, seed)
     again = hold_out(rows, number, seed)[1]
-    assert rest.column_names == ["translation"] and held.column_names == ["translation", "doc_id"]
+    assert rest.column_names == held.column_names == ["translation", "doc_id"]
     texts = [{text["de"] for text in part["translation"]} for part in (rest, held)]
     assert not texts[0] & texts[1] and len(texts[0] | texts[1]) == len(ids)
     assert 0 < len(held) <= number and held["translation"][:] == again["translation"][:]
     left = [ids[int(text["de"][2:])] for text in rest["translation"]]
+    assert rest["doc_id"][:] == left  # which joins rows and pairs neighbours in training
     assert not set(held["doc_id"]) & set(left) - {None}
     assert len(held) > number - min(left.count(name) if name else 1 for name in left)  # nothing more would fit
     named = [name for name in held["doc_id"] if name]
@@ -219,7 +220,9 @@ def test_without_documents_that_fit_single_rows_are_held_out(monkeypatch):
     for rest, held in (plain, null, long):
         assert rest["translation"][:] == expected["train"]["translation"][:]
         assert held["translation"][:] == expected["test"]["translation"][:]
-        assert rest.column_names == ["translation"]
+    for rest, _ in (null, long):
+        assert rest.column_names == ["translation", "doc_id"]
+    assert plain[0].column_names == ["translation"]
 
 
 def test_a_run_holds_out_whole_documents_and_dev_files_keep_theirs(tmp_path):
@@ -227,11 +230,13 @@ def test_a_run_holds_out_whole_documents_and_dev_files_keep_theirs(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(item) + "\n" for item in rows))
     train, dev, _ = load_data(load_recipe("quickstart", [f"data.train={corpus}", *TINY]))
-    assert train.column_names == ["translation"] and len(dev["dev"]) == 12 and len(train) == 108
+    assert train.column_names == ["translation", "doc_id"] and len(dev["dev"]) == 12 and len(train) == 108
+    assert not set(train["doc_id"]) & set(dev["dev"]["doc_id"])
     assert all(dev["dev"]["doc_id"].count(name) == 6 for name in set(dev["dev"]["doc_id"]))
     recipe = load_recipe("quickstart", [f"data.train={corpus}", *TINY, f"data.dev={corpus}"])
     train, dev, _ = load_data(recipe)
-    assert train.column_names == ["translation"] and dev["corpus"]["doc_id"][:] == [item["doc_id"] for item in rows]
+    names = [item["doc_id"] for item in rows]
+    assert train["doc_id"][:] == dev["corpus"]["doc_id"][:] == names
     assert load_data(load_recipe("quickstart", [f"data.train={corpus}", *TINY, "dev_rows=0"]))[1] == {}
     streamed = load_data(load_recipe("quickstart", [f"data.train={corpus}", *TINY, "data.streaming=true"]))[1]
     assert streamed["dev"]["translation"][:] == [item["translation"] for item in rows[:12]]

@@ -288,3 +288,229 @@ def test_directions_go_from_every_language_into_every_other_pivot():
 def test_no_objective_is_refused():
     with pytest.raises(ValueError, match="At least one objective"):
         ParallelModel(tiny_model(), {})
+
+
+# ---- Tokens that the encoder does not see
+
+
+def random_texts(rows: int, shortest: int, longest: int, languages: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    """`<s> tokens </s>`, right-padded: input_ids and attention_mask, (languages, rows, longest + 2)."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(shortest, longest + 1, (languages, rows), generator=generator)
+    lengths[:, 0] = longest
+    ids = torch.randint(5, 400, (languages, rows, longest + 2), generator=generator)
+    places = torch.arange(longest + 2)
+    ids[..., 0] = 0
+    ids = torch.where(places == lengths[..., None] + 1, 2, ids)
+    mask = places < lengths[..., None] + 2
+    return ids.masked_fill(~mask, 1), mask.long()
+
+
+def seen_masks(parallel: ParallelModel) -> list[torch.Tensor]:
+    """The attention masks of every later call of the encoder."""
+    masks: list[torch.Tensor] = []
+    parallel.encoder.register_forward_pre_hook(lambda _, args: masks.extend(args[1:2]))
+    return masks
+
+
+def dropping(share: float, row_share: float, **objectives) -> ParallelModel:
+    model = ParallelModel(bag(), objectives or {"spread": Spread()}, share, row_share)
+    return model.train()
+
+
+@pytest.mark.parametrize(("shortest", "rate"), [(1, 0.3), (1, 0.9), (0, 0.5), (4, 1.0)])
+def test_so_many_tokens_are_hidden_and_one_stays(shortest, rate):
+    ids, mask = random_texts(500, shortest, 12)
+    parallel = dropping(rate, 1.0)
+    masks = seen_masks(parallel)
+    torch.manual_seed(3)
+    parallel(ids, mask, ("de", "en"))
+    seen, own = masks[0].view_as(mask), mask.bool() & (ids > 2)  # tokens that are no `<s>`, `</s>` or padding
+    assert torch.equal(seen[~own], mask[~own])  # special tokens stay, padding does not come back
+    numbers, kept = own.sum(-1), (seen.bool() & own).sum(-1)
+    assert (kept >= numbers.clamp(max=1)).all()
+    # Of n tokens n * rate are hidden, and one less if that were all of them, with the chance rate^n.
+    filled = numbers[numbers > 0]
+    expected = (filled * rate - rate**filled).sum().item()
+    deviation = (filled * rate * (1 - rate)).sum().sqrt().item()
+    assert abs((numbers - kept).sum().item() - expected) <= 4 * deviation
+    if rate == 1:
+        assert (kept == 1).all()
+
+
+def test_a_share_of_the_rows_is_touched_in_all_languages():
+    ids, mask = random_texts(600, 20, 24, languages=3)
+    parallel = dropping(0.5, 0.25)
+    masks = seen_masks(parallel)
+    touched = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        parallel(ids, mask, ("de", "en", "fr"))
+        changed = (masks[seed].view_as(mask) != mask).any(-1)  # (languages, rows)
+        assert torch.equal(changed, changed[:1].expand(3, -1))
+        assert 150 - 4 * 11 < changed[0].sum() < 150 + 4 * 11  # standard deviation 10.6
+        touched.append(changed[0])
+    assert not torch.equal(*touched)  # drawn anew
+
+
+@pytest.mark.parametrize(("rate", "share", "training"), [(0.5, 1.0, False), (0.0, 1.0, True), (0.5, 0.0, True)])
+def test_nothing_is_hidden_in_evaluation_or_unasked(rate, share, training):
+    ids, mask = random_texts(20, 2, 6)
+    parallel = dropping(rate, share).train(training)
+    masks = seen_masks(parallel)
+    state = torch.get_rng_state()
+    loss = parallel(ids, mask, ("de", "en"))["spread"]["total"]
+    assert torch.equal(masks[0].view_as(mask), mask)
+    assert torch.equal(torch.get_rng_state(), state)  # and no random number is drawn
+    assert torch.equal(loss, ParallelModel(bag(), {"spread": Spread()})(ids, mask, ("de", "en"))["spread"]["total"])
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_the_decoder_writes_the_whole_text_of_what_is_left(bottleneck, tokenizer):
+    model = tiny_model(bottleneck=bottleneck, bottleneck_loss_weight=0.3)
+    batch = one_batch(tokenizer, ("de", "en", "es"), ("en", "es"))
+    parallel = ParallelModel(model, objectives() | {"spread": Spread()}, token_dropout=0.5).train()
+    masks = seen_masks(parallel)
+    outputs = parallel(**batch.model_inputs())
+    seen = masks[0].view_as(batch.attention_mask)
+    assert 0.2 < (seen.sum() / batch.attention_mask.sum()).item() < 0.9
+    expected = alone = torch.zeros(())
+    for source, target in itertools.permutations(range(3), 2):
+        if batch.languages[target] == "de":
+            continue
+        for row in range(6):
+            real = batch.attention_mask[target, row].bool()
+            target_ids = batch.input_ids[target, row][real]
+            losses = [
+                nn.functional.cross_entropy(
+                    model(
+                        input_ids=batch.input_ids[source, row : row + 1],
+                        attention_mask=seen[source, row : row + 1],
+                        decoder_input_ids=target_ids[None, :-1],
+                        target_language=batch.languages[target],
+                        bottleneck_only=bottleneck_only,
+                        use_cache=False,
+                    ).logits[0],
+                    target_ids[1:],
+                    reduction="sum",
+                    label_smoothing=SMOOTHING,
+                )
+                for bottleneck_only in (False, bottleneck == "dual")
+            ]
+            expected, alone = expected + losses[0], alone + losses[1]
+    if bottleneck == "dual":
+        expected = 0.3 * alone + 0.7 * expected
+    torch.testing.assert_close(outputs["translation"]["total"], expected, rtol=1e-5, atol=0)
+    vectors = [model.model(batch.input_ids[place], seen[place]).pooler_output for place in (0, 1)]
+    torch.testing.assert_close(outputs["spread"]["total"], (vectors[0] - vectors[1]).pow(2).sum(), rtol=1e-4, atol=0)
+
+
+def test_a_bag_is_of_the_tokens_that_are_left():
+    ids, mask = random_texts(8, 5, 9)
+    parallel = dropping(0.5, 1.0, infonce=InfoNCE(temperature=0.3))
+    masks = seen_masks(parallel)
+    found = parallel(ids, mask, ("de", "fr"))["infonce"]["total"]
+    seen = masks[0].view_as(mask).bool()
+    assert not torch.equal(seen.long(), mask)
+    texts = [[ids[place, row][seen[place, row]] for row in range(8)] for place in (0, 1)]
+    vectors = [torch.cat([parallel.model(text[None]).pooler_output for text in language]) for language in texts]
+    logits = vectors[0] @ vectors[1].T / 0.3
+    expected = sum(
+        nn.functional.cross_entropy(table, torch.arange(8), reduction="sum") for table in (logits, logits.T)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("options", [{"token_dropout": 1.5}, {"token_dropout": -0.1}, {"token_dropout_share": 2.0}])
+def test_shares_outside_0_and_1_are_refused(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"{name}={value} must lie between 0 and 1"):
+        ParallelModel(bag(), {"spread": Spread()}, **options)
+
+
+# ---- A part of the rows is translated
+
+
+def translating(row_share: float, bottleneck: str = "first") -> ParallelModel:
+    translation = TranslationObjective(label_smoothing=SMOOTHING, row_share=row_share)
+    model = tiny_model(bottleneck=bottleneck, bottleneck_loss_weight=0.3)
+    return ParallelModel(model, {"translation": translation, "spread": Spread()}).train()
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+@pytest.mark.parametrize(("row_share", "number"), [(0.5, 3), (0.4, 2), (0.01, 1)])
+def test_some_rows_stand_for_all(bottleneck, row_share, number, tokenizer):
+    batch = one_batch(tokenizer, ("de", "en", "es"), ("en", "es"))
+    parallel = translating(row_share, bottleneck)
+    decoder_calls, encoder_calls = count_texts(parallel.model.decoder), count_texts(parallel.model.model)
+    torch.manual_seed(5)
+    rows = torch.randperm(6)[:number]
+    torch.manual_seed(5)
+    outputs = parallel(**batch.model_inputs())
+    assert encoder_calls == [3 * 6]
+    assert decoder_calls == [4 * number] * (2 if bottleneck == "dual" else 1)
+    whole = translating(1.0, bottleneck)
+    part = whole(batch.input_ids[:, rows], batch.attention_mask[:, rows], batch.languages)["translation"]
+    lengths = batch.attention_mask.sum(-1) - 1  # (languages, rows): what is predicted
+    # two directions into each of en and es; the rows' loss per token, times all tokens
+    factor = lengths[1:].sum() / lengths[1:][:, rows].sum()
+    for name, value in part.items():
+        torch.testing.assert_close(outputs["translation"][name], factor * value, rtol=1e-5, atol=0)
+    full = whole(**batch.model_inputs())
+    assert torch.equal(outputs["spread"]["total"], full["spread"]["total"])  # of all rows
+    # In evaluation all rows are translated.
+    assert torch.equal(parallel.eval()(**batch.model_inputs())["translation"]["total"], full["translation"]["total"])
+
+
+def test_on_average_the_part_costs_what_all_rows_do(monkeypatch):
+    """Over all draws of two of six rows, of equal length: the mean of losses and of gradients is that of all rows."""
+    ids, mask = random_texts(6, 5, 5, languages=3)
+    inputs = (ids, mask, ("de", "en", "es"))
+    parallel = translating(1 / 3)
+
+    def loss_and_gradients(model: ParallelModel) -> tuple[float, dict[str, torch.Tensor]]:
+        model.zero_grad()
+        loss = model(*inputs)["translation"]["total"]
+        loss.backward()
+        return loss.item(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    expected, wanted = loss_and_gradients(translating(1.0))
+    losses, gradients = [], []
+    for draw in itertools.combinations(range(6), 2):
+        rest = [row for row in range(6) if row not in draw]
+        monkeypatch.setattr(torch, "randperm", lambda number, device, order=(*draw, *rest): torch.tensor(order))
+        loss, gradient = loss_and_gradients(parallel)
+        losses.append(loss)
+        gradients.append(gradient)
+    assert max(losses) - min(losses) > 0.01 * expected  # the draws differ
+    assert sum(losses) / 15 == pytest.approx(expected, rel=1e-5)
+    for name, gradient in wanted.items():
+        mean = sum(each[name] for each in gradients) / 15
+        torch.testing.assert_close(mean, gradient, rtol=1e-4, atol=2e-4, msg=lambda text, name=name: name + text)
+    assert wanted["model.model.embed_tokens.weight"].abs().max() > 0.1  # the encoder learns of it
+
+
+# ---- What the encoder leaves out
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_the_last_layer_is_computed_where_it_is_needed_and_changes_nothing(bottleneck, tokenizer, monkeypatch):
+    batch = one_batch(tokenizer, ("de", "en", "es"), ("en", "es"))
+    results, asked = [], []
+    for everything in (False, True):
+        parallel = ParallelModel(tiny_model(bottleneck=bottleneck), objectives())
+        original = parallel.encoder.forward
+
+        def forward(*args, pooled_only, everything=everything, original=original, **options):
+            asked.append(pooled_only)
+            return original(*args, pooled_only=pooled_only and not everything, **options)
+
+        monkeypatch.setattr(parallel.encoder, "forward", forward)
+        outputs = parallel(**batch.model_inputs())
+        sum(output["total"] for output in outputs.values()).backward()
+        results.append((outputs, {name: parameter.grad for name, parameter in parallel.model.named_parameters()}))
+    assert asked == [bottleneck in ("first", "pyramid")] * 2
+    for name in ("translation", "distance"):
+        torch.testing.assert_close(results[0][0][name]["total"], results[1][0][name]["total"], rtol=1e-6, atol=0)
+    for name, gradient in results[1][1].items():
+        torch.testing.assert_close(results[0][1][name], gradient, rtol=1e-4, atol=1e-4, msg=name)

@@ -120,8 +120,92 @@ def test_defaults_are_those_of_the_thesis():
         ({"reduction": "none"}, "'none' is unknown; choose one of mean, sum"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0 must be at least 0 and below 1"),
         ({"label_smoothing": -0.1}, "label_smoothing=-0.1 must be"),
+        ({"row_share": 0.0}, "row_share=0.0 must be above 0 and at most 1"),
+        ({"row_share": 1.5}, "row_share=1.5 must be above 0"),
+        ({"sampled_vocabulary": 0}, "sampled_vocabulary=0 must be at least 1, or null"),
     ],
 )
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
         TranslationObjective(**options)
+
+
+# ---- A sample of the vocabulary
+
+
+def test_a_sample_by_hand(path, monkeypatch):
+    """Of six entries the targets 0 and 3 compete with what is drawn: 5, 3 and 5 again, so with 5 alone."""
+    hidden = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    weight = torch.tensor([[1.0, 0.0], [9.0, 9.0], [9.0, 9.0], [0.0, 1.0], [9.0, 9.0], [1.0, 1.0]])
+    draws = []
+
+    def drawn(high, size, **options):
+        draws.append((high, size))
+        return torch.tensor([5, 3, 5])
+
+    monkeypatch.setattr(torch, "randint", drawn)
+    objective = TranslationObjective(label_smoothing=0.1, sampled_vocabulary=3)
+    output = objective(hidden, weight, torch.tensor([0, 3]))
+    # logits over entries 0, 3, 5: (1, 0, 1) and (0, 2, 2)
+    first, second = log(exp(1) + exp(0) + exp(1)), log(exp(0) + exp(2) + exp(2))
+    nll = (first - 1) + (second - 2)
+    smooth = ((first - 1) + (first - 0) + (first - 1)) / 3 + ((second - 0) + (second - 2) + (second - 2)) / 3
+    assert draws == [(6, (3,))]
+    assert output.components["nll"].item() == pytest.approx(nll)
+    assert output.loss.item() == pytest.approx(0.9 * nll + 0.1 * smooth)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_a_seeded_sample_equals_cross_entropy_over_it(path, label_smoothing):
+    hidden, weight, targets = random_case(12, vocabulary=300)
+    torch.manual_seed(4)
+    entries = sorted(set(targets.tolist()) | set(torch.randint(300, (20,)).tolist()))
+    assert 20 < len(entries) < 40
+    objective = TranslationObjective(label_smoothing=label_smoothing, sampled_vocabulary=20)
+    torch.manual_seed(4)
+    output = objective(hidden, weight, targets)
+    output.loss.backward()
+    places = torch.tensor([entries.index(target) for target in targets.tolist()])
+    loss, hidden_gradient, rows_gradient = full_loss(hidden, weight[entries], places, label_smoothing)
+    assert output.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(hidden.grad.double(), hidden_gradient, atol=2e-6, rtol=1e-4)
+    expected = torch.zeros(300, 16, dtype=torch.double)
+    expected[entries] = rows_gradient
+    torch.testing.assert_close(weight.grad.double(), expected, atol=1e-5, rtol=1e-4)  # of the others, nothing
+    other = objective(hidden, weight, targets).loss  # drawn anew
+    assert other.item() != output.loss.item()
+
+
+@pytest.mark.parametrize("sampled", [3, 49, 50, 1000])
+def test_a_sample_of_all_entries_is_no_sample(path, sampled):
+    """As the targets are all there are, or so many are asked for."""
+    hidden, weight, _ = random_case(50)
+    targets = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    output = TranslationObjective(sampled_vocabulary=sampled)(hidden, weight, targets)
+    output.loss.backward()
+    loss, hidden_gradient, weight_gradient = full_loss(hidden, weight, targets, 0.1)
+    assert output.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(hidden.grad.double(), hidden_gradient, atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(weight.grad.double(), weight_gradient, atol=1e-4, rtol=1e-4)
+
+
+def test_in_evaluation_nothing_is_sampled(path):
+    hidden, weight, targets = random_case(10)
+    state = torch.get_rng_state()
+    loss = TranslationObjective(sampled_vocabulary=2).eval()(hidden, weight, targets).loss
+    assert torch.equal(loss, TranslationObjective()(hidden, weight, targets).loss)
+    assert torch.equal(torch.get_rng_state(), state)
+    sampled = TranslationObjective(sampled_vocabulary=2)(hidden, weight, targets).loss
+    assert sampled < 0.9 * loss  # fewer to compete with
+
+
+def test_a_sample_under_autocast(path):
+    hidden, weight, targets = random_case(64, vocabulary=300)
+    objective = TranslationObjective(sampled_vocabulary=30)
+    losses = []
+    for enabled in (False, True):
+        torch.manual_seed(2)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            losses.append(objective(hidden.to(torch.bfloat16) if enabled else hidden, weight, targets).loss)
+    assert losses[1].dtype == torch.float32
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-2)

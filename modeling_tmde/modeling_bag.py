@@ -66,11 +66,11 @@ class BagModel(BagPreTrainedModel):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
-        """As in transformers; new tokens begin with weight 1."""
+        """As in transformers; a new token begins with the median of the weights."""
         table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         old = self.token_weights
         if table.num_embeddings != len(old):
-            weights = old.new_zeros(table.num_embeddings)
+            weights = old.detach().median().repeat(table.num_embeddings)
             kept = min(len(old), len(weights))
             weights[:kept] = old.detach()[:kept]
             self.token_weights = nn.Parameter(weights, requires_grad=old.requires_grad)
@@ -126,7 +126,7 @@ class BagModel(BagPreTrainedModel):
             texts = torch.arange(len(lengths), device=lengths.device).repeat_interleave(
                 lengths, output_size=len(token_ids)
             )
-            log_weights = sublinear_log_weights(log_weights, token_ids, texts)
+            log_weights = sublinear_log_weights(log_weights, token_ids, texts, self.config.vocab_size)
         # Relative to the heaviest token of the text, for the range of half precision: e^-20 would be 0 in it.
         heaviest = torch.segment_reduce(log_weights.detach(), "max", lengths=lengths, initial=-torch.inf)  # (batch,)
         weights = torch.exp(log_weights - heaviest.repeat_interleave(lengths, output_size=len(token_ids)))

@@ -191,10 +191,12 @@ class TmdeModel(TmdePreTrainedModel):
         for special in specials:
             if special is not None:
                 counted = counted & (input_ids != special)
-        log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2)
+        log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2).float()
         if self.config.sublinear_counts:
             texts = torch.arange(len(input_ids), device=input_ids.device)[:, None].expand_as(input_ids)
-            counted_weights = sublinear_log_weights(log_weights[counted], input_ids[counted], texts[counted])
+            counted_weights = sublinear_log_weights(
+                log_weights[counted], input_ids[counted], texts[counted], self.config.vocab_size
+            )
             log_weights = log_weights.masked_scatter(counted, counted_weights)
         return bag_direction(inputs_embeds, log_weights, counted)
 

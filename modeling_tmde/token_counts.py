@@ -3,7 +3,9 @@
 import torch
 
 
-def sublinear_log_weights(log_weights: torch.Tensor, token_ids: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+def sublinear_log_weights(
+    log_weights: torch.Tensor, token_ids: torch.Tensor, texts: torch.Tensor, vocab_size: int
+) -> torch.Tensor:
     """Log weights with which a token that occurs n times in a text counts sqrt(n) times in all.
 
     Long documents repeat their commonest tokens, which would otherwise outweigh what the document is about; the
@@ -13,10 +15,11 @@ def sublinear_log_weights(log_weights: torch.Tensor, token_ids: torch.Tensor, te
         log_weights: (tokens,), of each occurrence.
         token_ids: (tokens,).
         texts: (tokens,), the number of the text that each token belongs to.
+        vocab_size: More than any token id.
 
     Returns:
         (tokens,): `log_weights - log(n) / 2`.
     """
-    keys = texts.long() * (int(token_ids.max()) + 1 if len(token_ids) else 1) + token_ids.long()
+    keys = texts.long() * vocab_size + token_ids.long()
     _, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
     return log_weights - counts[inverse].to(log_weights.dtype).log() / 2

@@ -82,9 +82,9 @@ class TmdeTrainingArguments(TrainingArguments):
     cooldown: float = field(default=0.0)
     eval_pairs: list[str] | None = field(default=None)
     eval_pool: int = field(default=1000)
-    eval_document_rows: int = field(default=16)
+    eval_document_rows: int = field(default=8)
     eval_loss_rows: int = field(default=500)
-    embed_max_length: int = field(default=256)
+    embed_max_length: int = field(default=512)
     eval_head: str = field(default="logistic_regression")
     early_stopping_patience: int | None = field(default=None)
 

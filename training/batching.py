@@ -2,7 +2,9 @@
 
 An epoch is cut into chunks of `buffer_rows` rows. Each chunk is planned on its own from (seed, epoch, chunk): which
 languages of a row are used, which rows share a batch, in which order the batches come. So a run resumes at any
-batch by planning one chunk, memory stays flat, and every process plans the same batches and keeps its share.
+batch by planning one chunk, and every process plans the same batches and keeps its share. Memory holds one chunk of a
+stream. Of a map-style dataset, every process and DataLoader worker holds the token ids of all rows drawn so far (2
+bytes a token, 16 a text), so that later epochs tokenise nothing.
 """
 
 import itertools
@@ -15,9 +17,12 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from modeling_tmde.training.objectives import BatchSizes
-from modeling_tmde.training.token_store import ArrowSource, ListSource, TokenStore
+from modeling_tmde.training.token_store import ArrowSource, ListSource, TextSource, TokenStore
+
+logger = logging.get_logger("modeling_tmde.training")
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,8 @@ class ParallelBatches(IterableDataset):
         max_joined_rows: Joins a row with up to this many less one that follow it in its document (a number drawn
             evenly from 1 to it) to one longer text in every language, so that the encoder also learns texts of several
             sentences; 1 leaves rows as they are. The tokenizer must begin texts with a blank, which then is between
-            them. A map-style dataset without `doc_id`, and a chunk of a stream, is
-            taken for one document.
+            them. Which document a row belongs to says the column `doc_id` of a map-style dataset; without it, or of
+            a stream, rows stay as they are, and a warning says so.
         neighbor_share: Of so many of the rows the last language's text is replaced by the row that follows in the
             document, if there is one: neighbours share their topic, not their words.
         pivots_only: Whether every set of languages must hold a pivot, as translation needs it.
@@ -233,6 +238,7 @@ class ParallelBatches(IterableDataset):
             order = np.arange(len(self.dataset))
             if self.shuffle:
                 order = np.random.default_rng([self.seed, epoch]).permutation(order)
+            self._check_documents(self._store[1].source)
             for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
                 yield self._store[1], order[begin : begin + self.buffer_rows]
             return
@@ -244,7 +250,15 @@ class ParallelBatches(IterableDataset):
         # files and another seed; and `skip` would forget the epoch.
         for rows in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
             source = ListSource(rows["translation"], self.languages)
+            self._check_documents(source)
             yield TokenStore(source, self.tokenizer), np.arange(len(source.rows))
+
+    def _check_documents(self, source: TextSource) -> None:
+        if (self.max_joined_rows > 1 or self.neighbor_share) and not source.neighbors.any():
+            logger.warning_once(
+                f"max_joined_rows={self.max_joined_rows} and neighbor_share={self.neighbor_share} have no effect: no "
+                "two rows of the training data follow each other in a document, by a column doc_id of map-style data"
+            )
 
     def _choices(self, available: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The sets of languages (by number) that a row with these can give: every one holds a pivot, if needed."""
@@ -291,8 +305,8 @@ class ParallelBatches(IterableDataset):
                 of_kind = np.flatnonzero(kind_of_row == kind)
                 weights = np.cumsum([float(frequency[languages]) ** (1 / self.temperature - 1) for languages in sets])
                 drawn = np.searchsorted(weights, draws[of_kind] * weights[-1])
-                for number, languages in enumerate(sets):
-                    members[languages].append(of_kind[drawn == number])
+                for number in np.unique(drawn):
+                    members[sets[number]].append(of_kind[drawn == number])
         groups = {languages: np.sort(np.concatenate(parts)) for languages, parts in members.items()}
         return {languages: rows[places] for languages, places in groups.items() if len(places)}, counts
 

@@ -143,7 +143,7 @@ class ParallelModel(nn.Module):
         return outputs
 
     def _drop_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """The mask (languages, rows, length) of what the encoder reads: special tokens and one more stay in any case."""
+        """The mask (languages, rows, length) of what the encoder reads: special tokens and one more always stay."""
         if not (self.training and self.token_dropout and self.token_dropout_share):
             return attention_mask
         noisy = torch.rand(input_ids.shape[1], device=input_ids.device) < self.token_dropout_share  # (rows,)

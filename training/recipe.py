@@ -69,13 +69,15 @@ class WarmStartConfig:
         checkpoint: Folder or Hub id of a bag or a T-MDE model.
         recipe: Where there is no checkpoint, the recipe of a first stage, on the same data, that makes one in
             `warm_start/` of the run's folder.
-        overrides: Keys of the first stage's recipe, `key=value`.
+        overrides: Keys of the first stage's recipe and their values, a mapping; on the command line
+            `warm_start.overrides.max_minutes=5` changes one of them. Its data, seed and what it is evaluated on are
+            the run's.
         residual_scale, new_columns_std: See `modeling_tmde.training.warm_start.warm_start`.
     """
 
     checkpoint: str | None = None
     recipe: str | None = None
-    overrides: list[str] = field(default_factory=list)
+    overrides: dict[str, Any] = field(default_factory=dict)
     residual_scale: float = 0.0
     new_columns_std: float = 0.0
 
@@ -188,6 +190,9 @@ class Recipe:
                     self.sections[section][name] = dict(value)
             else:
                 self.sections[section][name] = {**(self.sections[section].get(name) or {}), option: value}
+        elif section == "warm_start" and rest.startswith("overrides."):
+            stage = self.sections[section].get("overrides") or {}
+            self.sections[section]["overrides"] = {**stage, rest.removeprefix("overrides."): value}
         else:
             self.sections[section][rest] = value
         self.check()
@@ -198,6 +203,8 @@ class Recipe:
         for section, values in self.sections.items():
             _check_known(section, set(SECTIONS), f"Section of recipe {self.name}:")
             what = f"Key of section {section!r} in recipe {self.name}"
+            if section == "warm_start":
+                _check_mapping(values.get("overrides"), f"warm_start.overrides of recipe {self.name}")
             if section == "model":
                 what += f" (architecture {self.architecture})"
             for key, value in values.items():

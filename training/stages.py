@@ -10,64 +10,121 @@ from typing import Any
 
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde.loading import local_or_hub
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from modeling_tmde.training.warm_start import BAG, warm_start
+from modeling_tmde.training.run_record import find_checkpoint
+from modeling_tmde.training.warm_start import BAG, TMDE, warm_start
 
 logger = logging.get_logger("modeling_tmde.training")
 
 STAGE_FOLDER = "warm_start"
 
 
-def prepare_warm_start(recipe: Recipe, folder: Path, train: Callable[..., Any]) -> str | None:
+# What the run and its first stage have in common: held-out rows depend on the seed, and curves should be comparable.
+SHARED_KEYS = (
+    "seed",
+    "data_seed",
+    "use_cpu",
+    "disable_tqdm",
+    "eval_pairs",
+    "eval_pool",
+    "eval_loss_rows",
+    "eval_head",
+)
+
+
+def stage_recipe(recipe: Recipe) -> Recipe | None:
+    """The recipe of a run's first stage, on the run's data; None if it has no such stage.
+
+    Raises:
+        RecipeError: A stage with a first stage of its own, or overrides of the data or the seed, which are the run's.
+    """
+    start = recipe.warm_start
+    if start.checkpoint is not None or start.recipe is None:
+        return None
+    stage = load_recipe(start.recipe)
+    training = recipe.sections["training"]
+    stage.sections["training"] |= {key: training[key] for key in SHARED_KEYS if key in training}
+    for key, value in start.overrides.items():
+        if key.startswith("data.") or key.removeprefix("training.") in ("seed", "data_seed"):
+            raise RecipeError(
+                f"warm_start.overrides: found {key}={value}, but the first stage has the run's data and seed"
+            )
+        stage.set(key, value)
+    stage.sections["data"] = dict(recipe.sections["data"])
+    if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
+        raise RecipeError(f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own")
+    return stage
+
+
+def check_warm_start(recipe: Recipe, folder: Path, overwrite: bool) -> None:
+    """Looks for what can be wrong with a warm start before anything is deleted or trained.
+
+    Raises:
+        RecipeError: A checkpoint that is not there, is no model of this package, or would be overwritten by the run.
+    """
+    stage_recipe(recipe)
+    checkpoint = recipe.warm_start.checkpoint
+    if checkpoint is None:
+        return
+    _open_config(checkpoint)
+    if overwrite and Path(checkpoint).resolve().is_relative_to(folder.resolve()):
+        raise RecipeError(f"Warm start from {checkpoint}: the run would overwrite it; choose another output folder")
+
+
+def _open_config(checkpoint: str) -> PreTrainedConfig:
+    try:
+        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"Warm start from {checkpoint}: {error}") from error
+    if config.model_type not in (BAG, TMDE):
+        raise RecipeError(
+            f"Warm start from {checkpoint}: found a model of type {config.model_type!r}, expected a bag or T-MDE"
+        )
+    return config
+
+
+def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train: Callable[..., Any]) -> str | None:
     """
     The checkpoint that a run begins with, or None.
 
     Where the recipe names a first stage and no checkpoint, the stage is trained in `warm_start/` of the folder, or
     gone on with, unless it is done.
 
-    Settles what follows from it in `recipe`: without a `tokenizer` section the checkpoint's tokenizer is used, and a
-    T-MDE model that begins with token weights has the direct path that they need, unless the recipe says otherwise.
+    Settles what follows from it in `recipe`: without a `tokenizer` section the checkpoint's tokenizer is used, and the
+    model begins with the checkpoint's way to make a bag (`bag_residual`, `sublinear_counts`), unless the recipe says
+    otherwise.
 
     Args:
+        resumed: The run's own checkpoint from which it goes on, which settles the same; nothing is trained then.
         train: `train_recipe`.
 
     Raises:
         RecipeError: A checkpoint that is not there or is no model of this package.
     """
     start = recipe.warm_start
-    checkpoint = start.checkpoint
-    if checkpoint is None and start.recipe is not None:
+    if start.checkpoint is None and start.recipe is None:
+        return None
+    checkpoint = start.checkpoint if resumed is None else str(resumed)
+    if checkpoint is None:
         stage = folder / STAGE_FOLDER
         if not (stage / "results.json").exists():
-            train(_stage_recipe(recipe), stage, resume=any(stage.glob("checkpoint-*")), overwrite=True)
+            train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
             PartialState().wait_for_everyone()
             AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
         checkpoint = str(stage)
-    if checkpoint is None:
-        return None
-    try:
-        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"Warm start from {checkpoint}: {error}") from error
+    config = _open_config(checkpoint)
     if not recipe.sections["tokenizer"]:
         recipe.sections["tokenizer"]["path"] = checkpoint
-    if recipe.architecture == "tmde" and (config.model_type == BAG or getattr(config, "bag_residual", False)):
-        recipe.sections["model"].setdefault("bag_residual", True)
-        recipe.sections["model"].setdefault("sublinear_counts", config.sublinear_counts)
+    model = recipe.sections["model"]
+    if recipe.architecture == "tmde" and (config.model_type == BAG or config.bag_residual):
+        model.setdefault("bag_residual", True)
+    if config.model_type == BAG or config.bag_residual:
+        model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
-
-
-def _stage_recipe(recipe: Recipe) -> Recipe:
-    """The recipe of the first stage: on the same data, and with the same seed."""
-    stage = load_recipe(recipe.warm_start.recipe, recipe.warm_start.overrides)
-    stage.sections["data"] = dict(recipe.sections["data"])
-    if "seed" in recipe.sections["training"]:
-        stage.sections["training"]["seed"] = recipe.sections["training"]["seed"]
-    return stage
 
 
 def apply_warm_start(

@@ -33,8 +33,7 @@ class TextSource(Protocol):
 class ArrowSource:
     """A map-style dataset with the column `translation`. Reads the rows that are asked for.
 
-    With a column `doc_id`, neighbours are rows of one document; without it, or if it is empty, rows are taken to stand
-    in the order of their document.
+    Neighbours are rows of one document, by the column `doc_id`; without it there are none.
     """
 
     def __init__(self, dataset: datasets.Dataset, languages: Sequence[str]):
@@ -48,8 +47,8 @@ class ArrowSource:
             available.append(np.stack([_present(_field(structs, language)) for language in self.languages], axis=1))
             documents += table["doc_id"].to_pylist() if documented else []
         self.available = np.concatenate(available)
-        self.neighbors = np.arange(len(dataset)) < len(dataset) - 1
-        if any(document is not None for document in documents):
+        self.neighbors = np.zeros(len(dataset), dtype=bool)
+        if documents:
             self.neighbors[:-1] = [one is not None and one == next for one, next in itertools.pairwise(documents)]
 
     def texts(self, rows: np.ndarray, language: int) -> list[str]:
@@ -58,14 +57,14 @@ class ArrowSource:
 
 
 class ListSource:
-    """Rows of a stream: dictionaries of texts, in memory. Each row is the neighbour of the next."""
+    """Rows of a stream: dictionaries of texts, in memory. A stream is shuffled: no row continues another."""
 
     def __init__(self, rows: Sequence[dict[str, str | None] | None], languages: Sequence[str]):
         self.rows = rows
         self.languages = list(languages)
         available = [[bool(row and row.get(language)) for language in self.languages] for row in rows]
         self.available = np.array(available, dtype=bool).reshape(len(rows), len(self.languages))
-        self.neighbors = np.arange(len(rows)) < len(rows) - 1
+        self.neighbors = np.zeros(len(rows), dtype=bool)
 
     def texts(self, rows: np.ndarray, language: int) -> list[str]:
         return [self.rows[row][self.languages[language]] for row in rows]

@@ -1,5 +1,6 @@
 """Training from a recipe: what `tmde train` and `accelerate launch -m modeling_tmde.training.train` both run."""
 
+import copy
 import itertools
 import json
 import os
@@ -31,8 +32,8 @@ from modeling_tmde.training.dev_documents import hold_out
 from modeling_tmde.training.evaluation import check_selection, load_eval_tasks
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from modeling_tmde.training.run_record import fingerprint, write_run_record
-from modeling_tmde.training.stages import STAGE_FOLDER, apply_warm_start, prepare_warm_start
+from modeling_tmde.training.run_record import find_checkpoint, fingerprint, write_run_record
+from modeling_tmde.training.stages import STAGE_FOLDER, apply_warm_start, check_warm_start, prepare_warm_start
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -139,18 +140,6 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> TmdeForCo
     return TmdeForConditionalGeneration(config)
 
 
-def find_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint; one that was cut off while it was written has no readable state."""
-    steps = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-    for path in sorted(steps, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-            return path
-        except (OSError, ValueError):
-            logger.warning("%s is incomplete and is skipped", path)
-    return None
-
-
 def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
     """Checks the output folder and returns the checkpoint to resume from."""
     used = folder.exists() and any(folder.iterdir())
@@ -189,6 +178,8 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     """
     state = PartialState()
     folder = Path(output_dir)
+    recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
+    check_warm_start(recipe, folder, overwrite)
     arguments = recipe.build_arguments(str(folder))
     objectives = recipe.build_objectives()
     has_dev_rows = recipe.data.dev is not None or recipe.data.dev_rows > 0
@@ -208,12 +199,13 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         train, dev, report = load_data(recipe)
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
-            write_atomically(folder / "recipe.yaml", recipe.to_yaml())
-    start = prepare_warm_start(recipe, folder, train_recipe)
+            write_atomically(folder / "recipe.yaml", recipe_yaml)
+    start = prepare_warm_start(recipe, folder, checkpoint, train_recipe)
     with state.main_process_first():
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
     set_seed(arguments.seed)
     model = build_model(recipe, tokenizer)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
     started_from = None
     if start is not None and checkpoint is None:
         started_from = apply_warm_start(recipe, model, tokenizer, start)
@@ -231,7 +223,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         parameters = sum(parameter.numel() for parameter in model.parameters())
         extra = {"parameters": parameters, "seed": arguments.seed, "processes": state.num_processes}
         extra["warm_start"] = started_from
-        write_run_record(folder, recipe.to_yaml(), data, extra)
+        write_run_record(folder, recipe_yaml, data, extra)
     parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
     trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_tasks)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

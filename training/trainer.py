@@ -42,11 +42,12 @@ class TmdeTrainer(Trainer):
     Trains a `ParallelModel` on parallel rows.
 
     Micro-batches fill a token budget. Every loss is a sum divided by its count over all micro-batches and processes
-    of an optimizer step, so gradients do not depend on how a batch is cut up. Checkpoints hold the inner
-    encoder-decoder as any `save_pretrained` folder does, and the place in the data, so that a run resumes where it
-    stopped. Evaluation measures translation retrieval of the sentences and of the documents of the dev rows between
-    every pair of languages, and Same and Cross of classification tasks; their mean, `mix`, chooses the checkpoint.
-    The run's folder gets `log.jsonl`, `epochs.md` and, where matplotlib is installed, `curves.png`.
+    of an optimizer step, so gradients do not depend on how a batch is cut up, except that the negatives of an
+    embedding objective are those of one micro-batch. Checkpoints hold the inner encoder-decoder as any
+    `save_pretrained` folder does, and the place in the data, so that a run resumes where it stopped. Evaluation
+    measures translation retrieval of the sentences and of the documents of the dev rows between every pair of
+    languages, and Same and Cross of classification tasks; their mean, `mix`, chooses the checkpoint. The run's folder
+    gets `log.jsonl`, `epochs.md` and, where matplotlib is installed, `curves.png`.
 
     Args:
         model: The parallel model.

@@ -1,10 +1,11 @@
 """Warm starts: a new model that begins with what a trained one knows, whatever the two vocabularies are."""
 
+import json
 import os
 from dataclasses import dataclass, field
 
 import torch
-from tokenizers import decoders
+from tokenizers import decoders, pre_tokenizers
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -110,7 +111,8 @@ def map_vocabulary(
     """
     Finds every token of the tokenizer `new` in the tokenizer `old`: as itself, else as the pieces it falls into there.
     Byte-level tokens are compared byte by byte, so that one which is no text alone (half a character) has its pieces
-    as well. Special and added tokens that `old` lacks have none.
+    as well. Special and added tokens that `old` lacks have none. Of an `old` that reads lower case only, a token with
+    capitals is that without.
 
     Args:
         new_size, old_size: Rows of the embedding tables, at least the sizes of the vocabularies.
@@ -132,20 +134,39 @@ def map_vocabulary(
         )
     added = {token.content for token in new.added_tokens_decoder.values()}
     rows, pieces, copied = [], [], 0
+    lowered = new_ids != old_ids and "Lowercase" in _types(old, "normalizer")
     for token, row in sorted(new_ids.items(), key=lambda item: item[1]):
-        if token in old_ids:
-            found = [old_ids[token]]
-            copied += 1
+        # What the old tokenizer never makes of a text, its model has never seen.
+        seen = _lower_case(token) if lowered and token not in added else token
+        if seen in old_ids:
+            found = [old_ids[seen]]
+            copied += seen == token
         else:
-            found = [] if token in added else [piece.id for piece in old.backend_tokenizer.model.tokenize(token)]
+            found = [] if token in added else [piece.id for piece in old.backend_tokenizer.model.tokenize(seen)]
         rows += [row] * len(found)
         pieces += found
     return VocabularyMap(torch.tensor(rows), torch.tensor(pieces), new_size, copied)
 
 
-def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+def _types(tokenizer: PreTrainedTokenizerBase, part: str) -> set[str]:
+    """Names of what the `normalizer` or `decoder` of a fast tokenizer is made of; none of a slow one."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    return backend is not None and isinstance(backend.decoder, decoders.ByteLevel)
+    settings = json.loads(backend.to_str())[part] if backend is not None else None
+    nested = [settings or {}, *(settings or {}).get("decoders", []), *(settings or {}).get("normalizers", [])]
+    return {item["type"] for item in nested if "type" in item}
+
+
+def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    return "ByteLevel" in _types(tokenizer, "decoder")
+
+
+def _lower_case(token: str) -> str:
+    """A byte-level token in lower case; unchanged if its bytes are no text alone."""
+    text = decoders.ByteLevel().decode([token])
+    if "\ufffd" in text or text.lower() == text:
+        return token
+    [(lower, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text.lower())
+    return lower
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
-from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
+from modeling_tmde import BagConfig, BagModel, TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.configuration_tmde import BOTTLENECKS
 from modeling_tmde.layers import bag_direction
 from tests.conftest import tiny_config, tiny_model
@@ -245,3 +245,63 @@ def test_resized_vocabulary_reaches_the_weights(tmp_path):
     encoder.resize_token_embeddings(390)
     assert torch.equal(encoder.token_weights, weights[:390])
     torch.testing.assert_close(encoder(*batch([7, 8])).pooler_output, before)
+
+
+# ---- Damped counts
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_damped_counts_in_the_bag(bottleneck):
+    """A token that occurs n times in its text counts as often as the square root of n says."""
+    model = without_branches(direct_model(bottleneck=bottleneck, sublinear_counts=True)).model
+    texts = [[7, 8, 7, 9, 7, 7], [7], [8, 8], []]
+    ids, mask = batch(*texts)
+    result = model(ids, mask).pooler_output
+    for row, text in enumerate(texts[:3]):
+        with torch.no_grad():
+            undamped = model.token_weights.clone()
+            for token in set(text):
+                model.token_weights[token] -= math.log(text.count(token)) / 2
+            expected = [math.sqrt(32) * value for value in bag_by_hand(model, text)]
+            model.token_weights.copy_(undamped)
+        torch.testing.assert_close(
+            result[row], torch.tensor(layer_norm_by_hand(expected, model.layer_norm)), atol=1e-5, rtol=1e-5
+        )
+    torch.testing.assert_close(model(ids).pooler_output, result)  # without a mask: padding has no part
+    assert torch.isfinite(result[3]).all()
+    nothing = model(*batch([], []))  # no token to count at all
+    torch.testing.assert_close(nothing.pooler_output[0], result[3])
+    model.config.sublinear_counts = False
+    plain = model(ids, mask).pooler_output
+    assert (plain[0] - result[0]).abs().max() > 0.01
+    torch.testing.assert_close(plain[1:], result[1:])  # of one token only, the direction is the same
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+def test_bag_model_and_direct_path_agree_on_damped_counts(bottleneck):
+    """With the bag's tables and no branches, as a warm start begins: P is the norm of the bag model's vector."""
+    model = without_branches(direct_model(bottleneck=bottleneck, sublinear_counts=True)).model
+    bag = BagModel(BagConfig(vocab_size=400, d_model=32, sublinear_counts=True))
+    with torch.no_grad():
+        bag.embed_tokens.weight.copy_(model.embed_tokens.weight)
+        bag.token_weights.copy_(model.token_weights)
+        bag.token_weights[:3] = -20.0
+    ids, mask = batch([7, 8, 7, 9, 7, 7], [30], [11, 300, 12, 12, 12, 13, 11, 14])
+    hidden = torch.tensor([1, 0, 1])[:, None] * (ids == 7)  # some tokens hidden, as in training
+    for seen in (mask, mask.masked_fill(hidden.bool(), 0).index_fill(1, torch.tensor([1]), 1)):
+        expected = model.layer_norm(math.sqrt(32) * bag(ids, seen).pooler_output)
+        torch.testing.assert_close(model(ids, seen).pooler_output, expected, atol=1e-5, rtol=1e-5)
+        pooled = model(ids, seen, pooled_only=True).pooler_output
+        torch.testing.assert_close(pooled, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_damped_counts_do_not_depend_on_the_batch_and_survive_half_precision():
+    model = direct_model(sublinear_counts=True).model
+    texts = [[7, 7, 7, 8], [7, 9], [], [30] * 9]
+    ids, mask = batch(*texts)
+    together = model(ids, mask).pooler_output
+    alone = torch.cat([model(torch.tensor([[0, *text, 2]])).pooler_output for text in texts])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+    half = model.to(torch.bfloat16)(ids, mask).pooler_output
+    assert half.dtype == torch.bfloat16
+    assert nn.functional.cosine_similarity(half.float(), together).min() > 0.999

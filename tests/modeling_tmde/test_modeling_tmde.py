@@ -161,6 +161,52 @@ def test_eager_and_sdpa_attention_agree():
     assert output.attentions[0][0, :, :, 5:].abs().max() == 0  # padding is not attended
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("bottleneck", "changes"),
+    [*((name, {}) for name in BOTTLENECKS), ("first", {"encoder_layers": 1}), ("pyramid", {"bag_residual": True})],
+)
+def test_pooled_only_gives_the_same_embedding(bottleneck, changes, attention):
+    """And the same gradients, whatever the padding, and with gaps in the mask."""
+    model = tiny_model(bottleneck=bottleneck, **changes)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.set_attn_implementation(attention)
+    encoder = model.model
+    ids, mask = random_batch(9, 3, 17, 2)
+    gaps = mask.clone()
+    gaps[0, 4:6] = gaps[2, 1::2] = 0
+    wider = (nn.functional.pad(ids, (0, 6), value=1), nn.functional.pad(mask, (0, 6)))
+    for inputs in ((ids, mask), (ids, gaps), wider, (ids, None), (ids[2:3], None)):
+        results = []
+        for pooled_only in (False, True):
+            encoder.zero_grad()
+            output = encoder(*inputs, pooled_only=pooled_only)
+            output.pooler_output.pow(3).sum().backward()
+            gradients = {name: parameter.grad for name, parameter in encoder.named_parameters()}
+            results.append((output, {name: grad.clone() for name, grad in gradients.items() if grad is not None}))
+        (whole, wanted), (pooled, found) = results
+        assert (pooled.pooler_output - whole.pooler_output).abs().max() <= 1e-6
+        assert whole.last_hidden_state.shape == (*inputs[0].shape, 32)
+        assert pooled.last_hidden_state.shape == (len(inputs[0]), 1, 32)
+        assert torch.equal(pooled.last_hidden_state[:, 0], pooled.pooler_output)
+        assert set(found) == set(wanted)
+        for name, gradient in wanted.items():
+            torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4, msg=name)
+
+
+def test_pooled_only_computes_one_position_of_the_last_layer():
+    encoder = tiny_model().model
+    lengths = []
+    for layer in encoder.layers:
+        layer.fc1.register_forward_hook(lambda _, inputs, output: lengths.append(inputs[0].shape[1]))
+    ids, mask = random_batch(9, 4)
+    output = encoder(ids, mask, pooled_only=True, output_hidden_states=True)
+    assert lengths == [9, 9, 1]
+    assert [state.shape[1] for state in output.hidden_states] == [9, 9, 9, 1]
+
+
 def test_too_long_input_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match=r"129 tokens .* max_position_embeddings=128"):
         tiny_model().model(torch.zeros(1, 129, dtype=torch.long))

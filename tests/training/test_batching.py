@@ -441,7 +441,8 @@ def test_joined_rows_follow_each_other_in_one_document(
             first, *others = joined = numbers_in(found[batch.languages[0]])
             firsts.append(first)
             assert joined == list(range(first, first + len(joined))) and len(joined) <= most
-            assert unnamed or {names[number] for number in joined} == {names[first]}
+            assert len({names[number] for number in joined}) == 1
+            assert len(joined) == 1 or not unnamed  # rows that no document holds together
             for language in batch.languages:  # so none lacks a language
                 assert found[language] == " ".join(rows[number][language] for number in joined)
         words = sum(len(text.split()) for row in decoded(batch, spaced_tokenizer) for text in row.values())
@@ -472,7 +473,8 @@ def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
 
 def test_the_number_of_joined_rows_is_drawn_evenly(spaced_tokenizer):
     rows = [{"de": f"haus {number}", "en": f"house {number}"} for number in range(600)]
-    batches = ParallelBatches(make_dataset(rows), spaced_tokenizer, ["de", "en"], ["en"], max_joined_rows=3)
+    dataset = with_documents(rows, ["a"] * 600)
+    batches = ParallelBatches(dataset, spaced_tokenizer, ["de", "en"], ["en"], max_joined_rows=3)
     sizes = Counter(len(numbers_in(row["en"])) for batch in batches for row in decoded(batch, spaced_tokenizer))
     assert set(sizes) == {1, 2, 3}
     assert all(150 < number < 250 for number in sizes.values())  # 200, standard deviation 12
@@ -523,7 +525,7 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
                 (joined,) = {tuple(numbers_in(found[language])) for language in others}
                 following = joined[-1] + 1
                 possible = following < 60 and all(rows[following][language] for language in batch.languages)
-                possible &= not documented or following % 10 != 0
+                possible &= documented and following % 10 != 0
                 if numbers_in(found[last]) == list(joined):
                     kinds["same" if possible else "alone"] += 1
                 else:
@@ -531,10 +533,13 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
                     kinds["next"] += 1
         return kinds
 
-    assert set(alignments(0.0)) == {"same", "alone"}
+    assert set(alignments(0.0)) == ({"same", "alone"} if documented else {"alone"})
     everywhere = alignments(1.0)
+    if not documented:
+        assert everywhere == {"alone": 3 * 60}
+        return
     assert set(everywhere) == {"next", "alone"}
-    if most == 1 and documented:  # the last rows of six documents, and perhaps the two before incomplete rows
+    if most == 1:  # the last rows of six documents, and perhaps the two before incomplete rows
         assert 3 * 6 <= everywhere["alone"] <= 3 * 8
     half = alignments(0.5)
     assert 0.35 < half["next"] / (half["next"] + half["same"]) < 0.65  # of 150 or more, standard deviation 0.04
@@ -542,8 +547,9 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
 
 def test_a_neighbor_is_counted_in_the_sizes(spaced_tokenizer):
     rows = [{"de": "haus " * number, "en": "house " * number} for number in range(1, 9)]
+    dataset = with_documents(rows, ["a"] * 8)
     batches = ParallelBatches(
-        make_dataset(rows), spaced_tokenizer, ["de", "en"], ["en"], neighbor_share=1.0, micro_batch_tokens=10**6
+        dataset, spaced_tokenizer, ["de", "en"], ["en"], neighbor_share=1.0, micro_batch_tokens=10**6
     )
     (batch,) = batches
     texts = decoded(batch, spaced_tokenizer)

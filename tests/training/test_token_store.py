@@ -74,7 +74,7 @@ def test_arrow_and_list_sources_agree(indexed, monkeypatch):
     assert 0 < np.sum(expected) < np.size(expected)
     for source in sources:
         assert source.available.tolist() == expected
-        assert source.neighbors.tolist() == [True] * (len(rows) - 1) + [False]
+        assert source.neighbors.tolist() == [False] * len(rows)  # nothing says that a row continues another
         for number, language in enumerate(CODES):
             there = np.flatnonzero(source.available[:, number])[::-1]  # in the order asked for
             assert source.texts(there, number) == [rows[row][language] for row in there]
@@ -100,7 +100,7 @@ def test_sources_without_rows():
     [
         (["a", "a", "b", "b", "b", "a"], [True, False, True, True, False, False]),
         (["a", None, None, "a", "a"], [False, False, False, True, False]),  # a row without a name has no neighbours
-        ([None, None, None], [True, True, False]),  # no names at all: the rows are taken to stand in order
+        ([None, None, None], [False, False, False]),
         (["a"], [False]),
     ],
 )

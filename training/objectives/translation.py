@@ -47,7 +47,8 @@ class TranslationObjective(Objective):
             that of all.
         sampled_vocabulary: In training, so many random entries of the vocabulary, and the targets of the batch,
             compete for a place instead of all (Jean et al. 2015): the softmax over a large vocabulary costs more
-            than a small model. None for all.
+            than a small model. Loss and nll of such steps are not to be compared with those over all entries, which
+            dev rows have. None for all.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
         (vocab_size, d_model), and the targets (tokens,).

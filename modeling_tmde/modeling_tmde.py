@@ -191,7 +191,8 @@ class TmdeModel(TmdePreTrainedModel):
         for special in specials:
             if special is not None:
                 counted = counted & (input_ids != special)
-        log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2).float()
+        log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2)
+        log_weights = log_weights.to(torch.promote_types(log_weights.dtype, torch.float32))
         if self.config.sublinear_counts:
             texts = torch.arange(len(input_ids), device=input_ids.device)[:, None].expand_as(input_ids)
             counted_weights = sublinear_log_weights(

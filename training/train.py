@@ -179,7 +179,8 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     state = PartialState()
     folder = Path(output_dir)
     recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
-    check_warm_start(recipe, folder, overwrite)
+    if not resume:
+        check_warm_start(recipe, folder, overwrite)
     arguments = recipe.build_arguments(str(folder))
     objectives = recipe.build_objectives()
     has_dev_rows = recipe.data.dev is not None or recipe.data.dev_rows > 0
@@ -311,7 +312,7 @@ def train(
     """Train a document embedder on parallel text.
 
     Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
-    (cT-MDE that begins with such a bag, half an hour on a CPU), quickstart. Under
+    (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), quickstart. Under
     `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
     """
     try:

@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, TmdeConfig
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE, TranslationObjective
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe, recipe_names
+from modeling_tmde.training.stages import stage_recipe
 from modeling_tmde.training.train import build_model, prepare_tokenizer, train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer, load_weights
 from tests.conftest import make_dataset, make_rows, tiny_model
@@ -48,9 +49,7 @@ def test_every_recipe_builds(name, tmp_path):
         assert value == "auto" or getattr(arguments, option) == value, option
     assert arguments.save_steps == arguments.eval_steps  # the best checkpoint is one that was evaluated
     # Without a tokenizer of its own, a recipe has that of its first stage.
-    stage = recipe.warm_start
-    first_stage = load_recipe(stage.recipe, stage.overrides) if stage.recipe else recipe
-    vocab_size = first_stage.sections["tokenizer"]["vocab_size"]
+    vocab_size = (stage_recipe(recipe) or recipe).sections["tokenizer"]["vocab_size"]
     config = recipe.build_config(vocab_size=vocab_size)
     assert type(config) is (BagConfig if name == "bag" else TmdeConfig)
     assert config.vocab_size == vocab_size
@@ -187,6 +186,27 @@ def test_numbers_of_a_file_are_numbers_too(tmp_path):
     assert recipe.build_objectives()["distance"].weight == 0.1
 
 
+def test_keys_of_a_first_stage_are_set_one_by_one():
+    recipe = load_recipe("small", ["warm_start.overrides.max_minutes=3e-1", "warm_start.overrides.model.d_model=64"])
+    before = load_recipe("small").warm_start.overrides
+    assert before["max_minutes"] > 1 and before["model.d_model"] == 512
+    assert recipe.warm_start.overrides == {**before, "max_minutes": 0.3, "model.d_model": 64}
+    stage = stage_recipe(recipe)
+    assert (stage.sections["training"]["max_minutes"], stage.sections["model"]["d_model"]) == (0.3, 64)
+    recipe.set("warm_start.overrides.max_minuts", 5)
+    with pytest.raises(RecipeError, match="'max_minuts' is unknown; did you mean .*max_minutes"):
+        stage_recipe(recipe)
+
+
+@pytest.mark.parametrize(("flags", "fast"), [({"avx2"}, False), ({"avx512_bf16"}, True), ({"amx_bf16", "avx2"}, True)])
+def test_bf16_is_chosen_by_the_machine(flags, fast, tmp_path, monkeypatch):
+    monkeypatch.setattr("modeling_tmde.training.recipe._cpu_flags", lambda: flags)
+    assert load_recipe("quickstart", ["bf16=auto", "use_cpu=true"]).build_arguments(str(tmp_path)).bf16 is fast
+    for value in (True, False):
+        arguments = load_recipe("quickstart", [f"bf16={value}", "use_cpu=true"]).build_arguments(str(tmp_path))
+        assert arguments.bf16 is value
+
+
 def test_a_value_may_hold_equal_signs():
     assert load_recipe("small", ["data.train=a=b.tsv"]).data.train == "a=b.tsv"
 
@@ -210,6 +230,8 @@ def test_a_value_may_hold_equal_signs():
         ("learning_rate=[1", r"learning_rate=\[1 is not YAML"),
         ("objectives.distance=5", "distance"),
         ("objectives=5", "objective|Objective"),
+        ("warm_start.overrides=[a=b]", r"warm_start.overrides of recipe ctmde must be a mapping .* found \['a=b'\]"),
+        ("warm_start.recipes=bag", "'recipes' is unknown; did you mean recipe"),
         ("data=x", "data"),
     ],
 )

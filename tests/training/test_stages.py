@@ -140,8 +140,10 @@ def test_rows_seed_and_evaluation_of_the_first_stage_are_the_runs():
     assert (training["micro_batch_rows"], stage.sections["model"]["sublinear_counts"]) == (32, True)
     assert "seed" not in stage_recipe(two_stages()).sections["training"]
     for key in ("seed", "training.seed", "data_seed", "data.max_rows"):
+        recipe = two_stages()
+        recipe.set(f"warm_start.overrides.{key}", 5)
         with pytest.raises(RecipeError, match=f"warm_start.overrides: found {key}=5, but .* the run's data and seed"):
-            stage_recipe(two_stages(f"warm_start.overrides.{key}=5"))
+            stage_recipe(recipe)
     recipe = two_stages()
     recipe.set("warm_start.recipe", "small")
     recipe.set("warm_start.overrides", {})

@@ -634,3 +634,34 @@ def test_dataloader_worker_gives_the_same_run(tokenizer, tmp_path):
         trainer.train()
         found.append([entry["loss"] for entry in logged(trainer)])
     assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+# ---- The tables' own rate
+
+
+@pytest.mark.parametrize("rate", [None, 0.0, 1e-4])
+@pytest.mark.parametrize("shared", [True, False])
+def test_embedding_tables_learn_at_their_own_rate(rate, shared, tokenizer, tmp_path):
+    """The first step of Adam moves a weight that has a gradient by the rate: the tables' by theirs, others by 0.01."""
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        model_changes={"share_embeddings": shared, "bag_residual": True},
+        max_steps=1,
+        learning_rate=0.01,
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        weight_decay=0.0,
+        max_grad_norm=0.0,
+        embedding_learning_rate=rate,
+    )
+    before = weights_of(trainer)
+    trainer.train()
+    after = weights_of(trainer)
+    names = {name for name, _ in trainer.model.named_parameters()}
+    moved = {name: float((after[name] - before[name]).abs().max()) for name in names}
+    tables = {name for name in moved if "embed_tokens" in name or "lm_head" in name or "token_weights" in name}
+    assert len(tables) == (2 if shared else 4)
+    expected = 0.01 if rate is None else rate
+    for name, distance in moved.items():
+        assert distance == pytest.approx(expected if name in tables else 0.01, rel=0.01), name

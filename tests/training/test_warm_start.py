@@ -371,3 +371,19 @@ def test_warm_started_model_survives_saving(bag, small_tokenizer, tmp_path):
     texts = ["casa perro", ""]
     assert torch.equal(embed(loaded.model, small_tokenizer, texts), embed(model.model, small_tokenizer, texts))
     assert tiny_config().bag_residual is False
+
+
+def test_capitals_of_a_checkpoint_that_reads_lower_case():
+    """A lower-casing tokenizer never makes 'B' or ' B': a token with capitals is that without, not its letters."""
+    words = ["Haus", "Hund", "Katze", "Fluss", "Licht"]
+    texts = {"de": [" ".join(words)] * 20}
+    new = train_tokenizer(texts, vocab_size=320)
+    old = train_tokenizer(texts, vocab_size=320, lowercase=True, add_prefix_space=True)
+    assert "ĠHund" in new.get_vocab() and "Ġhund" in old.get_vocab()
+    vocabulary = map_vocabulary(new, old, len(new), len(old))
+    pieces = {token: vocabulary.pieces[vocabulary.rows == row].tolist() for token, row in new.get_vocab().items()}
+    assert pieces["ĠHund"] == [old.get_vocab()["Ġhund"]]
+    assert pieces["H"] == pieces["h"] == [old.get_vocab()["h"]]
+    halves = [token for token in new.get_vocab() if "\ufffd" in new.convert_tokens_to_string([token])]
+    assert halves and all(pieces[token] == [old.get_vocab()[token]] for token in halves)  # no text alone: as they are
+    assert pieces["<s>"] == [old.bos_token_id]

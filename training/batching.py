@@ -255,9 +255,12 @@ class ParallelBatches(IterableDataset):
 
     def _check_documents(self, source: TextSource) -> None:
         if (self.max_joined_rows > 1 or self.neighbor_share) and not source.neighbors.any():
+            option = f"neighbor_share={self.neighbor_share}"
+            if self.max_joined_rows > 1:
+                option = f"max_joined_rows={self.max_joined_rows}"
             logger.warning_once(
-                f"max_joined_rows={self.max_joined_rows} and neighbor_share={self.neighbor_share} have no effect: no "
-                "two rows of the training data follow each other in a document, by a column doc_id of map-style data"
+                f"{option} has no effect: no two rows of the training data follow each other in a document, which a "
+                "column doc_id of map-style data would say"
             )
 
     def _choices(self, available: tuple[int, ...]) -> list[tuple[int, ...]]:

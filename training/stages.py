@@ -55,6 +55,7 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
             )
         stage.set(key, value)
     stage.sections["data"] = dict(recipe.sections["data"])
+    _check_width(recipe, stage.build_config())
     if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
         raise RecipeError(f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own")
     return stage
@@ -70,9 +71,20 @@ def check_warm_start(recipe: Recipe, folder: Path, overwrite: bool) -> None:
     checkpoint = recipe.warm_start.checkpoint
     if checkpoint is None:
         return
-    _open_config(checkpoint)
+    _check_width(recipe, _open_config(checkpoint))
     if overwrite and Path(checkpoint).resolve().is_relative_to(folder.resolve()):
         raise RecipeError(f"Warm start from {checkpoint}: the run would overwrite it; choose another output folder")
+
+
+def _check_width(recipe: Recipe, start: PreTrainedConfig) -> None:
+    """Columns that a narrower bag lacks begin at zero, and must be able to learn."""
+    width, frozen = recipe.build_config().d_model, recipe.sections["training"].get("embedding_learning_rate") == 0
+    if start.model_type == BAG and width > start.d_model and frozen and not recipe.warm_start.new_columns_std:
+        raise RecipeError(
+            f"Warm start of a model with d_model={width} from a bag with d_model={start.d_model}: the other columns "
+            "would stay zero, since embedding_learning_rate=0; set "
+            f"model.d_model={start.d_model} or embedding_learning_rate=null"
+        )
 
 
 def _open_config(checkpoint: str) -> PreTrainedConfig:
@@ -112,9 +124,13 @@ def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train
     if checkpoint is None:
         stage = folder / STAGE_FOLDER
         if not (stage / "results.json").exists():
+            if PartialState().is_main_process:
+                logger.warning(f"Stage 1 of 2: recipe {start.recipe}, in {stage}")
             train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
             PartialState().wait_for_everyone()
             AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
+        if PartialState().is_main_process:
+            logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {stage}")
         checkpoint = str(stage)
     config = _open_config(checkpoint)
     if not recipe.sections["tokenizer"]:

@@ -322,7 +322,11 @@ def train(
         if dev_data:
             chosen.set("data.dev", _named_sources(dev_data))
         if warm_start:
-            chosen.set("warm_start.checkpoint", warm_start)
+            if any(override.startswith("warm_start.") for override in overrides or ()):
+                raise RecipeError(
+                    "Give --warm-start or keys of warm_start, not both: a checkpoint takes the first stage's place"
+                )
+            chosen.sections["warm_start"] = {"checkpoint": warm_start}
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
     except ValueError as error:
         # Every error of ours about input is a ValueError with a full sentence; a traceback would bury it.

@@ -24,7 +24,10 @@ from modeling_tmde.training.train import build_model, train, train_recipe
 SHORT = ["max_steps=4", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "max_minutes=null"]
 SMALL = ["eval_minutes=null", "eval_pairs=[de-fr]", "eval_loss_rows=10", "disable_tqdm=true", "bf16=false"]
 FIRST = ["vocab_size=400", "max_characters=20000", "d_model=16", "sublinear_counts=true", "neighbor_share=0.3"]
-SECOND = ["d_model=32", "encoder_attention_heads=4", "encoder_ffn_dim=48", "decoder_attention_heads=4"]
+SECOND = [
+    "d_model=32", "encoder_attention_heads=4", "encoder_ffn_dim=48", "decoder_attention_heads=4",
+    "embedding_learning_rate=0.001",
+]  # fmt: skip
 
 
 def two_stages(*overrides: str) -> Recipe:
@@ -149,6 +152,17 @@ def test_rows_seed_and_evaluation_of_the_first_stage_are_the_runs():
     recipe.set("warm_start.overrides", {})
     with pytest.raises(RecipeError, match="warm_start.recipe=small: a first stage may not have a first stage"):
         stage_recipe(recipe)
+
+
+def test_columns_that_could_never_learn_are_refused():
+    recipe = two_stages("embedding_learning_rate=0")
+    with pytest.raises(RecipeError, match="d_model=32 from a bag with d_model=16: .*set model.d_model=16"):
+        stage_recipe(recipe)
+    recipe.set("warm_start.overrides.model.d_model", 32)
+    assert stage_recipe(recipe) is not None
+    recipe.set("warm_start.overrides.model.d_model", 16)
+    recipe.set("warm_start.new_columns_std", 0.1)
+    assert stage_recipe(recipe) is not None
 
 
 # ---- Interruptions

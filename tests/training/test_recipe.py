@@ -187,7 +187,9 @@ def test_numbers_of_a_file_are_numbers_too(tmp_path):
 
 
 def test_keys_of_a_first_stage_are_set_one_by_one():
-    recipe = load_recipe("small", ["warm_start.overrides.max_minutes=3e-1", "warm_start.overrides.model.d_model=64", "d_model=64"])
+    recipe = load_recipe(
+        "small", ["warm_start.overrides.max_minutes=3e-1", "warm_start.overrides.model.d_model=64", "d_model=64"]
+    )
     before = load_recipe("small").warm_start.overrides
     assert before["max_minutes"] > 1 and before["model.d_model"] == 512
     assert recipe.warm_start.overrides == {**before, "max_minutes": 0.3, "model.d_model": 64}

@@ -78,10 +78,8 @@ def epoch_table(log_history: Sequence[Mapping[str, Any]], args: TrainingArgument
     metric = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
     chosen = None
     if args.load_best_model_at_end:
-        # The first of equals, as transformers has it.
-        measured = {
-            step: row[metric] for step, row in rows.items() if metric in row and step
-        }  # nothing is saved before
+        # The first of equals, as transformers has it; before the first step nothing is saved.
+        measured = {step: row[metric] for step, row in rows.items() if metric in row and step}
         chosen = (max if args.greater_is_better else min)(measured, key=measured.get, default=None)
     names = [name for name in COLUMNS if any(name in row for row in rows.values())]
     lines = [["epoch", "step", *(COLUMNS[name] for name in names)], ["---:"] * (2 + len(names))]

@@ -324,6 +324,12 @@ def test_table_marks_the_first_of_equals_and_leaves_out_what_nobody_measured():
     assert "| **0.25** | **2** |" in least and least.count("**") == 8
 
 
+def test_table_never_marks_the_start_of_which_nothing_is_saved():
+    """A warm start that the run made worse: the row before the first step is there, but not what is loaded."""
+    table = epoch_table([entry(0, cross=0.9), entry(2, cross=0.5)], arguments(metric_for_best_model="cross"))
+    assert table.splitlines()[2:4] == ["| 0.00 | 0 | 90.00 |", "| **0.25** | **2** | **50.00** |"]
+
+
 # ---- Errors
 
 

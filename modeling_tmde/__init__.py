@@ -1,24 +1,32 @@
 """tmde: train multilingual document embedders of your own on parallel text, the HuggingFace way.
 
-Importing the package registers its models with the Auto classes of transformers.
+Importing the package makes its models known to the Auto classes of transformers. Neither they nor torch are imported
+before they are used, so that `tmde --help` answers at once.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+import importlib
+from typing import TYPE_CHECKING
 
 from ._version import __version__
-from .configuration_bag import BagConfig
-from .configuration_tmde import TmdeConfig
-from .embedding import DocumentEmbedder
-from .modeling_bag import BagModel
-from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
-from .tokenization import train_tokenizer
+from .registration import register_when_imported
 
-AutoConfig.register("tmde", TmdeConfig, exist_ok=True)
-AutoModel.register(TmdeConfig, TmdeModel, exist_ok=True)
-AutoModelForSeq2SeqLM.register(TmdeConfig, TmdeForConditionalGeneration, exist_ok=True)
-AutoConfig.register("tmde_bag", BagConfig, exist_ok=True)
-AutoModel.register(BagConfig, BagModel, exist_ok=True)
+if TYPE_CHECKING:
+    from .configuration_bag import BagConfig
+    from .configuration_tmde import TmdeConfig
+    from .embedding import DocumentEmbedder
+    from .modeling_bag import BagModel
+    from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
+    from .tokenization import train_tokenizer
 
+_HOMES = {
+    "BagConfig": "configuration_bag",
+    "BagModel": "modeling_bag",
+    "DocumentEmbedder": "embedding",
+    "TmdeConfig": "configuration_tmde",
+    "TmdeForConditionalGeneration": "modeling_tmde",
+    "TmdeModel": "modeling_tmde",
+    "train_tokenizer": "tokenization",
+}
 __all__ = [
     "BagConfig",
     "BagModel",
@@ -29,3 +37,18 @@ __all__ = [
     "__version__",
     "train_tokenizer",
 ]
+
+
+def __getattr__(name: str):
+    """A name of `__all__`, imported when asked for (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+register_when_imported()

@@ -13,18 +13,27 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .loading import check_device, default_device, filler_ids, input_vocabulary, length_limit, local_or_hub
-from .text_batches import TextTokenizer, TokenizedTexts
+from .backends import LENGTH_MULTIPLE, is_compiled, load_encoder
+from .loading import (
+    encoder_body,
+    evaluating,
+    filler_ids,
+    input_vocabulary,
+    is_ours,
+    length_limit,
+    local_or_hub,
+    pooled_options,
+)
+from .text_batches import TextTokenizer, TokenizedTexts, check_arguments, check_texts
 
 logger = logging.getLogger(__name__)
 
@@ -75,15 +84,16 @@ class DocumentEmbedder:
         pooling: str | None = None,
         max_length: int | None = None,
     ) -> None:
-        model = getattr(model, "base_model", model)
-        ours = model.config.model_type.startswith("tmde")
-        # TmdeModel is an encoder alone, although its config describes an encoder-decoder.
-        if getattr(model.config, "is_encoder_decoder", False) and not ours:
-            model = model.get_encoder()
+        model = encoder_body(model)
+        ours = is_ours(model)
         if pooling is None:
             pooling = "cls" if ours else "mean"
         if pooling not in POOLINGS:
             raise ValueError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
+        if pooling == "mean" and getattr(model, "pooled_only", False):
+            raise ValueError(
+                "pooling: found 'mean' with backend='onnx', whose graph of T-MDE gives P alone; use 'cls'"
+            )
         # Where tokenizer files are missing, transformers 5 makes up a tokenizer of special tokens without a warning.
         if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:  # mBART's made-up one has a word mark as well
             raise ValueError(
@@ -94,7 +104,7 @@ class DocumentEmbedder:
         self.tokenizer = tokenizer
         self.pooling = pooling
         # Of T-MDE's last layer, only what the embedding needs.
-        self._options = {"pooled_only": True} if pooling == "cls" and model.config.model_type == "tmde" else {}
+        self._options = pooled_options(model) if pooling == "cls" else {}
         self.last_report: EncodeReport | None = None
         # A bag of tokens needs no padding, and gets none; a mean is taken over the outputs of a padded batch.
         self._ragged = hasattr(model, "embed_ragged") and pooling == "cls"
@@ -117,6 +127,9 @@ class DocumentEmbedder:
         max_length: int | None = None,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
+        backend: str = "torch",
+        quantization: str | None = None,
+        compile: bool = False,
         trust_remote_code: bool = False,
         revision: str | None = None,
         token: str | bool | None = None,
@@ -130,17 +143,22 @@ class DocumentEmbedder:
             device: default: cuda, else mps, else cpu; untouched when `device_map` is given.
             dtype: of the weights, e.g. `torch.bfloat16` or `"bfloat16"`; default: that of the checkpoint. Vectors are
                 float32 in any case.
+            backend: `"torch"`, or `"onnx"` for ONNX Runtime (`pip install 'tmde[onnx]'`). The graph is written once,
+                to `onnx/model.onnx` in the folder of the model, or in `HF_HOME` for a Hub id or a folder that cannot
+                be written to, and again when the weights are newer. It takes as many threads as torch now does.
+            quantization: `"int8"` for weights of 8 bits, and inputs of linear maps rounded to 8 bits; on a CPU with
+                backend `"torch"`. With `"onnx"` a vector depends on its batch a little: the graph is rounded by batch.
+            compile: run by `torch.compile`, which takes up to a minute at first; on a CPU it needs a C++ compiler.
             trust_remote_code, revision, token, **model_kwargs: passed on to `AutoModel` and `AutoTokenizer` (the last
                 only to `AutoModel`).
 
         Raises:
             FileNotFoundError: a path (not a possible Hub id) that is no folder of a model.
-            OSError, ValueError: a device that is not there, or what transformers finds wrong with the repository.
+            OSError, ValueError: a device that is not there, modes that exclude each other or that the model does not
+                take (a bag takes none), or what transformers finds wrong with the repository.
+            ImportError: `backend="onnx"` without ONNX Runtime.
         """
         name = local_or_hub(path_or_hub_id)
-        if device is None and "device_map" not in model_kwargs:
-            device = default_device()
-        check_device(device)
         shared = {"trust_remote_code": trust_remote_code, "revision": revision or "main", "token": token}
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, **shared)
@@ -148,11 +166,9 @@ class DocumentEmbedder:
             raise
         except Exception as error:  # without its files, anything from KeyError to a Rust error
             raise ValueError(f"{name}: its tokenizer cannot be loaded; are its files there? {error}") from error
-        if dtype is not None:
-            model_kwargs["dtype"] = dtype
-        model = AutoModel.from_pretrained(name, **shared, **model_kwargs).eval()
-        embedder = cls(model, tokenizer, pooling=pooling, max_length=max_length)
-        return embedder if device is None else embedder.to(device)
+        modes = {"backend": backend, "quantization": quantization, "compile": compile, "dtype": dtype}
+        model = load_encoder(name, device=device, shared=shared, **modes, **model_kwargs)
+        return cls(model, tokenizer, pooling=pooling, max_length=max_length)
 
     @property
     def max_length(self) -> int:
@@ -169,9 +185,9 @@ class DocumentEmbedder:
 
     @property
     def dimension(self) -> int:
-        """Length d of a vector. Measured once, by one input token: configs name it in too many ways."""
+        """Length d of a vector. Measured once, by one input token at most: configs name it in too many ways."""
         if self._dimension is None:
-            with _evaluating(self.model), torch.inference_mode():
+            with evaluating(self.model), torch.inference_mode():
                 one = torch.tensor([[self._empty_id]])
                 self._dimension = self._embed(one, torch.ones_like(one)).shape[-1]
         return self._dimension
@@ -191,7 +207,7 @@ class DocumentEmbedder:
     def encode(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int = 16384,
+        batch_tokens: int | None = None,
         show_progress_bar: bool | None = None,
         normalize: bool = False,
         convert_to_tensor: bool = False,
@@ -205,7 +221,7 @@ class DocumentEmbedder:
         Args:
             texts: n strings; or one string, which gives one vector.
             batch_tokens: padded size of a batch, rows times longest row; for a bag, its tokens. A longer text is a
-                batch of its own.
+                batch of its own. Default: 4,096 on a CPU, whose caches hold no more, else 16,384.
             show_progress_bar: default: when this module's logger is at INFO or below, or when there are more than
                 2,000 texts and stderr is a terminal.
             normalize: scale each vector to Euclidean length 1.
@@ -218,7 +234,7 @@ class DocumentEmbedder:
             TypeError: a text that is not a string (index and type are named).
             ValueError: a text that is not valid Unicode, a token beyond the model's vocabulary, a bad `batch_tokens`.
         """
-        _check_arguments(texts, batch_tokens)
+        check_arguments(texts, batch_tokens)
         single = isinstance(texts, str)
         texts = [texts] if single else list(texts)
         with _progress_bar(show_progress_bar, len(texts)) as bar:
@@ -230,7 +246,7 @@ class DocumentEmbedder:
         self,
         texts: Iterable[str],
         chunk_size: int = 8192,
-        batch_tokens: int = 16384,
+        batch_tokens: int | None = None,
         show_progress_bar: bool | None = None,
         normalize: bool = False,
         convert_to_tensor: bool = False,
@@ -241,7 +257,7 @@ class DocumentEmbedder:
         Arguments as for `encode`; `total` is the number of texts, if known, for the progress bar. `last_report` covers
         all chunks yielded so far; truncation is warned of once, at the end.
         """
-        _check_arguments(texts, batch_tokens, chunk_size)
+        check_arguments(texts, batch_tokens, chunk_size)
         if isinstance(texts, str):
             raise TypeError("texts: found one str, expected an iterable of str; for one text use encode()")
 
@@ -264,7 +280,7 @@ class DocumentEmbedder:
     def _encode(
         self,
         texts: list[str],
-        batch_tokens: int,
+        batch_tokens: int | None,
         normalize: bool,
         convert_to_tensor: bool,
         progress: Callable[[int], object],
@@ -272,24 +288,38 @@ class DocumentEmbedder:
     ) -> tuple[np.ndarray | torch.Tensor, EncodeReport]:
         """One list of texts to (n, d), with its report; warns of nothing."""
         start = time.perf_counter()
-        _check_texts(texts, first_index)
-        tokenized = self._tokenize(texts, first_index)
+        check_texts(texts, first_index)
+        batch_tokens = batch_tokens or (4096 if self.device.type == "cpu" else 16384)
         device = self.device if convert_to_tensor else torch.device("cpu")
-        vectors = torch.empty((len(texts), self.dimension), dtype=torch.float32, device=device)
-        with _evaluating(self.model), torch.inference_mode():
-            for numbers, batch in self._embedded_batches(tokenized, batch_tokens):
-                if normalize:
-                    batch = nn.functional.normalize(batch, dim=-1)
-                vectors[numbers] = batch.to(device)
-                progress(len(batch))
-        report = EncodeReport(
-            texts=len(texts),
-            tokens=int(tokenized.lengths.sum()),
-            truncated=int((tokenized.full_lengths > self.max_length).sum()),
-            longest=int(tokenized.full_lengths.max(initial=0)),
-            seconds=time.perf_counter() - start,
-        )
+        # Batches are filled from windows of texts: large ones need less padding, small ones are tokenised in time.
+        window = max(4096, batch_tokens // 2)
+        vectors, pending, report = None, None, EncodeReport()
+        with evaluating(self.model), torch.inference_mode():
+            for tokenized in self._tokenize.windows(texts, window, first_index):
+                part = self._embed_window(tokenized, batch_tokens, normalize, progress)
+                if vectors is None:
+                    with torch.inference_mode(False):  # for whoever trains on these vectors
+                        vectors = torch.empty((len(texts), part.shape[-1]), dtype=torch.float32, device=device)
+                # One window behind, so that a GPU need not wait for its vectors to be fetched.
+                _store(pending, vectors)
+                pending = (report.texts, *_fetch(part, device))
+                report += _report(tokenized)
+            _store(pending, vectors)
+        report = replace(report, seconds=time.perf_counter() - start)
         return (vectors if convert_to_tensor else vectors.numpy()), report
+
+    def _embed_window(
+        self, texts: TokenizedTexts, batch_tokens: int, normalize: bool, progress: Callable[[int], object]
+    ) -> torch.Tensor:
+        """(n, d) float32, on the model's device."""
+        vectors = None
+        for numbers, batch in self._embedded_batches(texts, batch_tokens):
+            if vectors is None:
+                self._dimension = batch.shape[-1]
+                vectors = batch.new_empty((len(texts), self._dimension))
+            vectors[numbers] = nn.functional.normalize(batch, dim=-1) if normalize else batch
+            progress(len(batch))
+        return torch.empty((0, self.dimension), device=self.device) if vectors is None else vectors
 
     def _embedded_batches(
         self, texts: TokenizedTexts, batch_tokens: int
@@ -297,15 +327,25 @@ class DocumentEmbedder:
         """Which texts, and their vectors (rows, d) in float32, on the model's device."""
         if self._ragged:
             for numbers, token_ids, lengths in texts.ragged_batches(batch_tokens):
-                yield numbers, self.model.embed_ragged(token_ids.to(self.device), lengths.to(self.device)).float()
-        else:
-            for numbers in texts.padded_batches(batch_tokens):
-                yield torch.from_numpy(numbers), self._embed(*texts.padded(numbers, self._pad_id))
+                yield numbers, self.model.embed_ragged(self._sent(token_ids), self._sent(lengths)).float()
+            return
+        # torch.compile would make one program for batches of one row, and look at each new length.
+        compiled = is_compiled(self.model)
+        for numbers in texts.padded_batches(batch_tokens):
+            rows = numbers.repeat(2) if compiled and len(numbers) == 1 else numbers
+            padded = texts.padded(rows, self._pad_id, LENGTH_MULTIPLE if compiled else 1, self.max_length)
+            yield self._sent(torch.from_numpy(numbers)), self._embed(*padded)[: len(numbers)]
+
+    def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on the model's device; a GPU does not wait for it."""
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
 
     def _embed(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Token ids of one padded batch, (rows, length), to float32 (rows, d), on the model's device."""
-        attention_mask = attention_mask.to(self.device)
-        outputs = self.model(input_ids=input_ids.to(self.device), attention_mask=attention_mask, **self._options)
+        attention_mask = self._sent(attention_mask)
+        outputs = self.model(input_ids=self._sent(input_ids), attention_mask=attention_mask, **self._options)
         hidden = outputs[0]  # last_hidden_state (rows, length, d)
         if self.pooling == "cls":
             return hidden[:, 0].float()
@@ -328,18 +368,6 @@ class DocumentEmbedder:
             )
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a `with` block: an embedder may share the model with a training run."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 def _progress_bar(show: bool | None, total: int | None, stream: bool = False) -> tqdm:
     if show is None:
         many = stream or (total or 0) > _PROGRESS_BAR_FROM
@@ -347,15 +375,25 @@ def _progress_bar(show: bool | None, total: int | None, stream: bool = False) ->
     return tqdm(total=total, desc="Embedding", unit=" texts", disable=not show)
 
 
-def _check_arguments(texts: object, batch_tokens: int, chunk_size: int = 1) -> None:
-    for name, value in (("batch_tokens", batch_tokens), ("chunk_size", chunk_size)):
-        if value < 1:
-            raise ValueError(f"{name}: found {value}, expected at least 1")
-    if isinstance(texts, (bytes, bytearray, Mapping, set, frozenset)) or not isinstance(texts, Iterable):
-        raise TypeError(f"texts: found {type(texts).__name__}, expected a sequence of str")
+def _report(texts: TokenizedTexts) -> EncodeReport:
+    truncated = int((texts.full_lengths > texts.lengths).sum())
+    return EncodeReport(len(texts), int(texts.lengths.sum()), truncated, int(texts.full_lengths.max(initial=0)))
 
 
-def _check_texts(texts: list[str], first_index: int) -> None:
-    for i, text in enumerate(texts, first_index):
-        if not isinstance(text, str):
-            raise TypeError(f"text {i}: found {type(text).__name__}, expected str")
+def _fetch(part: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """The tensor on this device, and the event after which its values are there."""
+    if part.device.type != "cuda" or device.type == "cuda":
+        return part.to(device), None
+    copy = part.to(device, non_blocking=True)  # into pinned memory
+    event = torch.cuda.Event()
+    event.record()
+    return copy, event
+
+
+def _store(fetched: tuple[int, torch.Tensor, torch.cuda.Event | None] | None, vectors: torch.Tensor) -> None:
+    """Rows of one window into their place."""
+    if fetched is not None:
+        start, part, event = fetched
+        if event is not None:
+            event.synchronize()
+        vectors[start : start + len(part)] = part

@@ -2,9 +2,12 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 NO_LIMIT = 10**9  # tokenizers without a limit say 1e30
@@ -59,6 +62,37 @@ def filler_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tu
     return pad, next((i for i in attended if i is not None), pad)
 
 
+def encoder_body(model: nn.Module) -> nn.Module:
+    """What embeds: of a model with a head its body, of an encoder-decoder (T5, Marian, BART) its encoder."""
+    model = getattr(model, "base_model", model)
+    # TmdeModel is an encoder alone, although its config describes an encoder-decoder.
+    if getattr(model.config, "is_encoder_decoder", False) and not is_ours(model):
+        return model.get_encoder()
+    return model
+
+
+def is_ours(model: nn.Module) -> bool:
+    """Whether this is an encoder of this package."""
+    return model.config.model_type.startswith("tmde")
+
+
+def pooled_options(model: nn.Module) -> dict[str, bool]:
+    """Arguments of a forward pass that computes no more than P, where there is such a thing."""
+    return {"pooled_only": True} if model.config.model_type == "tmde" else {}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a `with` block: an embedder may share the model with a training run."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def default_device() -> str:
     if torch.cuda.is_available():
         return "cuda"
@@ -71,6 +105,25 @@ def check_device(device: str | torch.device | None) -> None:
         torch.empty(0, device=device)
     except (AssertionError, RuntimeError) as error:
         raise ValueError(f"device: found {str(device)!r}, which cannot be used here: {error}") from error
+
+
+def has_fast_bf16(use_cpu: bool) -> bool:
+    """Whether this machine multiplies matrices in bfloat16 faster than in float32; `bf16: auto` of a recipe.
+
+    On a CPU that takes instructions of its own (AVX512-BF16, AMX); without them bfloat16 is many times slower.
+    """
+    if use_cpu or not torch.cuda.is_available():
+        return "avx512_bf16" in _cpu_flags() or "amx_bf16" in _cpu_flags()
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _cpu_flags() -> set[str]:
+    """Instruction sets by Linux's names; none where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def local_or_hub(path: str | os.PathLike) -> str:

@@ -18,10 +18,12 @@ from transformers.utils import can_return_tuple
 
 from .configuration_tmde import TmdeConfig
 from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions, bag_direction
-from .token_counts import sublinear_log_weights
+from .linear import Linear
+from .packing import Packing
+from .token_counts import occurrences
 
 
-class TmdeOutputProjection(nn.Linear):
+class TmdeOutputProjection(Linear):
     """From decoder states to the vocabulary; a class of its own because it starts out like an embedding table."""
 
 
@@ -110,6 +112,7 @@ class TmdeModel(TmdePreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         pooled_only: bool = False,
+        token_indices: torch.LongTensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
         """
@@ -122,6 +125,10 @@ class TmdeModel(TmdePreTrainedModel):
             output_attentions: Also return attention probabilities; needs `attn_implementation="eager"`.
             pooled_only: Compute the last layer for P alone, which saves most of it; `last_hidden_state` is then
                 (batch, 1, d_model).
+            token_indices: (tokens,) ascending places in the flattened batch outside which nothing is computed; the
+                first place of every text and all of `attention_mask` must be among them. Missing, a CPU leaves out
+                padding if there is much, and another device computes every place. The vectors are the same, to
+                rounding.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, length, d_model), whose
@@ -135,34 +142,48 @@ class TmdeModel(TmdePreTrainedModel):
             raise ValueError("Give exactly one of input_ids and inputs_embeds")
         if self.config.bag_residual and input_ids is None:
             raise ValueError("Give input_ids: with bag_residual=True every token has a weight, found inputs_embeds")
+        shape = tuple((inputs_embeds if input_ids is None else input_ids).shape[:2])  # (batch, length)
+        packing = Packing.of(attention_mask) if token_indices is None else Packing(token_indices, shape)
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        positions = self.embed_positions(inputs_embeds.shape[1]).to(inputs_embeds.dtype)
-        hidden_states = inputs_embeds * self.embed_scale + positions  # (batch, length, d_model)
+            inputs_embeds = self.embed_tokens(input_ids if packing is None else packing.pack(input_ids))
+        elif packing is not None:
+            inputs_embeds = packing.pack(inputs_embeds)
+        positions = self.embed_positions(shape[1]).to(inputs_embeds.dtype)
+        if packing is not None:
+            positions = positions.index_select(0, packing.columns)
+        hidden_states = inputs_embeds * self.embed_scale + positions  # (batch, length, d_model) or (tokens, d_model)
         if self.config.bag_residual:
-            bag = self.embed_scale * self._bag(input_ids, attention_mask, inputs_embeds)  # (batch, d_model)
-            hidden_states = torch.cat([bag.unsqueeze(1).to(hidden_states.dtype), hidden_states[:, 1:]], dim=1)
+            bag = self.embed_scale * self._bag(input_ids, attention_mask, inputs_embeds, packing)  # (batch, d_model)
+            bag = bag.to(hidden_states.dtype)
+            if packing is None:
+                hidden_states = torch.cat([bag.unsqueeze(1), hidden_states[:, 1:]], dim=1)
+            else:
+                hidden_states = hidden_states.index_copy(0, packing.firsts, bag)
         hidden_states = self.dropout(hidden_states)
         mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
+            config=self.config, inputs_embeds=hidden_states.new_empty((*shape, 1)), attention_mask=attention_mask
         )
         states, attentions = [hidden_states], []  # H^0, H^1, ...
         for layer in self.layers[:-1] if pooled_only else self.layers:
-            hidden_states, probabilities = layer(hidden_states, mask)
+            hidden_states, probabilities = layer(hidden_states, mask, packing=packing)
             states.append(hidden_states)
             attentions.append(probabilities)
         if pooled_only:
-            hidden_states, probabilities = self._last_layer_of_first(hidden_states, attention_mask)
+            hidden_states, probabilities = self._last_layer_of_first(hidden_states, attention_mask, packing)
             states.append(hidden_states)
             attentions.append(probabilities)
         output = self.layer_norm(hidden_states)
+        if output.dim() == 2:
+            output = packing.pad(output)
         if self.config.bottleneck == "pyramid":
-            embedding = self.layer_norm(self._pyramid(states, attention_mask))
+            embedding = self.layer_norm(self._pyramid(states, attention_mask, packing))
             output = torch.cat([embedding, output[:, 1:]], dim=1)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
+        if output_hidden_states:
+            states = [packing.pad(state) if state.dim() == 2 else state for state in states]
         return BaseModelOutputWithPooling(
             last_hidden_state=output,
             pooler_output=output[:, 0],
@@ -170,18 +191,30 @@ class TmdeModel(TmdePreTrainedModel):
             attentions=tuple(attentions) if output_attentions else None,
         )
 
+    def _cross_mask(
+        self, queries: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None, packing: Packing | None
+    ) -> torch.Tensor | None:
+        """What queries (batch, number, d_model) may see of a memory."""
+        if packing is not None:
+            memory = memory.new_empty((*packing.shape, 1))
+        return create_bidirectional_mask(
+            config=self.config, inputs_embeds=queries, attention_mask=attention_mask, encoder_hidden_states=memory
+        )
+
     def _last_layer_of_first(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, packing: Packing | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The last layer's output at position 0 alone, (batch, 1, d_model): all that P needs of it."""
-        first = hidden_states[:, :1]
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=first, attention_mask=attention_mask, encoder_hidden_states=hidden_states
-        )
-        return self.layers[-1](first, mask, hidden_states)
+        first = _first_states(hidden_states, packing).unsqueeze(1)
+        mask = self._cross_mask(first, hidden_states, attention_mask, packing)
+        return self.layers[-1](first, mask, hidden_states, packing=packing)
 
     def _bag(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor
+        self,
+        input_ids: torch.LongTensor,
+        attention_mask: torch.Tensor | None,
+        inputs_embeds: torch.Tensor,
+        packing: Packing | None,
     ) -> torch.Tensor:
         """Unit vectors (batch, d_model) of the weighted bags; that of `<s>` for a text without tokens of its own."""
         eos = self.config.eos_token_id
@@ -194,12 +227,8 @@ class TmdeModel(TmdePreTrainedModel):
         log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2)
         log_weights = log_weights.to(torch.promote_types(log_weights.dtype, torch.float32))
         if self.config.sublinear_counts:
-            texts = torch.arange(len(input_ids), device=input_ids.device)[:, None].expand_as(input_ids)
-            counted_weights = sublinear_log_weights(
-                log_weights[counted], input_ids[counted], texts[counted], self.config.vocab_size
-            )
-            log_weights = log_weights.masked_scatter(counted, counted_weights)
-        return bag_direction(inputs_embeds, log_weights, counted)
+            log_weights = log_weights - occurrences(input_ids, counted).to(log_weights.dtype).log() / 2
+        return bag_direction(inputs_embeds, log_weights, counted, packing)
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -219,23 +248,29 @@ class TmdeModel(TmdePreTrainedModel):
             new[:kept] = old[:kept]
             self.token_weights = nn.Parameter(new, requires_grad=old.requires_grad)
 
-    def _pyramid(self, states: list[torch.Tensor], attention_mask: torch.Tensor | None) -> torch.Tensor:
+    def _pyramid(
+        self, states: list[torch.Tensor], attention_mask: torch.Tensor | None, packing: Packing | None
+    ) -> torch.Tensor:
         """The embedding of T-MDE_P before the final norm, (batch, 1, d_model), from H^0 ... H^L.
 
         The learned queries attend H^(L-2) with the weights of layer L-2; layers L-1 and L keep the first half of the
         queries at a time (32, 16, 8). Then one more layer attends from H^L[0] over [H^L[0] ... H^1[0] ; Z^L].
         """
         memory = states[-3]
-        queries = self.pyramid_queries.expand(memory.shape[0], -1, -1).to(memory.dtype)  # (batch, 32, d_model)
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=queries, attention_mask=attention_mask, encoder_hidden_states=memory
-        )
-        queries, _ = self.layers[-3](queries, mask, memory)
+        firsts = [_first_states(state, packing) for state in reversed(states[1:])]
+        firsts = torch.stack(firsts, dim=1)  # (batch, L, d_model)
+        queries = self.pyramid_queries.unsqueeze(0).to(memory.dtype)  # (1, 32, d_model)
+        mask = self._cross_mask(queries.expand(len(firsts), -1, -1), memory, attention_mask, packing)
+        queries, _ = self.layers[-3](queries, mask, memory, packing=packing)  # (batch, 32, d_model)
         for layer in self.layers[-2:]:
             queries, _ = layer(queries[:, : queries.shape[1] // 2], None, queries)  # (batch, 16 then 8, d_model)
-        firsts = torch.stack([state[:, 0] for state in reversed(states[1:])], dim=1)  # (batch, L, d_model)
         embedding, _ = self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
         return embedding
+
+
+def _first_states(states: torch.Tensor, packing: Packing | None) -> torch.Tensor:
+    """(batch, d_model) at position 0 of states (batch, length, d_model), or packed, (tokens, d_model)."""
+    return states[:, 0] if states.dim() == 3 else states.index_select(0, packing.firsts)
 
 
 class TmdeDecoder(TmdePreTrainedModel):
@@ -267,6 +302,7 @@ class TmdeDecoder(TmdePreTrainedModel):
         bottleneck_only: bool = False,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        token_indices: torch.LongTensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """
@@ -278,19 +314,27 @@ class TmdeDecoder(TmdePreTrainedModel):
                 for `full` and `dual`.
             attention_mask: (batch, past + length) of the target; right padding needs none.
             bottleneck_only: With `dual`, leave out the full band.
+            token_indices: (tokens,) ascending places in the flattened batch outside which nothing is computed, the
+                first of every text among them. Not with `past_key_values`.
 
         Returns:
-            `last_hidden_state` (batch, length, d_model), ready for the output projection.
+            `last_hidden_state` (batch, length, d_model), ready for the output projection; with `token_indices`, as
+            `hidden_states`, (tokens, d_model).
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        inputs_embeds = self.embed_tokens(input_ids)
-        positions = self.embed_positions(input_ids.shape[1], past_length).to(inputs_embeds.dtype)
+        shape = tuple(input_ids.shape)
+        packing = None if token_indices is None else Packing(token_indices, shape)
+        inputs_embeds = self.embed_tokens(input_ids if packing is None else packing.pack(input_ids))
+        positions = self.embed_positions(shape[1], past_length).to(inputs_embeds.dtype)
+        if packing is not None:
+            positions = positions.index_select(0, packing.columns)
         hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
+        shaped = hidden_states.new_empty((*shape, 1))
         mask = create_causal_mask(
             config=self.config,
-            inputs_embeds=inputs_embeds,
+            inputs_embeds=shaped,
             attention_mask=attention_mask,
             past_key_values=None if past_key_values is None else past_key_values.self_attention_cache,
         )
@@ -302,14 +346,14 @@ class TmdeDecoder(TmdePreTrainedModel):
             memory = torch.cat([encoder_hidden_states, slot[:, None, embedding.shape[1] :].expand(-1, length, -1)], -1)
             memory_mask = create_bidirectional_mask(
                 config=self.config,
-                inputs_embeds=inputs_embeds,
+                inputs_embeds=shaped,
                 attention_mask=encoder_attention_mask,
                 encoder_hidden_states=memory,
             )
         states, attentions, cross_attentions = [hidden_states], [], []
         for layer in self.layers:
             hidden_states, probabilities, cross_probabilities = layer(
-                hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values
+                hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values, packing=packing
             )
             states.append(hidden_states)
             attentions.append(probabilities)

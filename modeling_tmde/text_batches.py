@@ -1,6 +1,7 @@
 """From texts to the token ids of batches, with as little Python per text as can be."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -32,11 +33,18 @@ class TokenizedTexts:
         """(n,) where the tokens of each text end."""
         return np.cumsum(self.lengths)
 
-    def padded(self, texts: np.ndarray, pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input ids and attention mask, both (rows, longest) int64, of the texts with these numbers."""
+    def padded(
+        self, texts: np.ndarray, pad_id: int, multiple: int = 1, limit: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Input ids and attention mask, both (rows, length) int64, of the texts with these numbers.
+
+        The length is that of the longest text, raised to the next `multiple` but not beyond `limit`.
+        """
         lengths = self.lengths[texts]
-        columns = np.arange(lengths.max())
-        mask = columns < lengths[:, None]  # (rows, longest)
+        longest = int(lengths.max())
+        raised = -(-longest // multiple) * multiple
+        columns = np.arange(max(longest, raised if limit is None else min(raised, limit)))
+        mask = columns < lengths[:, None]  # (rows, length)
         starts = self.ends[texts] - lengths
         ids = self.token_ids.take(starts[:, None] + columns, mode="clip")
         return torch.from_numpy(np.where(mask, ids, pad_id)).long(), torch.from_numpy(mask).long()
@@ -92,6 +100,24 @@ class TextTokenizer:
             and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
             and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
         )
+
+    def windows(self, texts: list[str], size: int, first_number: int = 0) -> Iterator[TokenizedTexts]:
+        """Token ids of `size` texts at a time, in order.
+
+        The next window is tokenised by a second thread while the caller works on this one: neither tokenizer nor model
+        holds Python's lock for most of its time.
+        """
+        if len(texts) <= size:
+            yield self(texts, first_number)
+            return
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer") as pool:
+            starts = range(0, len(texts), size)
+            pending = pool.submit(self, texts[:size], first_number)
+            for following in (*starts[1:], None):
+                window = pending.result()
+                if following is not None:
+                    pending = pool.submit(self, texts[following : following + size], first_number + following)
+                yield window
 
     def __call__(self, texts: list[str], first_number: int = 0) -> TokenizedTexts:
         """Token ids of texts, which errors number from `first_number`.
@@ -150,6 +176,31 @@ class TextTokenizer:
             f"text {number}: token id {ids[place]} found, but the model has {self.vocabulary} token embeddings: "
             "tokenizer and model do not belong together"
         )
+
+
+def check_arguments(texts: object, batch_tokens: int | None, chunk_size: int = 1) -> None:
+    """What `encode` and `encode_iter` are given.
+
+    Raises:
+        ValueError: A size below 1.
+        TypeError: No collection of texts, or one without order.
+    """
+    for name, value in (("batch_tokens", batch_tokens), ("chunk_size", chunk_size)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}: found {value}, expected at least 1")
+    if isinstance(texts, (bytes, bytearray, Mapping, set, frozenset)) or not isinstance(texts, Iterable):
+        raise TypeError(f"texts: found {type(texts).__name__}, expected a sequence of str")
+
+
+def check_texts(texts: list[str], first_number: int = 0) -> None:
+    """Every text is a string.
+
+    Raises:
+        TypeError: One is not; its number and type are named.
+    """
+    for i, text in enumerate(texts, first_number):
+        if not isinstance(text, str):
+            raise TypeError(f"text {i}: found {type(text).__name__}, expected str")
 
 
 def _check_unicode(texts: list[str], first_number: int) -> None:

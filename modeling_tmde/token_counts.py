@@ -23,3 +23,18 @@ def sublinear_log_weights(
     keys = texts.long() * vocab_size + token_ids.long()
     _, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
     return log_weights - counts[inverse].to(log_weights.dtype).log() / 2
+
+
+def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """How often each token occurs in its text: `n` above for texts in rows, without waiting for an accelerator.
+
+    Args:
+        input_ids: (batch, length).
+        counted: (batch, length), true where a token counts.
+
+    Returns:
+        (batch, length), at least 1; of no meaning where a token does not count.
+    """
+    ids = input_ids.masked_fill(~counted, -1).contiguous()
+    ordered = ids.sort(dim=1).values
+    return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)

@@ -115,7 +115,6 @@ def test_batches_keep_the_token_budget(tokenizer):
         lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     embedder.encode(["x " * n for n in (1, 2, 3, 20, 5, 1, 2)], batch_tokens=24)
-    shapes = shapes[1:]  # the first measures the dimension
     assert sum(rows for rows, _ in shapes) == 7
     assert all(rows * length <= 24 or rows == 1 for rows, length in shapes)
     assert any(rows > 1 for rows, _ in shapes)
@@ -207,6 +206,15 @@ def test_stream_equals_list(tokenizer, caplog):
     assert embedder.last_report.texts == 23 and embedder.last_report.truncated == truncated > 0
     assert len(caplog.records) == 1
     assert list(embedder.encode_iter([])) == []
+
+
+def test_more_texts_than_are_tokenised_at_once(embedder):
+    texts = [f"{i} " * (i % 3) for i in range(4096 + 50)]
+    vectors = embedder.encode(texts)
+    assert embedder.last_report.texts == 4146 and np.isfinite(vectors).all()
+    picked = [0, 1, 4095, 4096, 4145]
+    alone = np.stack([embedder.encode(texts[i]) for i in picked])
+    np.testing.assert_allclose(vectors[picked], alone, rtol=0, atol=1e-5)
 
 
 def test_stream_reads_no_more_than_it_needs(embedder):

@@ -198,12 +198,13 @@ def test_pooled_only_gives_the_same_embedding(bottleneck, changes, attention):
 
 def test_pooled_only_computes_one_position_of_the_last_layer():
     encoder = tiny_model().model
-    lengths = []
+    states = []
     for layer in encoder.layers:
-        layer.fc1.register_forward_hook(lambda _, inputs, output: lengths.append(inputs[0].shape[1]))
+        layer.fc1.register_forward_hook(lambda _, inputs, output: states.append(inputs[0].shape[:-1].numel()))
     ids, mask = random_batch(9, 4)
     output = encoder(ids, mask, pooled_only=True, output_hidden_states=True)
-    assert lengths == [9, 9, 1]
+    real = int(mask.sum())  # the rest of the batch is padding
+    assert real < mask.numel() and states == [real, real, len(ids)]
     assert [state.shape[1] for state in output.hidden_states] == [9, 9, 9, 1]
 
 

@@ -39,7 +39,6 @@ def test_bag_batches_keep_the_token_budget():
     embedder.model.embed_ragged = lambda ids, lengths: sizes.append((len(ids), len(lengths))) or embed(ids, lengths)
     texts = ["x" * n for n in (1, 2, 3, 40, 5, 1, 2, 4)]
     embedder.encode(texts, batch_tokens=24)
-    sizes = sizes[1:]  # the first measures the dimension
     counts = [len(ids) for ids in tokenizer(texts)["input_ids"]]
     assert sum(tokens for tokens, _ in sizes) == sum(counts) and sum(rows for _, rows in sizes) == 8
     assert all(tokens <= 24 or rows == 1 for tokens, rows in sizes) and max(rows for _, rows in sizes) > 1
@@ -96,3 +95,30 @@ def test_padded_batches_by_hand():
     assert ids.tolist() == [[9, 4, 0], [6, 7, 8]] and mask.tolist() == [[1, 1, 0], [1, 1, 1]]
     batches = [(numbers, ids.tolist(), lengths.tolist()) for numbers, ids, lengths in texts.ragged_batches(4)]
     assert batches == [(slice(0, 2), [5, 6, 7, 8], [1, 3]), (slice(2, 3), [9, 4], [2])]
+
+
+def test_windows_are_the_whole_in_order():
+    texts = ["x " * (i % 7) for i in range(11)]
+    tokenize = DocumentEmbedder(make_bag(), make_tokenizer())._tokenize
+    whole = tokenize(texts)
+    for size in (1, 3, 11, 50):
+        windows = list(tokenize.windows(texts, size))
+        assert [len(window) for window in windows[:-1]] == [size] * (len(windows) - 1)
+        np.testing.assert_array_equal(np.concatenate([window.token_ids for window in windows]), whole.token_ids)
+        np.testing.assert_array_equal(np.concatenate([window.lengths for window in windows]), whole.lengths)
+
+
+def test_an_error_of_a_later_window_has_its_number():
+    windows = DocumentEmbedder(make_bag(), make_tokenizer())._tokenize.windows(["a", "b", "c", "d\ud800"], 2, 100)
+    assert len(next(windows)) == 2
+    with pytest.raises(ValueError, match="text 103: found the lone surrogate"):
+        next(windows)
+
+
+def test_padding_to_a_multiple_within_the_limit():
+    texts = TokenizedTexts(np.arange(1, 8, dtype=np.int32), np.array([5, 2]), np.array([5, 2]))
+    ids, mask = texts.padded(np.array([1, 0]), pad_id=9, multiple=4)
+    assert ids.tolist() == [[6, 7, 9, 9, 9, 9, 9, 9], [1, 2, 3, 4, 5, 9, 9, 9]]
+    assert mask.sum(dim=1).tolist() == [2, 5]
+    assert texts.padded(np.array([1, 0]), 9, 4, limit=6)[0].shape == (2, 6)
+    assert texts.padded(np.array([0]), 9, 4, limit=3)[0].shape == (1, 5)  # nothing is cut off

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.token_counts import sublinear_log_weights
+from modeling_tmde.token_counts import occurrences, sublinear_log_weights
 
 
 def by_hand(log_weights: list[float], token_ids: list[int], texts: list[int]) -> list[float]:
@@ -70,3 +70,16 @@ def test_a_bag_of_damped_counts_equals_a_plain_loop(normalize):
             total += math.sqrt(number) * weight * model.embed_tokens.weight[token].double()
         expected = nn.functional.normalize(total, dim=0) if normalize else total / len(text)
         torch.testing.assert_close(found[row].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_occurrences_are_those_of_a_loop():
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(0, 6, (7, 12), generator=generator)
+    counted = torch.rand(7, 12, generator=generator) < 0.7
+    found = occurrences(ids, counted)
+    for row, (tokens, marks) in enumerate(zip(ids.tolist(), counted.tolist(), strict=True)):
+        for column, (token, mark) in enumerate(zip(tokens, marks, strict=True)):
+            if mark:
+                expected = sum(other == token and there for other, there in zip(tokens, marks, strict=True))
+                assert found[row, column] == expected
+    assert found.min() >= 1

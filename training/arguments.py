@@ -24,11 +24,17 @@ class TmdeTrainingArguments(TrainingArguments):
         micro_batch_rows: Most rows of one forward pass; None for no such limit.
         languages_per_row: Languages used of each row at a time; None uses all.
         pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is uniform.
-        buffer_rows: Rows planned and shuffled together.
+        buffer_rows: Rows planned and shuffled together. The more there are, the less of a batch is padding; a stream
+            holds twice as many in memory.
         max_joined_rows: Joins up to so many rows to longer texts, see `ParallelBatches`.
         neighbor_share: Pairs a text with the translation of the next one, see `ParallelBatches`.
         token_dropout, token_dropout_share: Hides tokens from the encoder, see `ParallelModel`.
         train_max_length: Tokens at which training texts are truncated (and counted).
+        token_cache_dir: Folder of the token ids of training data that are no stream, which are made once for all runs
+            with the same data and tokenizer; "auto" is `tmde_tokens` in the cache folder of `datasets`. None makes
+            them anew in every run and process, when a text is first drawn.
+        dataloader_num_workers: Processes that make batches while the model computes; None is 1 where the model is on
+            an accelerator and 0 on a CPU, whose cores they would take from it.
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
         embedding_learning_rate: Rate of the embedding tables and token weights, on the same schedule; None is
@@ -45,6 +51,8 @@ class TmdeTrainingArguments(TrainingArguments):
         eval_head: Classifier of the classification tasks, trained at every evaluation (with one seed).
         early_stopping_patience: Ends the run when so many evaluations one after the other have not bettered
             `metric_for_best_model`; None never does.
+        keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to the system: a
+            quarter less time a step, up to twice the memory. See `modeling_tmde.training.memory`.
 
     `metric_for_best_model` is `mix` by default: the mean of the dev retrieval of sentences, that of documents, and
     Same and Cross on the dev split of the classification tasks, of those of the four that are measured.
@@ -70,12 +78,14 @@ class TmdeTrainingArguments(TrainingArguments):
     micro_batch_rows: int | None = field(default=None)
     languages_per_row: int | None = field(default=2)
     pair_temperature: float = field(default=float("inf"))
-    buffer_rows: int = field(default=8192)
+    buffer_rows: int = field(default=65536)
     max_joined_rows: int = field(default=1)
     neighbor_share: float = field(default=0.0)
     token_dropout: float = field(default=0.0)
     token_dropout_share: float = field(default=1.0)
     train_max_length: int = field(default=256)
+    token_cache_dir: str | None = field(default="auto")
+    dataloader_num_workers: int | None = field(default=None)
     eval_minutes: float | None = field(default=None)
     max_minutes: float | None = field(default=None)
     embedding_learning_rate: float | None = field(default=None)
@@ -87,9 +97,15 @@ class TmdeTrainingArguments(TrainingArguments):
     embed_max_length: int = field(default=512)
     eval_head: str = field(default="logistic_regression")
     early_stopping_patience: int | None = field(default=None)
+    keep_freed_memory: bool = field(default=True)
 
     def __post_init__(self):
+        unsettled = self.dataloader_num_workers is None
+        if unsettled:
+            self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
         super().__post_init__()
+        if unsettled and self.device.type == "cpu":
+            self.dataloader_num_workers = 0
         if not 0 <= self.cooldown <= 1:
             raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
         least = {"eval_document_rows": MIN_ROWS, "early_stopping_patience": 1}

@@ -232,6 +232,27 @@ def check_documents(
         )
 
 
+def checked_evaluation(
+    dev_sets: datasets.Dataset | Mapping[str, datasets.Dataset] | None,
+    tasks: ClassificationData | Mapping[str, ClassificationData] | None,
+    languages: Sequence[str],
+    args: TmdeTrainingArguments,
+) -> tuple[dict[str, datasets.Dataset], dict[str, ClassificationData]]:
+    """Dev sets and classification tasks by name, the latter in `languages` alone.
+
+    Raises:
+        ValueError: `eval_pairs` or `metric_for_best_model` ask for what these do not have.
+    """
+    dev_sets = {"dev": dev_sets} if isinstance(dev_sets, datasets.Dataset) else dict(dev_sets or {})
+    tasks = {"task": tasks} if isinstance(tasks, ClassificationData) else dict(tasks or {})
+    for pair in args.eval_pairs or ():
+        if not set(pair.split("-")) <= set(languages) or pair.count("-") != 1:
+            raise ValueError(f"eval_pairs: {pair!r} is not a pair of the languages {languages}")
+    check_selection(args.metric_for_best_model, bool(dev_sets), bool(tasks))
+    check_documents(args.metric_for_best_model, dev_sets, languages, args)
+    return dev_sets, {name: task_in_languages(task, languages) for name, task in tasks.items()}
+
+
 def measure_task(
     model: ParallelModel,
     tokenizer: PreTrainedTokenizerBase,

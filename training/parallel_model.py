@@ -1,17 +1,32 @@
 """What data parallelism wraps: one forward that encodes a batch once and hands it to every objective."""
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
-from modeling_tmde.training.objectives import EmbeddingObjective, Objective, TranslationObjective
+from modeling_tmde.packing import LEAST_PADDING
+from modeling_tmde.training.objectives import EmbeddingObjective, Objective, ObjectiveOutput, TranslationObjective
 
 
 def translation_directions(languages: tuple[str, ...], pivot_languages: list[str]) -> list[tuple[int, int]]:
     """(source, target) indices into `languages` for every language into every other pivot (thesis 4.2)."""
     targets = [index for index, language in enumerate(languages) if language in pivot_languages]
     return [(source, target) for target in targets for source in range(len(languages)) if source != target]
+
+
+def real_places(lengths: np.ndarray, width: int, device: torch.device) -> torch.LongTensor:
+    """(tokens,) places of the real tokens in a flattened batch of texts padded on the right.
+
+    Args:
+        lengths: (texts,) tokens of each, counted on the host: an accelerator need not be waited for.
+        width: What the texts are padded to.
+    """
+    ends = np.cumsum(lengths)
+    shift = np.arange(len(lengths)) * width - (ends - lengths)
+    places = torch.from_numpy(np.arange(ends[-1] if len(ends) else 0) + np.repeat(shift, lengths))
+    return places.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else places.to(device)
 
 
 class ParallelModel(nn.Module):
@@ -45,6 +60,7 @@ class ParallelModel(nn.Module):
         for name, value in (("token_dropout", token_dropout), ("token_dropout_share", token_dropout_share)):
             if not 0 <= value <= 1:
                 raise ValueError(f"{name}={value} must lie between 0 and 1")
+        self.least_padding = LEAST_PADDING
         self.token_dropout = token_dropout
         self.token_dropout_share = token_dropout_share
         if not objectives:
@@ -67,6 +83,11 @@ class ParallelModel(nn.Module):
     @property
     def config(self):
         return self.model.config
+
+    @property
+    def _no_split_modules(self) -> list[str]:
+        """Layers that FSDP shards one by one; tables, which may be shared, and all else are one more unit."""
+        return list(self.model._no_split_modules or [])
 
     @property
     def has_decoder(self) -> bool:
@@ -106,26 +127,29 @@ class ParallelModel(nn.Module):
         self.model.activation_checkpointing_enable(**kwargs)
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, languages: tuple[str, ...]
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        languages: tuple[str, ...],
+        lengths: np.ndarray | None = None,
     ) -> dict[str, dict[str, torch.Tensor]]:
         """
         Args:
-            input_ids, attention_mask: (languages, rows, length).
+            input_ids, attention_mask: (languages, rows, length), padded on the right.
             languages: Codes in the order of the first dimension.
+            lengths: (languages, rows) tokens of each text, on the host; counted from the mask when missing.
 
         Returns:
             For every objective its differentiable sum under `"total"`, and its components, sums as well.
         """
+        if lengths is None:
+            lengths = attention_mask.sum(dim=-1).cpu().numpy()
         directions = translation_directions(languages, self.config.pivot_languages)
         needed = sorted({source for source, _ in directions})
         if any(objective.needs_all_embeddings for objective in self.objectives.values()):
             needed = list(range(len(languages)))
         seen = self._drop_tokens(input_ids, attention_mask)
-        # Only a decoder of every output needs more of the last layer than the embedding.
-        options = {"pooled_only": not self.sees_states} if self.has_decoder else {}
-        encoded = self.encoder(
-            input_ids[needed].flatten(0, 1), seen[needed].flatten(0, 1), return_dict=True, **options
-        )
+        encoded = self._encode(input_ids, seen, lengths, needed)
         shape = (len(needed), input_ids.shape[1])
         embeddings = encoded.pooler_output.unflatten(0, shape)  # (needed, rows, d_model)
         outputs = {}
@@ -136,11 +160,22 @@ class ParallelModel(nn.Module):
                 states = None
                 if self.sees_states:
                     states = encoded.last_hidden_state.unflatten(0, shape)  # (needed, rows, length, d_model)
-                output = self._translate(
-                    objective, states, embeddings, input_ids, attention_mask, seen, languages, needed
-                )
+                output = self._translate(objective, states, embeddings, input_ids, lengths, seen, languages, needed)
             outputs[name] = {"total": output.loss, **output.components}
         return outputs
+
+    def _encode(self, input_ids: torch.Tensor, seen: torch.Tensor, lengths: np.ndarray, needed: list[int]):
+        """The encoder's output for the needed languages, texts in the order (needed, rows)."""
+        if needed != list(range(len(input_ids))):  # a list as an index is copied to the device
+            input_ids, seen, lengths = (part[needed] for part in (input_ids, seen, lengths))
+        options = {}
+        if self.has_decoder:
+            # Only a decoder of every output needs more of the last layer than the embedding.
+            options["pooled_only"] = not self.sees_states
+            padding = input_ids.numel() - int(lengths.sum())
+            if input_ids.device.type != "cpu" and padding > self.least_padding * input_ids.numel():
+                options["token_indices"] = real_places(lengths.ravel(), input_ids.shape[-1], input_ids.device)
+        return self.encoder(input_ids.flatten(0, 1), seen.flatten(0, 1), return_dict=True, **options)
 
     def _drop_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """The mask (languages, rows, length) of what the encoder reads: special tokens and one more always stay."""
@@ -157,34 +192,45 @@ class ParallelModel(nn.Module):
         return attention_mask.masked_fill(dropped.scatter(-1, luckiest, False), 0)
 
     def _translate(
-        self, objective: TranslationObjective, states, embeddings, input_ids, attention_mask, seen, languages, needed
-    ):
+        self,
+        objective: TranslationObjective,
+        states: torch.Tensor | None,
+        embeddings: torch.Tensor,
+        input_ids: torch.Tensor,
+        lengths: np.ndarray,
+        seen: torch.Tensor,
+        languages: tuple[str, ...],
+        needed: list[int],
+    ) -> ObjectiveOutput:
         """The translation loss of a part of the rows, scaled to all of them."""
-        whole = attention_mask
-        rows = slice(None)
+        all_lengths, rows = lengths, slice(None)
         if self.training and objective.row_share < 1:
             number = max(1, round(objective.row_share * input_ids.shape[1]))
-            rows = torch.randperm(input_ids.shape[1], device=input_ids.device)[:number]
-        embeddings, input_ids, attention_mask = embeddings[:, rows], input_ids[:, rows], attention_mask[:, rows]
+            chosen = torch.randperm(input_ids.shape[1])[:number]
+            lengths, rows = lengths[:, chosen.numpy()], chosen.to(input_ids.device)
+        embeddings, input_ids = embeddings[:, rows], input_ids[:, rows]
         directions = translation_directions(languages, self.config.pivot_languages)
         sources = [needed.index(source) for source, _ in directions]
         targets = [target for _, target in directions]
-        target_ids = input_ids[targets].flatten(0, 1)  # (directions * rows, length)
+        target_ids = torch.cat([input_ids[target] for target in targets])  # (directions * rows, length)
+        target_lengths = lengths[targets].ravel() - 1  # read without the last token, written without the first
         codes = [self.config.languages.index(languages[target]) for target in targets]
-        language_ids = torch.tensor(codes, device=input_ids.device).repeat_interleave(input_ids.shape[1])
+        language_ids = torch.tensor(codes).repeat_interleave(input_ids.shape[1])
+        places = real_places(target_lengths, target_ids.shape[1] - 1, input_ids.device)  # (tokens,)
         inputs = {
             "input_ids": target_ids[:, :-1],
-            "embedding": embeddings[sources].flatten(0, 1),
-            "language_ids": language_ids,
-            "encoder_hidden_states": states[sources][:, rows].flatten(0, 1) if self.sees_states else None,
-            "encoder_attention_mask": seen[needed][sources][:, rows].flatten(0, 1) if self.sees_states else None,
+            "embedding": torch.cat([embeddings[source] for source in sources]),
+            "language_ids": language_ids.to(input_ids.device, non_blocking=True),
+            "token_indices": places,
         }
-        real = attention_mask[targets].flatten(0, 1)[:, 1:].bool()
-        labels = target_ids[:, 1:][real]  # (tokens,)
+        if self.sees_states:
+            inputs["encoder_hidden_states"] = states[sources][:, rows].flatten(0, 1)
+            inputs["encoder_attention_mask"] = seen[needed][sources][:, rows].flatten(0, 1)
+        labels = target_ids[:, 1:].flatten().index_select(0, places)  # (tokens,)
 
         def loss(**kwargs):
-            hidden = self.model.decoder(**inputs, **kwargs, return_dict=True).last_hidden_state
-            return objective(hidden[real], self.model.lm_head.weight, labels)
+            hidden = self.model.decoder(**inputs, **kwargs, return_dict=True).last_hidden_state  # (tokens, d_model)
+            return objective(hidden, self.model.lm_head.weight, labels)
 
         output = loss()
         if self.config.bottleneck == "dual":
@@ -192,9 +238,9 @@ class ParallelModel(nn.Module):
             alone = loss(bottleneck_only=True)
             output.loss = torch.lerp(output.loss, alone.loss, share)
             output.components["bottleneck_nll"] = alone.components["nll"]
-        if whole.shape[1] > attention_mask.shape[1]:
+        if lengths.shape != all_lengths.shape:
             # The counts are those of all rows: a token of those left out is taken to cost the same.
-            factor = whole[targets][..., 1:].sum() / real.sum()
+            factor = float((all_lengths[targets] - 1).sum() / target_lengths.sum())
             output.loss = output.loss * factor
             output.components = {name: value * factor for name, value in output.components.items()}
         return output

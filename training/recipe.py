@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig
 
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.configuration_tmde import TmdeConfig
+from modeling_tmde.loading import has_fast_bf16
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
@@ -233,25 +234,6 @@ class Recipe:
 
     def to_yaml(self) -> str:
         return yaml.safe_dump({"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True)
-
-
-def has_fast_bf16(use_cpu: bool) -> bool:
-    """Whether this machine multiplies matrices in bfloat16 faster than in float32; `bf16: auto` of a recipe.
-
-    On a CPU that takes instructions of its own (AVX512-BF16, AMX); without them bfloat16 is many times slower.
-    """
-    if use_cpu or not torch.cuda.is_available():
-        return "avx512_bf16" in _cpu_flags() or "amx_bf16" in _cpu_flags()
-    return torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def _cpu_flags() -> set[str]:
-    """Instruction sets by Linux's names; none where it does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def recipe_names() -> list[str]:

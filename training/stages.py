@@ -23,11 +23,15 @@ logger = logging.get_logger("modeling_tmde.training")
 STAGE_FOLDER = "warm_start"
 
 
-# What the run and its first stage have in common: held-out rows depend on the seed, and curves should be comparable.
+# What the run and its first stage have in common: held-out rows depend on the seed, curves should be comparable, and
+# processes share out a model in one way.
 SHARED_KEYS = (
     "seed",
     "data_seed",
     "use_cpu",
+    "token_cache_dir",
+    "fsdp",
+    "fsdp_config",
     "disable_tqdm",
     "eval_pairs",
     "eval_pool",
@@ -126,9 +130,11 @@ def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train
         if not (stage / "results.json").exists():
             if PartialState().is_main_process:
                 logger.warning(f"Stage 1 of 2: recipe {start.recipe}, in {stage}")
+            processes = PartialState().distributed_type
             train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
             PartialState().wait_for_everyone()
             AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
+            PartialState().distributed_type = processes  # of which the stage may have made FSDP's
         if PartialState().is_main_process:
             logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {stage}")
         checkpoint = str(stage)

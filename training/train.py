@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import datasets
 import typer
@@ -28,12 +28,14 @@ from modeling_tmde.loading import position_limit
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.training.command import train
 from modeling_tmde.training.dev_documents import hold_out
 from modeling_tmde.training.evaluation import check_selection, load_eval_tasks
 from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
+from modeling_tmde.training.recipe import Recipe, RecipeError
 from modeling_tmde.training.run_record import find_checkpoint, fingerprint, write_run_record
 from modeling_tmde.training.stages import STAGE_FOLDER, apply_warm_start, check_warm_start, prepare_warm_start
+from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -204,6 +206,9 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     start = prepare_warm_start(recipe, folder, checkpoint, train_recipe)
     with state.main_process_first():
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
+    # Made before the clock of the run begins; the trainer finds it.
+    show_progress = state.is_main_process and not arguments.disable_tqdm
+    open_token_cache(train, tokenizer, recipe.data.languages, arguments.token_cache_dir, show_progress)
     set_seed(arguments.seed)
     model = build_model(recipe, tokenizer)
     tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
@@ -228,8 +233,9 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
     trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_tasks)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    _save_best(trainer, folder)
     if state.is_main_process:
-        _finish(trainer, folder, report)
+        _write_results(trainer, folder, report)
     state.wait_for_everyone()
     return trainer
 
@@ -243,15 +249,22 @@ def _from_main(values: list) -> list:
     return broadcast_object_list(values) if PartialState().num_processes > 1 else values
 
 
-def _finish(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
-    """Puts the best model at the top of the folder, complete before it gets its name, and writes the results."""
+def _save_best(trainer: TmdeTrainer, folder: Path) -> None:
+    """Puts the best model at the top of the folder, complete before it gets its name. Every process must call it: each
+    may hold a share of the weights."""
     temporary = folder / ".final.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
+    if trainer.is_world_process_zero():
+        shutil.rmtree(temporary, ignore_errors=True)
     trainer.save_model(str(temporary))
-    for path in temporary.iterdir():
-        os.replace(path, folder / path.name)
-    temporary.rmdir()
-    (folder / DATA_STATE_NAME).unlink(missing_ok=True)  # the place in the data belongs to checkpoints
+    if trainer.is_world_process_zero():
+        for path in temporary.iterdir():
+            os.replace(path, folder / path.name)
+        temporary.rmdir()
+        (folder / DATA_STATE_NAME).unlink(missing_ok=True)  # the place in the data belongs to checkpoints
+
+
+def _write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
+    """Writes `results.json`, and warns of texts and rows that were not used in full."""
     history = trainer.state.log_history
     best = trainer.state.best_global_step
     evaluations = [entry for entry in history if "eval_minutes" in entry]
@@ -263,11 +276,11 @@ def _finish(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
         "best": chosen,
         "minutes": round(trainer.seconds / 60, 2),
         "seen": {name: value * trainer.args.world_size for name, value in trainer.seen.items()},
-        "rows": asdict(trainer.chunk_counts),
+        "rows": asdict(trainer.throughput.chunk_counts),
         "corpus": asdict(report),
     }
     write_atomically(folder / "results.json", json.dumps(results, indent=2, default=str))
-    counts = trainer.chunk_counts
+    counts = trainer.throughput.chunk_counts
     if counts.truncated_texts:
         logger.warning(
             f"{counts.truncated_texts:,} of {counts.texts:,} training texts were longer than "
@@ -288,55 +301,6 @@ def _named_sources(values: list[str]) -> Any:
             raise RecipeError(f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE")
         named[name] = source
     return named
-
-
-def train(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or the path of a YAML file.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys, such as learning_rate=3e-4.")
-    ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")] = Path("runs/tmde"),
-    train_data: Annotated[
-        list[str] | None,
-        typer.Option("--train", help="Parallel text: file, folder, glob, Hub id or 'sample'."),
-    ] = None,
-    dev_data: Annotated[
-        list[str] | None, typer.Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
-    ] = None,
-    warm_start: Annotated[
-        str | None, typer.Option("--warm-start", help="Begin with this bag or T-MDE model, a folder or Hub id.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
-) -> None:
-    """Train a document embedder on parallel text.
-
-    Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
-    (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), quickstart. Under
-    `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
-    """
-    try:
-        chosen = load_recipe(recipe, overrides)
-        if train_data:
-            chosen.set("data.train", train_data[0] if len(train_data) == 1 else list(train_data))
-        if dev_data:
-            chosen.set("data.dev", _named_sources(dev_data))
-        if warm_start:
-            if any(override.startswith("warm_start.") for override in overrides or ()):
-                raise RecipeError(
-                    "Give --warm-start or keys of warm_start, not both: a checkpoint takes the first stage's place"
-                )
-            chosen.sections["warm_start"] = {"checkpoint": warm_start}
-        trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
-    except ValueError as error:
-        # Every error of ours about input is a ValueError with a full sentence; a traceback would bury it.
-        typer.secho(f"Error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        typer.secho(f"Interrupted; `--resume -o {output}` goes on from the last checkpoint.", fg="yellow", err=True)
-        raise typer.Exit(130) from None
-    if PartialState().is_main_process:
-        _summarise(trainer, output)
 
 
 def _summarise(trainer: TmdeTrainer, output: Path) -> None:

@@ -1,5 +1,7 @@
 """What all tests of training share."""
 
+from pathlib import Path
+
 import pytest
 
 from modeling_tmde.training.callbacks import CurvePicture
@@ -10,6 +12,14 @@ def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Runs draw no curves, which takes a second of each, except in tests that ask for `pictures`."""
     if "pictures" not in request.fixturenames:
         monkeypatch.setattr(CurvePicture, "_draw", lambda *args: None)
+
+
+@pytest.fixture(autouse=True)
+def token_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where token caches are kept by default: a folder that all tests share, instead of the user's."""
+    folder = tmp_path_factory.getbasetemp() / "tmde_tokens"
+    monkeypatch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: folder)
+    return folder
 
 
 @pytest.fixture

@@ -1,22 +1,14 @@
-"""InfoNCE: numbers by hand, a plain float64 reference, and negatives from other processes."""
+"""InfoNCE: numbers by hand and a plain float64 reference. Several processes: `test_gather.py`."""
 
 import itertools
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 
 from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, InfoNCE
-from tests.training import worker_infonce as worker
-
-ROOT = Path(__file__).parents[2]
 
 
 def vectors(languages: int, rows: int, width: int = 8, seed: int = 0) -> torch.Tensor:
@@ -161,87 +153,3 @@ def test_float32_under_autocast():
     half = InfoNCE()(embeddings.bfloat16())
     assert half.loss.dtype == torch.float32
     assert half.loss.item() == InfoNCE()(embeddings.bfloat16().float()).loss.item()
-
-
-# ---- Several processes
-
-
-@pytest.fixture(scope="module")
-def two_processes(tmp_path_factory) -> Path:
-    """The folder of what `worker_infonce.py` found on two processes."""
-    folder = tmp_path_factory.mktemp("infonce")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    process = subprocess.run(
-        [*command, worker.__file__, str(folder)],
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,  # a deadlock
-    )
-    assert process.returncode == 0, process.stderr[-4000:]
-    return folder
-
-
-def of_both(folder: Path, case: str) -> list[dict[str, torch.Tensor]]:
-    return [load_file(folder / f"{case}-{rank}.safetensors") for rank in (0, 1)]
-
-
-def components(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in found.items() if name.startswith("infonce ")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["agree", "three", "margin", "translation"])
-def test_gradient_of_two_processes_is_that_of_one_with_all_rows(case, two_processes):
-    found = of_both(two_processes, case)
-    (ids, languages), (others, _) = (worker.batch_of(case, rank) for rank in (0, 1))
-    expected = worker.gradients(case, torch.cat([ids, others], dim=1), languages, processes=1)
-    for name, value in expected.items():
-        if name.startswith("infonce "):
-            torch.testing.assert_close(found[0][name] + found[1][name], value, rtol=1e-5, atol=1e-5)
-        else:
-            assert value.abs().max() > 1e-3 or name not in ("embed_tokens.weight", "model.embed_tokens.weight")
-            for gradients in found:
-                torch.testing.assert_close(gradients[name], value, rtol=1e-4, atol=1e-6)
-    # The rows of the other process matter, or the test would say nothing.
-    alone = [worker.gradients(case, *worker.batch_of(case, rank), processes=1) for rank in (0, 1)]
-    assert sum(found["infonce loss"] for found in alone) < expected["infonce loss"] - 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["differ", "one row"])
-def test_processes_with_other_languages_and_rows(case, two_processes):
-    """No process waits for another, and texts at the same place among the languages are the negatives."""
-    found = of_both(two_processes, case)
-    model = worker.parallel_model(case).encoder
-    batches = []
-    for rank in (0, 1):
-        ids, _ = worker.batch_of(case, rank)
-        batches.append(model(ids.flatten(0, 1)).pooler_output.unflatten(0, ids.shape[:2]))
-    loss, right = reference(batches, temperature=0.2)
-    (loss / worker.counts(case)["infonce"]).backward()
-    for name, parameter in model.named_parameters():
-        for gradients in found:
-            torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
-    assert sum(parts["infonce loss"] for parts in found).item() == pytest.approx(loss.item(), rel=1e-5)
-    assert sum(parts["infonce accuracy"] for parts in found).item() == right
-
-
-@pytest.mark.slow
-def test_without_gather_each_process_has_its_own_negatives(two_processes):
-    case = "not gathered"
-    for rank, found in enumerate(of_both(two_processes, case)):
-        expected = worker.gradients(case, *worker.batch_of(case, rank), processes=1)
-        torch.testing.assert_close(components(found), components(expected), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_evaluation_of_one_process_gathers_nothing(two_processes):
-    embeddings = vectors(2, 5)
-    found = load_file(two_processes / "evaluation.safetensors")["loss"]
-    assert found.item() == pytest.approx(InfoNCE()(embeddings).loss.item(), rel=1e-6)

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,7 +18,7 @@ from modeling_tmde.training.objectives import (
     ObjectiveOutput,
     TranslationObjective,
 )
-from modeling_tmde.training.parallel_model import ParallelModel, translation_directions
+from modeling_tmde.training.parallel_model import ParallelModel, real_places, translation_directions
 from tests.conftest import make_dataset, make_rows, tiny_model
 
 SMOOTHING, MARGIN, HINGE_WEIGHT = 0.1, 0.5, 2.0
@@ -478,7 +479,7 @@ def test_on_average_the_part_costs_what_all_rows_do(monkeypatch):
     losses, gradients = [], []
     for draw in itertools.combinations(range(6), 2):
         rest = [row for row in range(6) if row not in draw]
-        monkeypatch.setattr(torch, "randperm", lambda number, device, order=(*draw, *rest): torch.tensor(order))
+        monkeypatch.setattr(torch, "randperm", lambda number, order=(*draw, *rest): torch.tensor(order))
         loss, gradient = loss_and_gradients(parallel)
         losses.append(loss)
         gradients.append(gradient)
@@ -514,3 +515,17 @@ def test_the_last_layer_is_computed_where_it_is_needed_and_changes_nothing(bottl
         torch.testing.assert_close(results[0][0][name]["total"], results[1][0][name]["total"], rtol=1e-6, atol=0)
     for name, gradient in results[1][1].items():
         torch.testing.assert_close(results[0][1][name], gradient, rtol=1e-4, atol=1e-4, msg=name)
+
+
+def test_real_places_by_hand():
+    places = real_places(np.array([3, 1, 0, 2]), 4, torch.device("cpu"))
+    assert places.tolist() == [0, 1, 2, 4, 12, 13]
+    assert real_places(np.array([], dtype=np.int64), 4, torch.device("cpu")).tolist() == []
+
+
+def test_the_lengths_of_a_batch_are_not_asked_of_the_device(tokenizer, monkeypatch):
+    batch = one_batch(tokenizer, ("de", "en", "es"), ("en", "es"))
+    parallel = translating(0.5)
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: pytest.fail("a tensor was fetched"))
+    monkeypatch.setattr(torch.Tensor, "item", lambda tensor: pytest.fail("a number was fetched"))
+    parallel(**batch.model_inputs())

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from tokenizers import processors
 
 from modeling_tmde import train_tokenizer
+from modeling_tmde.training import token_store
 from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.token_store import ArrowSource, ListSource, TokenStore
+from modeling_tmde.training.token_store import ArrowSource, ListSource, TextEncoder, TokenStore
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 
 CODES = ["de", "en", "it"]
@@ -31,7 +33,9 @@ def documented(names: list[str | None]) -> datasets.Dataset:
 
 
 class Counting:
-    """A tokenizer that counts the texts it is given."""
+    """A tokenizer that counts the texts it is given, and has no inner one that could be called past it."""
+
+    backend_tokenizer = None
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -49,13 +53,11 @@ class Counting:
 
 
 def stored_texts(store: TokenStore, rows: list[int], languages: list[int]) -> list[list[int]]:
-    """The token ids of cells, copied out of the store one after the other with a gap of one."""
+    """The token ids of cells."""
     cells = store.cells(np.array(rows), np.array(languages))
-    begins = np.cumsum(cells.lengths + 1) - cells.lengths - 1
-    out = np.full(int((cells.lengths + 1).sum()), -7, dtype=np.int64)
-    store.fill(out, cells.starts, cells.lengths, begins)
-    assert (out[begins + cells.lengths] == -7).all()  # nothing is written beside the texts
-    return [out[begin : begin + length].tolist() for begin, length in zip(begins, cells.lengths, strict=True)]
+    ids = store.gather(cells.starts, cells.lengths)
+    assert ids.dtype == store.encoder.dtype and len(ids) == cells.lengths.sum()
+    return [part.tolist() for part in np.split(ids, np.cumsum(cells.lengths)[:-1])]
 
 
 # ---- Sources
@@ -118,7 +120,7 @@ def test_texts_come_back_as_the_tokenizer_makes_them(kind, tokenizer, monkeypatc
     rows = make_rows(30, seed=2)
     rows[3] = {language: "ein ſehr seltenes Wort 🏠 " + "haus " * 200 for language in LANGUAGES}  # beyond any limit
     source = ArrowSource(make_dataset(rows), LANGUAGES) if kind == "arrow" else ListSource(rows, LANGUAGES)
-    store = TokenStore(source, tokenizer)
+    store = TokenStore(source, TextEncoder(tokenizer))
     rng = np.random.default_rng(1)
     for _ in range(4):  # some are known from the rounds before
         places = rng.integers(0, [30, 5], size=(25, 2))
@@ -149,7 +151,7 @@ def test_every_text_is_tokenised_once(tokenizer):
 
 def test_the_array_grows_and_keeps_what_it_holds(tokenizer):
     rows = make_rows(200, seed=3)
-    store = TokenStore(ListSource(rows, LANGUAGES), tokenizer)
+    store = TokenStore(ListSource(rows, LANGUAGES), TextEncoder(tokenizer))
     arrays = []
     for row in range(200):
         store.cells(np.array([row]), np.array([row % 5]))
@@ -174,10 +176,27 @@ def test_a_text_without_tokens_is_kept_as_such(tokenizer):
             return made
 
     silent = Silent(tokenizer)
-    store = TokenStore(ListSource([{"de": "..."}, {"de": "haus"}, {"de": "..."}], ["de"]), silent)
+    store = TokenStore(ListSource([{"de": "..."}, {"de": "haus"}, {"de": "..."}], ["de"]), TextEncoder(silent))
     for _ in range(2):
         assert list(map(len, stored_texts(store, [0, 1, 2], [0, 0, 0])))[::2] == [0, 0]
     assert silent.texts["..."] == 2  # two rows, one call each
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 10])
+def test_threads_of_a_dataloader_worker_change_nothing(number, tokenizer, monkeypatch):
+    texts = [row["de"] for row in make_rows(number)]
+    encoder = TextEncoder(tokenizer)
+    expected = encoder(texts)
+    calls = []
+    encode = TextEncoder._encode_part
+    monkeypatch.setattr(
+        TextEncoder, "_encode_part", lambda self, part: (calls.append(len(part)), encode(self, part))[1]
+    )
+    monkeypatch.setenv("RAYON_NUM_THREADS", "6")
+    monkeypatch.setattr(token_store, "get_worker_info", lambda: SimpleNamespace(num_workers=2))
+    for found, known in zip(encoder(texts), expected, strict=True):
+        assert found.dtype == known.dtype and found.tolist() == known.tolist()
+    assert sorted(calls) == {0: [], 1: [1], 2: [1, 1], 10: [2, 4, 4]}[number]
 
 
 class Large:
@@ -200,7 +219,7 @@ class Large:
 @pytest.mark.parametrize(("size", "dtype"), [(65536, np.uint16), (65537, np.int32), (250_000, np.int32)])
 def test_large_vocabularies(size, dtype):
     rows = [{"de": f"5 {size - 1} 7"}, {"de": f"{min(65535, size - 1)}"}]
-    store = TokenStore(ListSource(rows, ["de"]), Large(size))
+    store = TokenStore(ListSource(rows, ["de"]), TextEncoder(Large(size)))
     assert stored_texts(store, [1, 0], [0, 0]) == [[min(65535, size - 1)], [5, size - 1, 7]]
     assert store.ids.dtype == dtype  # no more memory than needed
 
@@ -214,4 +233,4 @@ def test_tokenizers_that_make_something_else_are_refused(template):
     with pytest.raises(
         ValueError, match=rf"makes \[.*\] of 'a', whose own tokens are \[{own[0]}\].*eos_token 2 after"
     ):
-        TokenStore(ListSource([{"de": "haus"}], ["de"]), tokenizer)
+        TextEncoder(tokenizer)

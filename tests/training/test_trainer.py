@@ -167,7 +167,10 @@ def test_translation_gradient_equals_that_of_one_big_batch(reduction, tokenizer,
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
+@pytest.mark.parametrize("gathered", [False, True])
+def test_two_processes_equal_one(gathered, tokenizer, tmp_path):
+    """One that accumulates; with gathered negatives, one whose micro-batches have the rows of both processes. These
+    accumulate two micro-batches."""
     from tests.training.worker_trainer import one_run
 
     tokenizer.save_pretrained(tmp_path / "tokenizer")
@@ -185,7 +188,9 @@ def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
     }
     two, one = tmp_path / "two", tmp_path / "one"
     two.mkdir()
-    options = {"tokenizer": str(tmp_path / "tokenizer"), "arguments": {**arguments, "output_dir": str(two)}}
+    steps = 2 if gathered else 1
+    of_two = {**arguments, "output_dir": str(two), "gradient_accumulation_steps": steps}
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "gathered": gathered, "arguments": of_two}
     (tmp_path / "options.json").write_text(json.dumps(options))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     process = subprocess.run(
@@ -202,7 +207,8 @@ def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
     )
     assert process.returncode == 0, process.stderr[-4000:]
     before = weights_of(make_trainer(tmp_path, tokenizer))
-    trainer = one_run(tokenizer, str(one), gradient_accumulation_steps=2, **arguments)
+    of_one = {**arguments, "gradient_accumulation_steps": 2, "output_dir": str(one)}
+    trainer = one_run(tokenizer, gathered=gathered, join=gathered, **of_one)
     seen = [json.loads((two / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
     assert all(counts["world_size"] == 2 for counts in seen)
     assert seen[0]["rows"] + seen[1]["rows"] == trainer.seen["rows"]
@@ -216,6 +222,7 @@ def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
     assert [set(entry) for entry in logs[0]] == [set(entry) for entry in logs[1]]
     names = ("loss", "grad_norm", "learning_rate", "epoch", "rows", "eval_retrieval", "eval_dev_distance_loss")
     names += ("translation_loss", "translation_nll", "distance_positive", "distance_negative", "distance_hinge")
+    names += ("infonce_loss", "infonce_accuracy") if gathered else ()
     for name in names:
         found = [[entry[name] for entry in entries if name in entry] for entries in logs]
         assert found[0], name
@@ -429,12 +436,13 @@ def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch
 
     monkeypatch.setattr(trainer_module, "dev_retrieval", slow_retrieval)
     monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: clock[0])
-    trainer._window = (990.0, dict(trainer.seen))
+    trainer.throughput.begin()
+    clock[0] += 10
     trainer.seen["source_words"] += 300
     trainer.seen["target_words"] += 100
     trainer.evaluate()
-    assert clock == [1100.0]
-    assert trainer._throughput()["words_per_second"] == pytest.approx(400 / 10)
+    assert clock == [1110.0]
+    assert trainer.throughput.rates(2, 0.0)["words_per_second"] == pytest.approx(2 * 400 / 10)
 
 
 def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):
@@ -474,7 +482,7 @@ def test_seen_rows_words_and_tokens_are_counted(tokenizer, tmp_path):
     assert trainer.seen["target_words"] == 2 * (words["en"] + words["es"])
     assert trainer.seen["source_tokens"] == sum(tokens.values())
     assert trainer.seen["target_tokens"] == 2 * (tokens["en"] + tokens["es"] - 2 * 40)
-    assert trainer.chunk_counts.rows == 40 and trainer.chunk_counts.truncated_texts == 0
+    assert trainer.throughput.chunk_counts.rows == 40 and trainer.throughput.chunk_counts.truncated_texts == 0
 
 
 def test_retrieval_and_losses_of_an_evaluation_equal_a_plain_reference(tokenizer, tmp_path):
@@ -665,3 +673,11 @@ def test_embedding_tables_learn_at_their_own_rate(rate, shared, tokenizer, tmp_p
     expected = 0.01 if rate is None else rate
     for name, distance in moved.items():
         assert distance == pytest.approx(expected if name in tables else 0.01, rel=0.01), name
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_freed_memory_is_kept_if_wanted(wanted, tokenizer, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(trainer_module, "keep_freed_memory", lambda: calls.append(1))
+    make_trainer(tmp_path, tokenizer, max_steps=1, keep_freed_memory=wanted).train()
+    assert len(calls) == wanted

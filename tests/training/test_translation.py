@@ -6,15 +6,25 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, TranslationObjective, translation
+from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, TranslationObjective, cross_entropy, translation
+
+CHUNK_ROWS = 512
 
 
-@pytest.fixture(params=["torch", "fallback"])
+@pytest.fixture(params=["ours", "torch", "checkpoints"])
 def path(request, monkeypatch):
-    """Runs with and without torch's chunked loss, which older releases lack."""
-    if request.param == "fallback":
-        monkeypatch.delattr(nn, "LinearCrossEntropyOptions", raising=False)
-    return request.param
+    """Runs with every way to do without all logits, whichever this device has; returns a setter of the chunk."""
+    ways = {"torch": cross_entropy.by_torch, "checkpoints": cross_entropy.by_checkpoints}
+
+    def use(chunk_rows: int) -> None:
+        if request.param == "ours":
+            monkeypatch.setattr(cross_entropy, "CHUNK_ROWS_CPU", chunk_rows)
+        else:
+            way = ways[request.param]
+            monkeypatch.setattr(translation, "cross_entropy_sum", lambda *values: way(*values, chunk_rows))
+
+    use(CHUNK_ROWS)
+    return use
 
 
 def random_case(tokens: int, width: int = 16, vocabulary: int = 50, seed: int = 0):
@@ -50,8 +60,8 @@ def test_two_tokens_by_hand(path):
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.6])
 @pytest.mark.parametrize(("tokens", "chunk_rows"), [(1, 512), (40, 512), (40, 7), (21, 7), (1100, 512)])
-def test_value_and_gradients_equal_cross_entropy(path, label_smoothing, tokens, chunk_rows, monkeypatch):
-    monkeypatch.setattr(translation, "CHUNK_ROWS_CPU", chunk_rows)
+def test_value_and_gradients_equal_cross_entropy(path, label_smoothing, tokens, chunk_rows):
+    path(chunk_rows)
     hidden, weight, targets = random_case(tokens)
     output = TranslationObjective(label_smoothing=label_smoothing)(hidden, weight, targets)
     output.loss.backward()
@@ -72,9 +82,9 @@ def test_gradients_scale_with_the_factor_of_the_loss(path):
     torch.testing.assert_close(weight.grad.double(), weight_gradient * 0.5 / 30, atol=1e-6, rtol=1e-4)
 
 
-def test_no_more_logits_than_one_chunk_in_the_fallback(monkeypatch):
-    monkeypatch.delattr(nn, "LinearCrossEntropyOptions", raising=False)
-    monkeypatch.setattr(translation, "CHUNK_ROWS_CPU", 7)
+@pytest.mark.parametrize("path", ["checkpoints"], indirect=True)
+def test_no_more_logits_than_one_chunk_with_checkpoints(path, monkeypatch):
+    path(7)
     shapes, original = [], nn.functional.cross_entropy
 
     def recorded(logits, *arguments, **keywords):
@@ -209,3 +219,15 @@ def test_a_sample_under_autocast(path):
             losses.append(objective(hidden.to(torch.bfloat16) if enabled else hidden, weight, targets).loss)
     assert losses[1].dtype == torch.float32
     assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-2)
+
+
+def test_without_gradients_none_are_computed(monkeypatch):
+    products = []
+    original = cross_entropy.linear
+    monkeypatch.setattr(cross_entropy, "linear", lambda *values: products.append(1) or original(*values))
+    hidden, weight, targets = random_case(10)
+    with torch.no_grad():
+        cross_entropy.cross_entropy_sum(hidden, weight, targets)
+    assert len(products) == 1
+    cross_entropy.cross_entropy_sum(hidden, weight, targets)
+    assert len(products) == 1 + 3

@@ -3,9 +3,10 @@
 import itertools
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.gather import gather_rows, num_processes
 
 
 class InfoNCE(EmbeddingObjective):
@@ -59,8 +60,11 @@ class InfoNCE(EmbeddingObjective):
         vectors = nn.functional.normalize(embeddings.float(), dim=-1)  # (languages, rows, d_model)
         anchors = vectors / self.temperature
         # An evaluation has the same rows on every process, or runs on the first alone.
-        gathered = self.gather and self.training and _num_processes() > 1
-        candidates, first = _candidates_of_all_processes(vectors) if gathered else (vectors, [0] * len(vectors))
+        gathered = self.gather and self.training and num_processes() > 1
+        candidates, first = vectors, [0] * len(vectors)
+        if gathered:
+            everything = gather_rows(vectors)
+            candidates, first = zip(*map(everything.rows, range(len(vectors))), strict=True)
         sums = []
         with torch.autocast(vectors.device.type, enabled=False):  # bf16 keeps too few digits of a cosine
             for a, b in itertools.combinations(range(len(vectors)), 2):
@@ -80,50 +84,3 @@ class InfoNCE(EmbeddingObjective):
             margins = logits.new_full((len(logits), 1), -self.margin / self.temperature)
             logits = logits.scatter_add(1, right[:, None], margins)
         return nn.functional.cross_entropy(logits, right, reduction="sum"), correct
-
-
-def _num_processes() -> int:
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-class _Gather(torch.autograd.Function):
-    """The tensors of all processes, stacked; the gradient of each goes back to the process it came from."""
-
-    @staticmethod
-    def forward(ctx, tensor: torch.Tensor) -> torch.Tensor:
-        parts = [torch.empty_like(tensor) for _ in range(distributed.get_world_size())]
-        distributed.all_gather(parts, tensor)
-        return torch.stack(parts)
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        gradient = gradient.clone(memory_format=torch.contiguous_format)  # autograd owns what it hands over
-        distributed.all_reduce(gradient)
-        return gradient[distributed.get_rank()]
-
-
-def _candidates_of_all_processes(vectors: torch.Tensor) -> tuple[list[torch.Tensor], list[int]]:
-    """The vectors (candidates, d_model) of all processes for each of this one's languages, and where its own begin.
-
-    Every process takes part in the same two collectives, and in one backward, whatever its languages and rows are:
-    what is exchanged is padded to the most languages and the most rows of any.
-
-    Args:
-        vectors: (languages, rows, d_model).
-    """
-    num_languages, num_rows, _ = vectors.shape
-    own = torch.tensor([num_languages, num_rows], device=vectors.device)
-    sizes = [torch.empty_like(own) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(sizes, own)
-    shapes = torch.stack(sizes).tolist()  # (languages, rows) of each process
-    most_languages, most_rows = map(max, zip(*shapes, strict=True))
-    padding = (0, 0, 0, most_rows - num_rows, 0, most_languages - num_languages)
-    everything = _Gather.apply(nn.functional.pad(vectors, padding).contiguous())
-    rank = distributed.get_rank()
-    candidates, first = [], []
-    for language in range(num_languages):
-        rows = [shape[1] if language < shape[0] else 0 for shape in shapes]
-        parts = [part[language, :count] for part, count in zip(everything, rows, strict=True)]
-        candidates.append(torch.cat(parts))
-        first.append(sum(rows[:rank]))
-    return candidates, first

@@ -2,33 +2,11 @@
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
 
 REDUCTIONS = ("mean", "sum")
-CHUNK_ROWS_CPU, CHUNK_ROWS_GPU = 512, 4096
-
-
-def cross_entropy_sum(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Sum of `cross_entropy(hidden @ weight.T, targets)`, holding the logits of one chunk of rows at a time.
-
-    hidden (tokens, d_model), weight (vocab_size, d_model), targets (tokens,) -> scalar, in fp32.
-    """
-    chunk_rows = CHUNK_ROWS_CPU if hidden.device.type == "cpu" else CHUNK_ROWS_GPU
-    if hasattr(nn, "LinearCrossEntropyOptions"):
-        # Computes the gradients chunk by chunk in the forward pass: no logits are kept and none are made twice.
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=chunk_rows)
-        return nn.functional.linear_cross_entropy(hidden, weight, targets, reduction="sum", options=options)
-
-    def chunk_loss(rows: torch.Tensor, row_targets: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy((rows @ weight.T).float(), row_targets, reduction="sum")
-
-    chunks = zip(hidden.split(chunk_rows), targets.split(chunk_rows), strict=True)
-    return sum(
-        (checkpoint(chunk_loss, rows, row_targets, use_reentrant=False) for rows, row_targets in chunks),
-        start=hidden.new_zeros((), dtype=torch.float32),
-    )
 
 
 class TranslationObjective(Objective):

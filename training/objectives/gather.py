@@ -1,0 +1,113 @@
+"""What objectives exchange between processes: the rows of all of them, gradients flowing back to where they came from.
+
+Every process takes part in the same collectives, forward and backward, whatever its languages and rows are; nothing
+here waits for an accelerator, so that a step is queued while the last one runs.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import distributed, nn
+
+
+def num_processes() -> int:
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def host_group() -> distributed.ProcessGroup:
+    """A group of all processes that exchanges tensors of the host's memory, without the accelerator's queue."""
+    world = distributed.group.WORLD
+    return world if distributed.get_backend() == "gloo" else _gloo_group(world)
+
+
+@lru_cache(maxsize=1)
+def _gloo_group(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
+    return distributed.new_group(backend="gloo")
+
+
+def sum_on_host(values: list[float]) -> list[float]:
+    """The sums of numbers over all processes; every process must call it."""
+    if num_processes() == 1:
+        return values
+    total = torch.tensor(values, dtype=torch.float64)
+    distributed.all_reduce(total, group=host_group())
+    return total.tolist()
+
+
+class _Gather(torch.autograd.Function):
+    """The tensors of all processes, stacked; the gradient of each goes back to the process it came from."""
+
+    @staticmethod
+    def forward(ctx, tensor: torch.Tensor) -> torch.Tensor:
+        stacked = tensor.new_empty(num_processes(), *tensor.shape)
+        distributed.all_gather(list(stacked), tensor)
+        return stacked
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        own = torch.empty_like(gradient[0], memory_format=torch.contiguous_format)
+        distributed.reduce_scatter(own, list(gradient.contiguous()))
+        return own
+
+
+class _Sum(torch.autograd.Function):
+    """The sum of a tensor over all processes, each of which uses it in a loss of its own."""
+
+    @staticmethod
+    def forward(ctx, tensor: torch.Tensor) -> torch.Tensor:
+        total = tensor.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        return _Sum.forward(ctx, gradient)
+
+
+def sum_over_processes(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of the tensors of all processes, of one shape; gradients flow back to all of them."""
+    return _Sum.apply(tensor)
+
+
+@dataclass
+class GatheredRows:
+    """The embeddings of all processes.
+
+    Language `b` of another process is the one at the same place among its languages, whichever it is.
+
+    Attributes:
+        vectors: (processes, most languages of any, most rows of any, d_model), padded with zeros.
+        shapes: (languages, rows) of each process.
+        rank: The place of this process.
+    """
+
+    vectors: torch.Tensor
+    shapes: list[tuple[int, int]]
+    rank: int
+
+    def rows(self, language: int, least_languages: int = 0) -> tuple[torch.Tensor, int]:
+        """The vectors (rows of all, d_model) of a language, and where this process's own begin.
+
+        Args:
+            least_languages: Only of processes with at least so many languages.
+        """
+        counts = [rows if max(language + 1, least_languages) <= languages else 0 for languages, rows in self.shapes]
+        parts = [part[language, :count] for part, count in zip(self.vectors, counts, strict=True)]
+        return torch.cat(parts), sum(counts[: self.rank])
+
+
+def gather_rows(vectors: torch.Tensor) -> GatheredRows:
+    """The rows of all processes; each must call it, and use some of them in what it calls `backward` on.
+
+    Args:
+        vectors: (languages, rows, d_model).
+    """
+    num_languages, num_rows, _ = vectors.shape
+    sizes = torch.empty(num_processes(), 2, dtype=torch.int64)
+    distributed.all_gather(list(sizes), torch.tensor([num_languages, num_rows]), group=host_group())
+    shapes = [(languages, rows) for languages, rows in sizes.tolist()]
+    most_languages, most_rows = map(max, zip(*shapes, strict=True))
+    padding = (0, 0, 0, most_rows - num_rows, 0, most_languages - num_languages)
+    padded = nn.functional.pad(vectors, padding).contiguous()
+    return GatheredRows(_Gather.apply(padded), shapes, distributed.get_rank())

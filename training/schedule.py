@@ -1,0 +1,47 @@
+"""How many steps a run has, and learning rates: groups of parameters with rates of their own, and how a run ends."""
+
+from collections.abc import Callable, Iterable
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
+
+
+def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
+    """The steps that end the run; without such a limit None, and `args.max_steps` is what transformers needs then.
+
+    Raises:
+        ValueError: The schedule needs a number of steps that is not known.
+    """
+    if 0 < args.max_steps < NO_STEP_LIMIT:
+        return args.max_steps
+    if args.lr_scheduler_type not in ("inverse_sqrt", "constant", "constant_with_warmup"):
+        raise ValueError(f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set")
+    for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
+        if 0 < (getattr(args, name) or 0) < 1:
+            raise ValueError(f"{name}={getattr(args, name)} is a share of all steps and needs max_steps")
+    if args.cooldown and streaming and not args.max_minutes:
+        raise ValueError("cooldown of streamed data needs max_steps or max_minutes: their length is unknown")
+    args.max_steps = NO_STEP_LIMIT
+    return None
+
+
+def split_group(optimizer: Optimizer, parameters: Iterable[nn.Parameter], rate: float) -> None:
+    """Gives some of the optimizer's parameters a learning rate of their own."""
+    known = {id(parameter) for parameter in parameters}
+    for group in list(optimizer.param_groups):
+        own = [parameter for parameter in group["params"] if id(parameter) in known]
+        if own:
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in known]
+            optimizer.add_param_group({**group, "params": own, "lr": rate})
+
+
+def cool_down(scheduler: LambdaLR, progress: Callable[[int], float], share: float) -> None:
+    """Brings the schedule linearly to 0 over the last `share` of the run, of which a step is at `progress(step)`."""
+
+    def cooled(schedule: Callable[[int], float]) -> Callable[[int], float]:
+        return lambda step: schedule(step) * min(1.0, (1.0 - progress(step)) / share)
+
+    scheduler.lr_lambdas = [cooled(schedule) for schedule in scheduler.lr_lambdas]

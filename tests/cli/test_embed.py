@@ -19,7 +19,6 @@ from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaMo
 from typer.testing import CliRunner
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.cli import embed as embed_module
 from modeling_tmde.cli.embed import embed
 from modeling_tmde.embedding import DocumentEmbedder
 
@@ -83,11 +82,10 @@ def vectors_of(path):
 @pytest.mark.parametrize("rows", [2, 8192])
 @pytest.mark.parametrize("suffix", [".npy", ".parquet"])
 @pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
-def test_every_format_equals_encode(model, inputs, expected, kind, suffix, rows, monkeypatch, tmp_path):
-    monkeypatch.setattr(embed_module, "ROWS", rows)
+def test_every_format_equals_encode(model, inputs, expected, kind, suffix, rows, tmp_path):
     out = tmp_path / f"out{suffix}"
     field = ["--field", "body"] if kind == "parquet" else []
-    result = run(inputs[kind], "-o", out, "-m", model, "--device", "cpu", *field)
+    result = run(inputs[kind], "-o", out, "-m", model, "--device", "cpu", "--shard-size", rows, *field)
     assert result.exit_code == 0, result.output
     assert "5 texts (" in result.stderr and "1 truncated" in result.stderr and str(out) in result.stderr
     vectors = vectors_of(out)
@@ -96,8 +94,7 @@ def test_every_format_equals_encode(model, inputs, expected, kind, suffix, rows,
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(p.name for p in inputs.values()), out.name])
 
 
-def test_parquet_keeps_the_columns(model, inputs, tmp_path, monkeypatch):
-    monkeypatch.setattr(embed_module, "ROWS", 2)
+def test_parquet_keeps_the_columns(model, inputs, tmp_path):
     expected = {
         "text": {"text": TEXTS},
         "jsonl": {"text": TEXTS, "id": list(range(5)), "late": [None] * 3 + [[0.5]] * 2},
@@ -106,7 +103,7 @@ def test_parquet_keeps_the_columns(model, inputs, tmp_path, monkeypatch):
     for kind, columns in expected.items():
         out = tmp_path / f"{kind}.out.parquet"
         field = ["--field", "body"] if kind == "parquet" else []
-        assert run(inputs[kind], "-o", out, "-m", model, *field).exit_code == 0
+        assert run(inputs[kind], "-o", out, "-m", model, "--shard-size", 2, *field).exit_code == 0
         table = pq.read_table(out)
         assert table.drop_columns(["embedding"]).to_pydict() == columns
         assert table.schema.field("embedding").type == pa.list_(pa.float32(), 24)
@@ -119,6 +116,17 @@ def test_options_reach_the_embedder(model, inputs, tmp_path):
     assert run(inputs["text"], "-o", out, "-m", model, "--device", "cpu", *options).exit_code == 0
     embedder = DocumentEmbedder.from_pretrained(model, pooling="cls", max_length=9, dtype="bfloat16", device="cpu")
     np.testing.assert_array_equal(np.load(out), embedder.encode(TEXTS, batch_tokens=20, normalize=True))
+
+
+def test_modes_reach_the_embedder(model, inputs, tmp_path):
+    out = tmp_path / "out.npy"
+    assert run(inputs["text"], "-o", out, "-m", model, "--device", "cpu", "--quantization", "int8").exit_code == 0
+    embedder = DocumentEmbedder.from_pretrained(model, device="cpu", quantization="int8")
+    np.testing.assert_array_equal(np.load(out), embedder.encode(TEXTS))
+    for options in (["--backend", "onnx"], ["--compile"]):
+        arguments = [inputs["text"], "-o", out, "-m", model, "--device", "cpu", "--dtype", "bfloat16", "--overwrite"]
+        result = run(*arguments, "--quantization", "int8", *options)
+        assert result.exit_code == 1 and "Error: --model" in result.stderr, result.output
 
 
 def test_without_max_length_all_that_the_model_takes_is_read(model, tokenizer, tmp_path):
@@ -236,21 +244,19 @@ def test_bad_parquet_is_named(tmp_path, columns, message):
     assert result.exit_code == 1 and message in result.stderr, result.stderr
 
 
-def test_fields_that_no_column_can_hold(tmp_path, monkeypatch):
+def test_fields_that_no_column_can_hold(tmp_path):
     for rows in (1, 10):  # in different chunks, in one
-        monkeypatch.setattr(embed_module, "ROWS", rows)
         source = tmp_path / "in.jsonl"
         source.write_bytes(jsonl('{"text": "a", "k": 1}', '{"text": "a", "k": "one"}'))
-        result = run(source, "-o", tmp_path / "out.parquet", "-m", "never/loaded/model")
+        result = run(source, "-o", tmp_path / "out.parquet", "-m", "never/loaded/model", "--shard-size", rows)
         assert result.exit_code == 1 and "in.jsonl, lines" in result.stderr and "k" in result.stderr
 
 
-def test_late_error_leaves_nothing(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(embed_module, "ROWS", 2)
+def test_late_error_leaves_nothing(model, tmp_path):
     source = tmp_path / "in.txt"
     source.write_bytes(b"fine\n" * 7 + b"\xff")
     for suffix in (".npy", ".parquet"):
-        result = run(source, "-o", tmp_path / f"out{suffix}", "-m", model)
+        result = run(source, "-o", tmp_path / f"out{suffix}", "-m", model, "--shard-size", 2)
         assert result.exit_code == 1 and "line 8: found 0xff" in result.stderr
         assert list(tmp_path.iterdir()) == [source]
 
@@ -279,14 +285,3 @@ def test_other_mistakes(model, inputs, tmp_path, monkeypatch):
         result = run(*arguments)
         assert result.exit_code == 1 and message in result.stderr, (arguments, result.output)
         assert not out.exists()
-
-
-def test_heavy_libraries_are_imported_late():
-    """This file by itself: what the package's `__init__` imports is not its affair."""
-    code = (
-        "import importlib.util, sys;"
-        f"spec = importlib.util.spec_from_file_location('embed', {embed_module.__file__!r});"
-        "module = sys.modules['embed'] = importlib.util.module_from_spec(spec); spec.loader.exec_module(module);"
-        "print([m for m in ('torch', 'transformers', 'pyarrow', 'numpy') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

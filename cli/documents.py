@@ -1,0 +1,289 @@
+"""Reading documents for `tmde embed`: text, JSONL or parquet, in chunks, with errors that name file, row and field."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import itertools
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+# pyarrow is imported where it is used: `tmde --help` must not wait for it.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VECTOR_COLUMN = "embedding"
+_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_NO_TEXT = {".csv", ".tsv", ".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".npy", ".xml", ".html", ".pdf"}
+
+
+class InputFormat(str, Enum):
+    text = "text"
+    jsonl = "jsonl"
+    parquet = "parquet"
+
+
+class EmbedError(Exception):
+    """Something the user can set right; its text is all they need to see."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive documents, as many as asked for (the last chunk: the rest).
+
+    texts: None where the chunk was not wanted; columns: all of the input's, if the output keeps them.
+    """
+
+    rows: int
+    texts: list[str] | None
+    columns: pa.Table | None = None
+
+
+@dataclass
+class Documents:
+    """An open input; `schema`: of the columns to keep; `rows`: how many documents, if known."""
+
+    name: str
+    chunks: Iterator[Chunk]
+    schema: pa.Schema | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is read of an input, and how.
+
+    wanted: is asked once for every chunk, by its number from 0 and in order; the others are counted but not parsed.
+    """
+
+    name: str
+    field: str
+    keep_columns: bool
+    size: int
+    wanted: Callable[[int], bool]
+
+
+def open_documents(
+    stack: ExitStack,
+    source: str,
+    format: InputFormat | None,
+    field: str | None,
+    keep_columns: bool,
+    size: int,
+    wanted: Callable[[int], bool] = lambda number: True,
+) -> Documents:
+    """Opens a file, or stdin as `-`; it is closed with `stack`.
+
+    Args:
+        format: None for that of the suffix, text for stdin.
+        field: JSONL field or parquet column of the text; None is "text".
+        keep_columns: Chunks hold all columns.
+        size: Documents of a chunk.
+        wanted: Which chunks are parsed, by number; asked once a chunk, in order.
+
+    Raises:
+        EmbedError: What cannot be read; also later, from `chunks`.
+    """
+    suffix = Path(source).suffix.lower()
+    kind = format.value if format else _SUFFIXES.get(suffix, "text")
+    name, stream = ("stdin", sys.stdin.buffer) if source == "-" else (source, None)
+    if stream is None:
+        if not format and suffix in _NO_TEXT:
+            raise EmbedError(f"{name}: {suffix} is not an input format; give --format, or pipe text into -")
+        try:
+            stream = stack.enter_context(open(source, "rb"))
+        except OSError as error:
+            raise EmbedError(f"{name}: {error.strerror}") from None
+    if kind == "text" and field is not None:
+        raise EmbedError(f"--field {field}: {name} is read as text, which has no fields; see --format")
+    # Parquet is read from its end, and the columns of JSONL are known only when all rows have been seen.
+    if (kind == "parquet" or (kind == "jsonl" and keep_columns)) and not stream.seekable():
+        spool = stack.enter_context(tempfile.TemporaryFile())
+        shutil.copyfileobj(stream, spool)
+        spool.seek(0)
+        stream = spool
+    read = {"text": _read_text, "jsonl": _read_jsonl, "parquet": _read_parquet}[kind]
+    documents = read(stream, _Request(name, "text" if field is None else field, keep_columns, size, wanted))
+    if keep_columns and VECTOR_COLUMN in documents.schema.names:
+        raise EmbedError(f"{name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename the column")
+    # The first documents are read now, before the model is loaded: most mistakes show there.
+    documents.chunks = itertools.chain(list(itertools.islice(documents.chunks, 1)), documents.chunks)
+    return documents
+
+
+def _parsed(items: Iterable, request: _Request, parse: Callable[[list], Chunk]) -> Iterator[Chunk]:
+    items = iter(items)
+    for number in itertools.count():
+        if not (chunk := list(itertools.islice(items, request.size))):
+            return
+        yield parse(chunk) if request.wanted(number) else Chunk(len(chunk), None)
+
+
+def _lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines as editors count them: only a line feed, with or without a carriage return before, ends one."""
+    try:
+        for number, line in enumerate(stream, 1):
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if line.endswith(b"\n"):
+                line = line[: -2 if line.endswith(b"\r\n") else -1]
+            yield number, line
+    except OSError as error:  # a folder opens on some systems; a disk or a network share fails
+        raise EmbedError(f"{name}: {error.strerror}") from None
+
+
+def _decoded(name: str, number: int, line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"0x{line[error.start]:02x} at byte {error.start + 1}"
+        raise EmbedError(f"{name}, line {number}: found {found}, expected UTF-8") from None
+
+
+def _read_text(stream: BinaryIO, request: _Request) -> Documents:
+    schema = None
+    if request.keep_columns:
+        import pyarrow as pa
+
+        schema = pa.schema([(request.field, pa.string())])
+
+    def parse(lines: list[tuple[int, bytes]]) -> Chunk:
+        texts = [_decoded(request.name, number, line) for number, line in lines]
+        return Chunk(len(texts), texts, pa.table([texts], schema=schema) if request.keep_columns else None)
+
+    return Documents(request.name, _parsed(_lines(request.name, stream), request, parse), schema)
+
+
+def _json_row(name: str, number: int, raw: bytes, field: str) -> dict:
+    line, where = _decoded(name, number, raw), f"{name}, line {number}"
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise EmbedError(f"{where}: found {_short(line)}, expected one JSON object a line ({error})") from None
+    if not isinstance(row, dict):
+        raise EmbedError(f"{where}: found {_short(line)}, expected a JSON object")
+    if field not in row:
+        raise EmbedError(f"{where}: field {field!r} is missing, found {list(row)}; see --field")
+    if not isinstance(row[field], str):
+        raise EmbedError(f"{where}, field {field!r}: found {_short(json.dumps(row[field]))}, expected a string")
+    if not row[field].isascii() and any("\ud800" <= character <= "\udfff" for character in row[field]):
+        raise EmbedError(f"{where}, field {field!r}: found a lone surrogate (\\ud800 to \\udfff), expected text")
+    return row
+
+
+def _read_jsonl(stream: BinaryIO, request: _Request) -> Documents:
+    name, field, schema, count = request.name, request.field, None, None
+    if request.keep_columns:
+        import pyarrow as pa
+
+        schema, count = _jsonl_schema(stream, request)
+        stream.seek(0)
+
+    def parse(lines: list[tuple[int, bytes]]) -> Chunk:
+        rows = [_json_row(name, number, line, field) for number, line in lines]
+        columns = None
+        if request.keep_columns:
+            arrays = [pa.array([row.get(item.name) for row in rows], type=item.type) for item in schema]
+            columns = pa.table(arrays, schema=schema)
+        return Chunk(len(rows), [row[field] for row in rows], columns)
+
+    return Documents(name, _parsed(_json_lines(name, stream), request, parse), schema, count)
+
+
+def _json_lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    return ((number, line) for number, line in _lines(name, stream) if line.strip())  # blank lines are no rows
+
+
+def _jsonl_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int]:
+    """Types of all fields of all rows, and the number of rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name, field, lines = request.name, request.field, _json_lines(request.name, stream)
+    schema, count = pa.schema([(field, pa.string())]), 0
+    while chunk := list(itertools.islice(lines, request.size)):
+        rows = [_json_row(name, number, line, field) for number, line in chunk]
+        where = f"{name}, lines {chunk[0][0]} to {chunk[-1][0]}"
+        columns = {}
+        for key in dict.fromkeys(key for row in rows for key in row):
+            try:
+                columns[key] = pa.array([row.get(key) for row in rows])
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                raise EmbedError(f"{where}, field {key!r}: not one type, as a parquet column is ({error})") from None
+        try:
+            schema = pa.unify_schemas([schema, pa.table(columns).schema], promote_options="permissive")
+            pq.ParquetWriter(io.BytesIO(), schema).close()
+        except pa.ArrowException as error:
+            raise EmbedError(f"{where}: fields that a parquet file cannot hold ({error})") from None
+        count += len(rows)
+    return schema, count
+
+
+def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name, field = request.name, request.field
+    try:
+        file = pq.ParquetFile(stream)
+    except (pa.ArrowException, OSError) as error:
+        raise EmbedError(f"{name}: not a parquet file ({error})") from None
+    schema = file.schema_arrow
+    if schema.names.count(field) != 1:
+        raise EmbedError(f"{name}: column {field!r} is missing, found {schema.names}; see --field")
+    kind = schema.field(field).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise EmbedError(f"{name}, column {field!r}: found type {kind}, expected strings")
+
+    def chunks() -> Iterator[Chunk]:
+        done = 0
+        try:
+            batches = file.iter_batches(request.size, columns=None if request.keep_columns else [field])
+            for number, table in enumerate(_regrouped(batches, request.size)):
+                texts = _strings(table.column(field), name, field, done) if request.wanted(number) else None
+                yield Chunk(len(table), texts, table if request.keep_columns else None)
+                done += len(table)
+        except (pa.ArrowException, OSError) as error:
+            raise EmbedError(f"{name}, after row {done}: damaged parquet file ({error})") from None
+
+    return Documents(name, chunks(), schema, file.metadata.num_rows)
+
+
+def _regrouped(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Tables of `size` rows, the last one of the rest; pyarrow may give shorter batches where a row group ends."""
+    import pyarrow as pa
+
+    waiting: pa.Table | None = None
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        waiting = table if waiting is None else pa.concat_tables([waiting, table])
+        while len(waiting) >= size:
+            yield waiting.slice(0, size)
+            waiting = waiting.slice(size)
+    if waiting is not None and len(waiting):
+        yield waiting
+
+
+def _strings(column: pa.ChunkedArray, name: str, field: str, done: int) -> list[str]:
+    texts = []
+    for row, value in enumerate(column, done + 1):
+        try:
+            texts.append(value.as_py())
+        except UnicodeDecodeError:
+            raise EmbedError(f"{name}, row {row}, column {field!r}: found bytes, expected UTF-8") from None
+        if texts[-1] is None:
+            raise EmbedError(f"{name}, row {row}, column {field!r}: found null, expected a string")
+    return texts
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

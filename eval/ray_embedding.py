@@ -1,0 +1,124 @@
+"""Embeds corpora larger than one machine with Ray Data (`pip install 'tmde[ray]'`).
+
+import ray
+from modeling_tmde.eval.ray_embedding import embed_dataset
+
+documents = ray.data.read_parquet("s3://bucket/documents")
+embed_dataset(documents, "path/to/model", concurrency=8, num_gpus=1).write_parquet("s3://bucket/vectors")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from modeling_tmde.embedding import DocumentEmbedder
+
+if TYPE_CHECKING:
+    import ray.data
+
+
+class BatchEmbedder:
+    """Adds a column of vectors to a batch: the callable class for `ray.data.Dataset.map_batches`.
+
+    Every actor of a pool makes one, and so loads the model once. Vectors are those of `DocumentEmbedder.encode`; their
+    column is of Arrow type `fixed_size_list<float>[d]`, as in the parquet files of `tmde embed`.
+
+    Args:
+        model: Folder of a saved model, which every machine sees, or a Hub id.
+        column: Column of the texts.
+        output_column: Column of the vectors, which must not be there yet.
+        batch_tokens, normalize: As for `DocumentEmbedder.encode`.
+        **loading: As for `DocumentEmbedder.from_pretrained`, such as `dtype`, `max_length` or `quantization`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        column: str = "text",
+        output_column: str = "embedding",
+        batch_tokens: int | None = None,
+        normalize: bool = False,
+        **loading: Any,
+    ) -> None:
+        self.embedder = DocumentEmbedder.from_pretrained(model, **loading)
+        self.column = column
+        self.output_column = output_column
+        self.encoding = {"batch_tokens": batch_tokens, "normalize": normalize}
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """The batch (n rows) and its vectors.
+
+        Raises:
+            ValueError: The column is missing, or holds null or something other than text; the output column is there.
+        """
+        texts = self._texts(batch)
+        vectors = self.embedder.encode(texts, show_progress_bar=False, **self.encoding)  # (n, d)
+        values = pa.array(vectors.reshape(-1), type=pa.float32())
+        column = pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
+        return batch.append_column(self.output_column, column)
+
+    def _texts(self, batch: pa.Table) -> list[str]:
+        names = batch.column_names
+        if self.column not in names:
+            raise ValueError(f"column {self.column!r} is missing, found {names}; give another column")
+        if self.output_column in names:
+            raise ValueError(f"there is a column {self.output_column!r} already; give another output_column")
+        texts = batch.column(self.column).to_pylist()
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                found = "null" if text is None else type(text).__name__
+                raise ValueError(f"column {self.column!r}, row {row} of a batch: found {found}, expected a string")
+        return texts
+
+
+def embed_dataset(
+    dataset: ray.data.Dataset,
+    model: str,
+    column: str = "text",
+    output_column: str = "embedding",
+    *,
+    concurrency: int | tuple[int, int] = 1,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    batch_size: int = 8192,
+    batch_tokens: int | None = None,
+    normalize: bool = False,
+    **loading: Any,
+) -> ray.data.Dataset:
+    """The dataset with a column of vectors, computed by a pool of actors as its rows are consumed.
+
+    Args:
+        dataset: Any Ray dataset with a column of texts.
+        model, column, output_column, batch_tokens, normalize, **loading: See `BatchEmbedder`.
+        concurrency: Actors in the pool, or the least and the most of them. Each holds the model.
+        num_cpus: Of each actor; also its threads. Default: Ray's, 1.
+        num_gpus: Of each actor; 1 gives each a GPU, 0.5 two the same. Default: none, so that it computes on the CPU.
+        batch_size: Rows handed to an actor at a time. The more there are, the less padding.
+
+    Returns:
+        A lazy dataset; consume or write it. The order of the rows is Ray's: see `DataContext.execution_options`.
+
+    Raises:
+        ValueError: A `concurrency` that is not at least 1. What `BatchEmbedder` raises comes, wrapped by Ray, when
+            the dataset is consumed.
+    """
+    from ray.data import ActorPoolStrategy
+
+    least, most = concurrency if isinstance(concurrency, tuple) else (concurrency, concurrency)
+    if not 1 <= least <= most:
+        raise ValueError(f"concurrency: found {concurrency!r}, expected at least 1, or (least, most) actors")
+    if not num_gpus:
+        # Some versions of Ray leave all GPUs visible to an actor that has reserved none.
+        loading.setdefault("device", "cpu")
+    return dataset.map_batches(
+        BatchEmbedder,
+        fn_constructor_args=(model, column, output_column, batch_tokens, normalize),
+        fn_constructor_kwargs=loading,
+        compute=ActorPoolStrategy(min_size=least, max_size=most),
+        batch_size=batch_size,
+        batch_format="pyarrow",
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+    )

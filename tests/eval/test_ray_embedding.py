@@ -1,0 +1,85 @@
+"""Ray Data: the vectors of an actor pool are those of `DocumentEmbedder`, row by row; one local Ray of one CPU."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde.eval.ray_embedding import BatchEmbedder, embed_dataset
+from tests.conftest import make_rows
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("bag")
+    torch.manual_seed(0)
+    BagModel(BagConfig(vocab_size=len(tokenizer), d_model=8)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def table():
+    texts = [row["de"] for row in make_rows(30, languages=("de",))] + [""]
+    return pa.table({"id": range(31), "body": texts})
+
+
+def vectors_of(table, column="embedding"):
+    return np.stack(table[column].to_numpy())
+
+
+def test_a_batch(model, table):
+    embed = BatchEmbedder(model, "body", "vector", normalize=True, device="cpu", max_length=4)
+    result = embed(table)
+    assert result.drop_columns(["vector"]).equals(table)
+    assert result.schema.field("vector").type == pa.list_(pa.float32(), 8)
+    embedder = DocumentEmbedder.from_pretrained(model, device="cpu", max_length=4)
+    expected = embedder.encode(table["body"].to_pylist(), normalize=True)
+    np.testing.assert_allclose(vectors_of(result, "vector"), expected, rtol=0, atol=1e-6)
+    assert embed(table.slice(0, 0)).schema == result.schema
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"body": ["a"]}, r"column 'text' is missing, found \['body'\]"),
+        ({"text": ["a", None]}, "column 'text', row 1 of a batch: found null, expected a string"),
+        ({"text": [3]}, "column 'text', row 0 of a batch: found int, expected a string"),
+        ({"text": ["a"], "embedding": [1]}, "there is a column 'embedding' already"),
+    ],
+)
+def test_bad_batches_are_named(model, columns, message):
+    with pytest.raises(ValueError, match=message):
+        BatchEmbedder(model, device="cpu")(pa.table(columns))
+
+
+@pytest.fixture(scope="module")
+def local_ray():
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'tmde[ray]'")
+    pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_a_local_ray(local_ray, model, table, tmp_path):
+    dataset = local_ray.data.from_arrow([table.slice(0, 11), table.slice(11)])
+    embedded = embed_dataset(dataset, model, "body", batch_size=8)
+    embedded.write_parquet(str(tmp_path / "vectors"))
+    result = pq.read_table(tmp_path / "vectors").sort_by("id")
+    assert result.schema.field("embedding").type == pa.list_(pa.float32(), 8)
+    assert result.select(["id", "body"]).to_pydict() == table.to_pydict()
+    expected = DocumentEmbedder.from_pretrained(model, device="cpu").encode(table["body"].to_pylist())
+    np.testing.assert_allclose(vectors_of(result), expected, rtol=0, atol=1e-6)
+    with pytest.raises(Exception, match="column 'text' is missing"):
+        embed_dataset(dataset, model).materialize()
+
+
+@pytest.mark.parametrize("concurrency", [0, (2, 1), (0, 2)])
+def test_bad_concurrency(concurrency):
+    pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
+    with pytest.raises(ValueError, match="concurrency: found .* expected at least 1"):
+        embed_dataset(None, "model", concurrency=concurrency)

@@ -9,7 +9,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
@@ -39,12 +39,15 @@ class EmbedError(Exception):
 class Chunk:
     """Consecutive documents, as many as asked for (the last chunk: the rest).
 
-    texts: None where the chunk was not wanted; columns: all of the input's, if the output keeps them.
+    texts: None where the chunk was not wanted; columns: all of the input's, if the output keeps them; languages: of
+    each text, if a field of the input holds them, with the numbers of their lines or rows.
     """
 
     rows: int
     texts: list[str] | None
     columns: pa.Table | None = None
+    languages: list[str] | None = None
+    numbers: Sequence[int] = ()
 
 
 @dataclass
@@ -55,6 +58,11 @@ class Documents:
     chunks: Iterator[Chunk]
     schema: pa.Schema | None = None
     rows: int | None = None
+    words: tuple[str, str] = ("line", "field")  # what errors call the place of a document, and of a value in it
+
+    def place(self, number: int, field: str) -> str:
+        """Where a value stands, for an error."""
+        return f"{self.name}, {self.words[0]} {number}, {self.words[1]} {field!r}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,13 @@ class _Request:
     keep_columns: bool
     size: int
     wanted: Callable[[int], bool]
+    language_field: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The fields that hold strings, and the options that name them."""
+        named = {self.field: "--field"}
+        return named if self.language_field is None else named | {self.language_field: "--language-field"}
 
 
 def open_documents(
@@ -79,6 +94,7 @@ def open_documents(
     keep_columns: bool,
     size: int,
     wanted: Callable[[int], bool] = lambda number: True,
+    language_field: str | None = None,
 ) -> Documents:
     """Opens a file, or stdin as `-`; it is closed with `stack`.
 
@@ -88,6 +104,7 @@ def open_documents(
         keep_columns: Chunks hold all columns.
         size: Documents of a chunk.
         wanted: Which chunks are parsed, by number; asked once a chunk, in order.
+        language_field: JSONL field or parquet column of each text's language.
 
     Raises:
         EmbedError: What cannot be read; also later, from `chunks`.
@@ -102,8 +119,9 @@ def open_documents(
             stream = stack.enter_context(open(source, "rb"))
         except OSError as error:
             raise EmbedError(f"{name}: {error.strerror}") from None
-    if kind == "text" and field is not None:
-        raise EmbedError(f"--field {field}: {name} is read as text, which has no fields; see --format")
+    for option, value in (("--field", field), ("--language-field", language_field)):
+        if kind == "text" and value is not None:
+            raise EmbedError(f"{option} {value}: {name} is read as text, which has no fields; see --format")
     # Parquet is read from its end, and the columns of JSONL are known only when all rows have been seen.
     if (kind == "parquet" or (kind == "jsonl" and keep_columns)) and not stream.seekable():
         spool = stack.enter_context(tempfile.TemporaryFile())
@@ -111,7 +129,8 @@ def open_documents(
         spool.seek(0)
         stream = spool
     read = {"text": _read_text, "jsonl": _read_jsonl, "parquet": _read_parquet}[kind]
-    documents = read(stream, _Request(name, "text" if field is None else field, keep_columns, size, wanted))
+    request = _Request(name, "text" if field is None else field, keep_columns, size, wanted, language_field)
+    documents = read(stream, request)
     if keep_columns and VECTOR_COLUMN in documents.schema.names:
         raise EmbedError(f"{name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename the column")
     # The first documents are read now, before the model is loaded: most mistakes show there.
@@ -162,25 +181,26 @@ def _read_text(stream: BinaryIO, request: _Request) -> Documents:
     return Documents(request.name, _parsed(_lines(request.name, stream), request, parse), schema)
 
 
-def _json_row(name: str, number: int, raw: bytes, field: str) -> dict:
-    line, where = _decoded(name, number, raw), f"{name}, line {number}"
+def _json_row(number: int, raw: bytes, request: _Request) -> dict:
+    line, where = _decoded(request.name, number, raw), f"{request.name}, line {number}"
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise EmbedError(f"{where}: found {_short(line)}, expected one JSON object a line ({error})") from None
     if not isinstance(row, dict):
         raise EmbedError(f"{where}: found {_short(line)}, expected a JSON object")
-    if field not in row:
-        raise EmbedError(f"{where}: field {field!r} is missing, found {list(row)}; see --field")
-    if not isinstance(row[field], str):
-        raise EmbedError(f"{where}, field {field!r}: found {_short(json.dumps(row[field]))}, expected a string")
-    if not row[field].isascii() and any("\ud800" <= character <= "\udfff" for character in row[field]):
-        raise EmbedError(f"{where}, field {field!r}: found a lone surrogate (\\ud800 to \\udfff), expected text")
+    for field, option in request.options.items():
+        if field not in row:
+            raise EmbedError(f"{where}: field {field!r} is missing, found {list(row)}; see {option}")
+        if not isinstance(row[field], str):
+            raise EmbedError(f"{where}, field {field!r}: found {_short(json.dumps(row[field]))}, expected a string")
+        if not row[field].isascii() and any("\ud800" <= character <= "\udfff" for character in row[field]):
+            raise EmbedError(f"{where}, field {field!r}: found a lone surrogate (\\ud800 to \\udfff), expected text")
     return row
 
 
 def _read_jsonl(stream: BinaryIO, request: _Request) -> Documents:
-    name, field, schema, count = request.name, request.field, None, None
+    name, language, schema, count = request.name, request.language_field, None, None
     if request.keep_columns:
         import pyarrow as pa
 
@@ -188,12 +208,14 @@ def _read_jsonl(stream: BinaryIO, request: _Request) -> Documents:
         stream.seek(0)
 
     def parse(lines: list[tuple[int, bytes]]) -> Chunk:
-        rows = [_json_row(name, number, line, field) for number, line in lines]
+        rows = [_json_row(number, line, request) for number, line in lines]
         columns = None
         if request.keep_columns:
             arrays = [pa.array([row.get(item.name) for row in rows], type=item.type) for item in schema]
             columns = pa.table(arrays, schema=schema)
-        return Chunk(len(rows), [row[field] for row in rows], columns)
+        languages = None if language is None else [row[language] for row in rows]
+        numbers = [number for number, _ in lines]
+        return Chunk(len(rows), [row[request.field] for row in rows], columns, languages, numbers)
 
     return Documents(name, _parsed(_json_lines(name, stream), request, parse), schema, count)
 
@@ -210,7 +232,7 @@ def _jsonl_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int]:
     name, field, lines = request.name, request.field, _json_lines(request.name, stream)
     schema, count = pa.schema([(field, pa.string())]), 0
     while chunk := list(itertools.islice(lines, request.size)):
-        rows = [_json_row(name, number, line, field) for number, line in chunk]
+        rows = [_json_row(number, line, request) for number, line in chunk]
         where = f"{name}, lines {chunk[0][0]} to {chunk[-1][0]}"
         columns = {}
         for key in dict.fromkeys(key for row in rows for key in row):
@@ -231,31 +253,37 @@ def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name, field = request.name, request.field
+    name, field, language = request.name, request.field, request.language_field
     try:
         file = pq.ParquetFile(stream)
     except (pa.ArrowException, OSError) as error:
         raise EmbedError(f"{name}: not a parquet file ({error})") from None
     schema = file.schema_arrow
-    if schema.names.count(field) != 1:
-        raise EmbedError(f"{name}: column {field!r} is missing, found {schema.names}; see --field")
-    kind = schema.field(field).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise EmbedError(f"{name}, column {field!r}: found type {kind}, expected strings")
+    for column, option in request.options.items():
+        if schema.names.count(column) != 1:
+            raise EmbedError(f"{name}: column {column!r} is missing, found {schema.names}; see {option}")
+        kind = schema.field(column).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+            raise EmbedError(f"{name}, column {column!r}: found type {kind}, expected strings")
 
     def chunks() -> Iterator[Chunk]:
         done = 0
         try:
-            batches = file.iter_batches(request.size, columns=None if request.keep_columns else [field])
+            batches = file.iter_batches(request.size, columns=None if request.keep_columns else list(request.options))
             for number, table in enumerate(_regrouped(batches, request.size)):
-                texts = _strings(table.column(field), name, field, done) if request.wanted(number) else None
-                yield Chunk(len(table), texts, table if request.keep_columns else None)
+                texts = languages = None
+                if request.wanted(number):
+                    texts = _strings(table.column(field), name, field, done)
+                    if language is not None:
+                        languages = _strings(table.column(language), name, language, done)
+                numbers = range(done + 1, done + 1 + len(table))
+                yield Chunk(len(table), texts, table if request.keep_columns else None, languages, numbers)
                 done += len(table)
         except (pa.ArrowException, OSError) as error:
             raise EmbedError(f"{name}, after row {done}: damaged parquet file ({error})") from None
 
-    return Documents(name, chunks(), schema, file.metadata.num_rows)
+    return Documents(name, chunks(), schema, file.metadata.num_rows, ("row", "column"))
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

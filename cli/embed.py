@@ -45,6 +45,13 @@ def embed(
     model: Annotated[str, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")],
     format: Annotated[InputFormat | None, typer.Option(help="Default: by INPUT's suffix; text for stdin.")] = None,
     field: Annotated[str | None, typer.Option(help="JSONL field or parquet column to embed. Default: text.")] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(help="Code of the documents' language, such as de: for a model with an encoder for each one."),
+    ] = None,
+    language_field: Annotated[
+        str | None, typer.Option(help="JSONL field or parquet column with the language of each document.")
+    ] = None,
     pooling: Annotated[Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.")] = None,
     max_length: Annotated[
         int | None,
@@ -97,7 +104,9 @@ def embed(
     loading |= {"backend": backend.value, "quantization": quantization and quantization.value, "compile": compile}
     loading |= {"trust_remote_code": trust_remote_code, "revision": revision}
     encoding = {"batch_tokens": batch_tokens, "normalize": normalize}
-    job = EmbeddingJob(source, out, model, format, field, shard_size, overwrite, device, loading, encoding)
+    job = EmbeddingJob(
+        source, out, model, format, field, shard_size, overwrite, device, loading, encoding, language, language_field
+    )
     try:
         if resume or process_count() > 1:
             with joined_processes() as processes:

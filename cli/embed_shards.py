@@ -257,9 +257,11 @@ def _fingerprint(job: EmbeddingJob, embedder: DocumentEmbedder) -> dict[str, Any
     source = Path(job.source).resolve()
     status = source.stat()
     model = Path(job.model).expanduser()
+    languages = {"language": job.language, "language field": job.language_field}
     return (
         job.loading
         | job.encoding
+        | {name: value for name, value in languages.items() if value is not None}
         | {
             "input": str(source),
             "input size": status.st_size,

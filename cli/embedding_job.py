@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modeling_tmde.cli.documents import Documents, EmbedError, InputFormat, open_documents
+from modeling_tmde.cli.documents import Chunk, Documents, EmbedError, InputFormat, open_documents
 
 # torch and transformers are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class EmbeddingJob:
     """The command line.
 
     shard_size: documents read, embedded and written at a time; loading: arguments of
-    `DocumentEmbedder.from_pretrained`; encoding: arguments of `encode_iter`.
+    `DocumentEmbedder.from_pretrained`; encoding: arguments of `encode_iter`; language: code of the language of all
+    documents, or language_field: where the code of each is.
     """
 
     source: str
@@ -40,16 +41,27 @@ class EmbeddingJob:
     device: str | None
     loading: dict[str, Any]
     encoding: dict[str, Any]
+    language: str | None = None
+    language_field: str | None = None
 
     def open(
         self, stack: ExitStack, keep_columns: bool, wanted: Callable[[int], bool] = lambda number: True
     ) -> Documents:
         """Opens the input; see `open_documents`."""
-        return open_documents(stack, self.source, self.format, self.field, keep_columns, self.shard_size, wanted)
+        if self.language is not None and self.language_field is not None:
+            raise EmbedError("--language and --language-field exclude each other; give one of them")
+        field, language_field = self.field, self.language_field
+        return open_documents(
+            stack, self.source, self.format, field, keep_columns, self.shard_size, wanted, language_field
+        )
 
 
 def load_embedder(job: EmbeddingJob, device: str | None, bar: bool) -> DocumentEmbedder:
-    """Loads the model; `bar`: with a progress bar. Raises EmbedError for all that can be wrong with --model."""
+    """Loads the model; `bar`: with a progress bar.
+
+    Raises:
+        EmbedError: For all that can be wrong with --model, and for a language that it needs and does not get.
+    """
     from transformers.utils import logging
 
     from modeling_tmde.embedding import DocumentEmbedder
@@ -58,7 +70,7 @@ def load_embedder(job: EmbeddingJob, device: str | None, bar: bool) -> DocumentE
     if not bar:
         logging.disable_progress_bar()
     try:
-        return DocumentEmbedder.from_pretrained(job.model, device=device, **job.loading)
+        embedder = DocumentEmbedder.from_pretrained(job.model, device=device, **job.loading)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
         where = "" if Path(job.model).expanduser().exists() else "no such folder, and as a Hub id: "
         where = "" if isinstance(error, FileNotFoundError) else where
@@ -66,6 +78,21 @@ def load_embedder(job: EmbeddingJob, device: str | None, bar: bool) -> DocumentE
     finally:
         if bars:
             logging.enable_progress_bar()
+    _check_language(job, embedder)
+    return embedder
+
+
+def _check_language(job: EmbeddingJob, embedder: DocumentEmbedder) -> None:
+    if not embedder.needs_language:
+        return
+    known = list(embedder.model.config.languages)
+    if job.language is None and job.language_field is None:
+        raise EmbedError(
+            f"--model {job.model} has an encoder for each language; give --language, one of {', '.join(known)}, or "
+            "--language-field"
+        )
+    if job.language is not None and job.language not in known:
+        raise EmbedError(f"--language: found {job.language!r}, expected one of the model's: {', '.join(known)}")
 
 
 def embed_chunks(
@@ -87,22 +114,47 @@ def embed_chunks(
     """
     sizes: list[int] = []
     pending: deque[tuple[int, pa.Table | None]] = deque()
+    codes: deque[str] = deque()  # of texts that were read, but not embedded
 
     def texts() -> Iterator[str]:
         for number, chunk in enumerate(documents.chunks):
             sizes.append(chunk.rows)
             if chunk.texts is not None:
                 pending.append((number, chunk.columns))
+                codes.extend(_known_languages(job, embedder, documents, chunk))
                 yield from chunk.texts
+
+    def languages() -> Iterator[str]:
+        while codes:
+            yield codes.popleft()
 
     with _told_errors(job, embedder, documents.name):
         # All chunks but the input's last one are of this size, so that the vectors come chunk by chunk.
+        language = languages() if job.language_field is not None else job.language
         for vectors in embedder.encode_iter(
-            texts(), job.shard_size, show_progress_bar=bar, total=total, **job.encoding
+            texts(), job.shard_size, show_progress_bar=bar, total=total, language=language, **job.encoding
         ):
             number, columns = pending.popleft()
             write(number, vectors, columns)
     return sizes
+
+
+def _known_languages(
+    job: EmbeddingJob, embedder: DocumentEmbedder, documents: Documents, chunk: Chunk
+) -> Sequence[str]:
+    """Languages of the texts, if the model is to be told.
+
+    Raises:
+        EmbedError: One that the model does not know.
+    """
+    if chunk.languages is None or not embedder.needs_language:
+        return ()
+    known = list(embedder.model.config.languages)
+    for number, code in zip(chunk.numbers, chunk.languages, strict=True):
+        if code not in known:
+            where = documents.place(number, job.language_field)
+            raise EmbedError(f"{where}: found {code!r}, expected one of the model's languages: {', '.join(known)}")
+    return chunk.languages
 
 
 @contextmanager

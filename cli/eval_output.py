@@ -150,7 +150,7 @@ def _draw_space(path: Path, task: LoadedTask, system: System, seed: int) -> None
     vectors, labels, languages, ids = [], [], [], []
     for language, splits in task.data.splits.items():
         split = splits["test"]
-        vectors.append(system.represent(split.texts, split.texts))
+        vectors.append(system.represent(split.texts, split.texts, language))
         labels += split.labels
         languages += [language] * len(split)
         ids += split.ids

@@ -9,6 +9,7 @@ import typer
 
 from modeling_tmde import __version__
 from modeling_tmde.cli import evaluate
+from modeling_tmde.cli.compare import compare
 from modeling_tmde.cli.embed import embed
 from modeling_tmde.cli.quickstart import quickstart
 from modeling_tmde.training.command import train
@@ -17,6 +18,7 @@ app = typer.Typer(name="tmde", no_args_is_help=True, add_completion=False, prett
 app.command()(quickstart)
 app.command()(train)
 app.command()(embed)
+app.command()(compare)
 app.add_typer(evaluate.app, name="eval")
 
 

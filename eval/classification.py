@@ -220,13 +220,17 @@ def split_features(
 
     The vectors of pairs are scaled to length 1 before they are combined, as in LASER's `nli.py`.
 
+    Args:
+        where: `<language>/<name of the split>`: the language that the system is told, and the place errors name.
+
     Raises:
         ValueError: Not one row a text, or a value that is not finite.
     """
+    language = where.partition("/")[0]
     parts = [split.texts] if split.second_texts is None else [split.texts, split.second_texts]
     represented = []
     for texts in parts:
-        part = system.represent(texts, fit_on)
+        part = system.represent(texts, fit_on, language)
         if part.shape[0] != len(split):
             raise ValueError(f"{system.name}: found {part.shape[0]} rows for the {len(split)} items of {where}")
         part = part if rows is None else part[rows]

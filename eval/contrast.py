@@ -45,7 +45,7 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
     cells = []
     for source, target in itertools.permutations(data.languages, 2):
         fit_on = texts[source] + texts[target]
-        choices = _choices(*(system.represent(texts[language], fit_on) for language in (source, target)))
+        choices = _choices(*(system.represent(texts[code], fit_on, code) for code in (source, target)))
         outcomes = choices.mean(axis=0)
         extra = {
             f"{CONTROL if group in data.controls else ACCURACY_OF}{group}": float(outcomes[groups == group].mean())

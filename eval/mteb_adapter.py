@@ -17,6 +17,7 @@ import numpy as np
 
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
+from modeling_tmde.eval.tasks.languages import iso_of_iso3
 
 try:
     from mteb.models import ModelMeta
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 class MtebEncoder(AbsEncoder):
     """
-    MTEB's `EncoderProtocol` over a `DocumentEmbedder`: texts are embedded as they are, with no prompt and no language
-    id, and compared by cosine.
+    MTEB's `EncoderProtocol` over a `DocumentEmbedder`: texts are embedded as they are, with no prompt, and compared by
+    cosine. A model that has an encoder for each language is told the language of the subset, which must have one.
 
     MTEB keeps results by name and revision (in `$MTEB_CACHE` or `~/.cache/mteb`, unless `mteb.evaluate` gets another
     `cache`) and measures nothing twice. The default revision is therefore the fingerprint of weights, tokenizer,
@@ -102,7 +103,8 @@ class MtebEncoder(AbsEncoder):
 
         Args:
             inputs: Batches `{"text": [...]}`; the embedder makes its own, of texts of like length.
-            task_metadata, hf_split, hf_subset, prompt_type, **kwargs: What other models choose a prompt by; not used.
+            task_metadata, hf_subset: Name the language, for a model that needs it.
+            hf_split, prompt_type, **kwargs: What other models choose a prompt by; not used.
             batch_size: No forward pass takes more tokens than so many texts of the longest length would. Default:
                 what `DocumentEmbedder.encode` has.
             show_progress_bar: As for `DocumentEmbedder.encode`.
@@ -112,7 +114,8 @@ class MtebEncoder(AbsEncoder):
             (n, d) float32, in the order of the inputs.
 
         Raises:
-            ValueError: Another precision, or a batch without text.
+            ValueError: Another precision, or a batch without text; a subset of several languages (bitext, retrieval
+                across languages), or of none that the model knows, if it needs to be told.
         """
         if precision not in (None, "float32"):
             raise ValueError(f"precision: found {precision!r}, expected 'float32', which is what vectors are in")
@@ -125,7 +128,20 @@ class MtebEncoder(AbsEncoder):
                 )
             texts.extend(batch["text"])
         budget = {} if batch_size is None else {"batch_tokens": batch_size * self.embedder.max_length}
-        return self.embedder.encode(texts, show_progress_bar=show_progress_bar, **budget)
+        language = self._language(task_metadata, hf_subset) if self.embedder.needs_language else None
+        return self.embedder.encode(texts, show_progress_bar=show_progress_bar, language=language, **budget)
+
+    def _language(self, task_metadata: TaskMetadata, hf_subset: str) -> str:
+        """ISO 639-1 code of the one language of the subset, or its ISO 639-3 code where there is no other."""
+        codes = task_metadata.hf_subsets_to_langscripts.get(hf_subset, [])  # such as deu-Latn
+        found = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
+        if len(found) != 1:
+            raise ValueError(
+                f"Task {task_metadata.name}, subset {hf_subset}: found the languages {found}, expected one: "
+                f"{type(self.embedder.model).__name__} has an encoder for each language, and MTEB does not say which "
+                "text is in which"
+            )
+        return found[0]
 
 
 def _default_name(embedder: DocumentEmbedder) -> str:

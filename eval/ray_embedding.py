@@ -29,7 +29,8 @@ class BatchEmbedder:
         model: Folder of a saved model, which every machine sees, or a Hub id.
         column: Column of the texts.
         output_column: Column of the vectors, which must not be there yet.
-        batch_tokens, normalize: As for `DocumentEmbedder.encode`.
+        batch_tokens, normalize, language: As for `DocumentEmbedder.encode`.
+        language_column: Column of the texts' languages, in the place of one `language` for all.
         **loading: As for `DocumentEmbedder.from_pretrained`, such as `dtype`, `max_length` or `quantization`.
     """
 
@@ -40,37 +41,47 @@ class BatchEmbedder:
         output_column: str = "embedding",
         batch_tokens: int | None = None,
         normalize: bool = False,
+        language: str | None = None,
+        language_column: str | None = None,
         **loading: Any,
     ) -> None:
+        if language is not None and language_column is not None:
+            raise ValueError(
+                f"found language={language!r} and language_column={language_column!r}, expected one of them"
+            )
         self.embedder = DocumentEmbedder.from_pretrained(model, **loading)
         self.column = column
         self.output_column = output_column
+        self.language = language
+        self.language_column = language_column
         self.encoding = {"batch_tokens": batch_tokens, "normalize": normalize}
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """The batch (n rows) and its vectors.
 
         Raises:
-            ValueError: The column is missing, or holds null or something other than text; the output column is there.
+            ValueError: A column is missing, or holds null or something other than text; the output column is there;
+                a language is missing or unknown, for a model that has an encoder for each.
         """
-        texts = self._texts(batch)
-        vectors = self.embedder.encode(texts, show_progress_bar=False, **self.encoding)  # (n, d)
+        if self.output_column in batch.column_names:
+            raise ValueError(f"there is a column {self.output_column!r} already; give another output_column")
+        texts, language = self._strings(batch, self.column), self.language
+        if self.language_column is not None:
+            language = self._strings(batch, self.language_column)
+        vectors = self.embedder.encode(texts, show_progress_bar=False, language=language, **self.encoding)  # (n, d)
         values = pa.array(vectors.reshape(-1), type=pa.float32())
         column = pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
         return batch.append_column(self.output_column, column)
 
-    def _texts(self, batch: pa.Table) -> list[str]:
-        names = batch.column_names
-        if self.column not in names:
-            raise ValueError(f"column {self.column!r} is missing, found {names}; give another column")
-        if self.output_column in names:
-            raise ValueError(f"there is a column {self.output_column!r} already; give another output_column")
-        texts = batch.column(self.column).to_pylist()
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                found = "null" if text is None else type(text).__name__
-                raise ValueError(f"column {self.column!r}, row {row} of a batch: found {found}, expected a string")
-        return texts
+    def _strings(self, batch: pa.Table, name: str) -> list[str]:
+        if name not in batch.column_names:
+            raise ValueError(f"column {name!r} is missing, found {batch.column_names}; give another column")
+        values = batch.column(name).to_pylist()
+        for row, value in enumerate(values):
+            if not isinstance(value, str):
+                found = "null" if value is None else type(value).__name__
+                raise ValueError(f"column {name!r}, row {row} of a batch: found {found}, expected a string")
+        return values
 
 
 def embed_dataset(
@@ -85,13 +96,16 @@ def embed_dataset(
     batch_size: int = 8192,
     batch_tokens: int | None = None,
     normalize: bool = False,
+    language: str | None = None,
+    language_column: str | None = None,
     **loading: Any,
 ) -> ray.data.Dataset:
     """The dataset with a column of vectors, computed by a pool of actors as its rows are consumed.
 
     Args:
         dataset: Any Ray dataset with a column of texts.
-        model, column, output_column, batch_tokens, normalize, **loading: See `BatchEmbedder`.
+        model, column, output_column, batch_tokens, normalize, language, language_column, **loading: See
+            `BatchEmbedder`.
         concurrency: Actors in the pool, or the least and the most of them. Each holds the model.
         num_cpus: Of each actor; also its threads. Default: Ray's, 1.
         num_gpus: Of each actor; 1 gives each a GPU, 0.5 two the same. Default: none, so that it computes on the CPU.
@@ -114,7 +128,7 @@ def embed_dataset(
         loading.setdefault("device", "cpu")
     return dataset.map_batches(
         BatchEmbedder,
-        fn_constructor_args=(model, column, output_column, batch_tokens, normalize),
+        fn_constructor_args=(model, column, output_column, batch_tokens, normalize, language, language_column),
         fn_constructor_kwargs=loading,
         compute=ActorPoolStrategy(min_size=least, max_size=most),
         batch_size=batch_size,

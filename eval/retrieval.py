@@ -222,14 +222,15 @@ def _represent_pair(
 
     def of_rows(language: str, chosen: list[int]) -> Matrix:
         position = {row: number for number, row in enumerate(texts[language])}
-        return system.represent(list(texts[language].values()), fit_on)[[position[row] for row in chosen]]
+        vectors = system.represent(list(texts[language].values()), fit_on, language)
+        return vectors[[position[row] for row in chosen]]
 
     queries, candidates = of_rows(source, rows[:max_queries]), of_rows(target, rows)
     known = set(pool)
     distractors = list(data.distractors.get(target, []))
     kept = [number for number, text in enumerate(distractors) if text not in known]
     if kept:
-        further = system.represent(distractors, fit_on)[kept]
+        further = system.represent(distractors, fit_on, target)[kept]
         stack = scipy.sparse.vstack if scipy.sparse.issparse(further) else np.vstack
         candidates = stack([candidates, further])
     return queries, candidates

@@ -35,7 +35,7 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
         gold = _check(where, pairs)
         fit_on = [*pairs.first, *pairs.second]
         cosines = row_cosines(
-            system.represent(list(pairs.first), fit_on), system.represent(list(pairs.second), fit_on)
+            system.represent(list(pairs.first), fit_on, first), system.represent(list(pairs.second), fit_on, second)
         )
         extra = {"size": len(gold)}
         if np.ptp(cosines) < TIE:  # such as n-grams of two scripts, which have none in common

@@ -30,11 +30,12 @@ Matrix = np.ndarray | scipy.sparse.csr_matrix
 class System(Protocol):
     """A way to represent texts.
 
-    `represent(texts, fit_on)` gives a (len(texts), d) matrix, dense float32 or CSR. `fit_on` are the texts that a
-    representation may be fitted on: in classification those of the training language only, in retrieval both sides of
-    the pool. A pretrained embedder ignores them. Of the different `texts` represented since `begin`, `truncated` were
-    longer than the system's limit; `seconds` went into encoding them (0 from a cache). `dense` says which kind of
-    matrix it gives, `describe` how it makes it, for the report.
+    `represent(texts, fit_on, language)` gives a (len(texts), d) matrix, dense float32 or CSR. `fit_on` are the texts
+    that a representation may be fitted on: in classification those of the training language only, in retrieval both
+    sides of the pool. A pretrained embedder ignores them. `language` is the code of the texts' language, or one code a
+    text; only an embedder with a part of its own for each language uses it. Of the different `texts` represented since
+    `begin`, `truncated` were longer than the system's limit; `seconds` went into encoding them (0 from a cache).
+    `dense` says which kind of matrix it gives, `describe` how it makes it, for the report.
     """
 
     name: str
@@ -48,7 +49,9 @@ class System(Protocol):
 
     def describe(self) -> dict[str, str | int]: ...
 
-    def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> Matrix: ...
+    def represent(
+        self, texts: Sequence[str], fit_on: Sequence[str], language: str | Sequence[str] | None = None
+    ) -> Matrix: ...
 
 
 class EmbeddingSystem:
@@ -103,20 +106,25 @@ class EmbeddingSystem:
             "dtype": str(embedder.model.dtype).removeprefix("torch."),
         }
 
-    def represent(self, texts: Sequence[str], fit_on: Sequence[str] = ()) -> np.ndarray:
+    def represent(
+        self, texts: Sequence[str], fit_on: Sequence[str] = (), language: str | Sequence[str] | None = None
+    ) -> np.ndarray:
         """Vectors (n, d) float32.
 
         Raises:
-            ValueError: A vector that is not finite.
+            ValueError: A vector that is not finite; what `DocumentEmbedder.encode` finds wrong with the language.
         """
         texts = list(texts)
-        key = text_fingerprint(texts)
+        columns = [texts]
+        if self.embedder.needs_language:  # the same text has a vector in each language
+            columns.append([language] * len(texts) if language is None or isinstance(language, str) else language)
+        key = text_fingerprint(*columns)
         if key in self._recent:
             return self._recent[key]
 
         def compute() -> tuple[dict[str, np.ndarray], dict]:
             with _no_truncation_warnings():
-                vectors = self.embedder.encode(texts, **self.options)
+                vectors = self.embedder.encode(texts, language=language, **self.options)
             self._check_finite(vectors, texts)
             report = self.embedder.last_report
             self.seconds += report.seconds
@@ -220,8 +228,10 @@ class CharacterTfidf:
         self._rows: dict[str, int] = {}
         self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
 
-    def represent(self, texts: Sequence[str], fit_on: Sequence[str]) -> scipy.sparse.csr_matrix:
-        """L2-normalised rows (n, columns found in `fit_on`).
+    def represent(
+        self, texts: Sequence[str], fit_on: Sequence[str], language: str | Sequence[str] | None = None
+    ) -> scipy.sparse.csr_matrix:
+        """L2-normalised rows (n, columns found in `fit_on`), whatever the language.
 
         Raises:
             ValueError: `fit_on` shares no n-gram between two texts.

@@ -11,27 +11,57 @@ from ._version import __version__
 from .registration import register_when_imported
 
 if TYPE_CHECKING:
+    from .configuration_aligned import AlignedConfig
     from .configuration_bag import BagConfig
+    from .configuration_encoder import TmdeEncoderConfig
+    from .configuration_laser import LaserConfig
+    from .configuration_ntdv import NtdvConfig
     from .configuration_tmde import TmdeConfig
     from .embedding import DocumentEmbedder
+    from .modeling_aligned import AlignedModel
     from .modeling_bag import BagModel
+    from .modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderModel
+    from .modeling_laser import LaserForConditionalGeneration, LaserModel
+    from .modeling_ntdv import NtdvForConditionalGeneration, NtdvModel
     from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
     from .tokenization import train_tokenizer
 
 _HOMES = {
+    "AlignedConfig": "configuration_aligned",
+    "AlignedModel": "modeling_aligned",
     "BagConfig": "configuration_bag",
     "BagModel": "modeling_bag",
     "DocumentEmbedder": "embedding",
+    "LaserConfig": "configuration_laser",
+    "LaserForConditionalGeneration": "modeling_laser",
+    "LaserModel": "modeling_laser",
+    "NtdvConfig": "configuration_ntdv",
+    "NtdvForConditionalGeneration": "modeling_ntdv",
+    "NtdvModel": "modeling_ntdv",
     "TmdeConfig": "configuration_tmde",
+    "TmdeEncoderConfig": "configuration_encoder",
+    "TmdeEncoderForMaskedLM": "modeling_encoder",
+    "TmdeEncoderModel": "modeling_encoder",
     "TmdeForConditionalGeneration": "modeling_tmde",
     "TmdeModel": "modeling_tmde",
     "train_tokenizer": "tokenization",
 }
 __all__ = [
+    "AlignedConfig",
+    "AlignedModel",
     "BagConfig",
     "BagModel",
     "DocumentEmbedder",
+    "LaserConfig",
+    "LaserForConditionalGeneration",
+    "LaserModel",
+    "NtdvConfig",
+    "NtdvForConditionalGeneration",
+    "NtdvModel",
     "TmdeConfig",
+    "TmdeEncoderConfig",
+    "TmdeEncoderForMaskedLM",
+    "TmdeEncoderModel",
     "TmdeForConditionalGeneration",
     "TmdeModel",
     "__version__",

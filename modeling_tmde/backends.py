@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from .linear import Linear
 from .loading import check_device, default_device, encoder_body, has_fast_bf16, pooled_options
 from .onnx_backend import OnnxEncoder, onnx_device
+from .text_languages import needs_language
 
 logger = logging.getLogger(__name__)
 
@@ -172,8 +173,14 @@ def compile_encoder(model: nn.Module) -> nn.Module:
     """Compiles the forward pass for every batch size and length, in place, and runs it once.
 
     Raises:
-        ValueError: On a CPU without a C++ compiler, or a model that cannot be compiled.
+        ValueError: On a CPU without a C++ compiler, or a model that cannot be compiled, such as one with an encoder
+            for each language.
     """
+    if needs_language(model):
+        raise ValueError(
+            f"compile: {type(model).__name__} has an encoder for each language, of which every batch runs others; "
+            "leave compile out"
+        )
     if model.device.type == "cpu":
         compiler = os.environ.get("CXX") or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
         if shutil.which(compiler) is None:
@@ -194,3 +201,22 @@ def compile_encoder(model: nn.Module) -> nn.Module:
 
 def is_compiled(model: nn.Module) -> bool:
     return getattr(model, "_compiled_call_impl", None) is not None
+
+
+def fetch_vectors(part: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """The tensor on this device, and the event after which its values are there."""
+    if part.device.type != "cuda" or device.type == "cuda":
+        return part.to(device), None
+    copy = part.to(device, non_blocking=True)  # into pinned memory
+    event = torch.cuda.Event()
+    event.record()
+    return copy, event
+
+
+def store_vectors(fetched: tuple[int, torch.Tensor, torch.cuda.Event | None] | None, vectors: torch.Tensor) -> None:
+    """Rows of one window into their place."""
+    if fetched is not None:
+        start, part, event = fetched
+        if event is not None:
+            event.synchronize()
+        vectors[start : start + len(part)] = part

@@ -3,6 +3,8 @@
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .language_settings import check_languages, list_languages
+
 
 @strict
 class BagConfig(PreTrainedConfig):
@@ -35,8 +37,7 @@ class BagConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
 
     def __post_init__(self, **kwargs):
-        self.languages = list(self.languages)
-        self.pivot_languages = list(self.pivot_languages)
+        list_languages(self)
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
@@ -45,11 +46,7 @@ class BagConfig(PreTrainedConfig):
         for name in ("vocab_size", "d_model"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if len(set(self.languages)) != len(self.languages):
-            raise ValueError(f"languages={self.languages} names a language twice")
-        unknown = [language for language in self.pivot_languages if language not in self.languages]
-        if unknown:
-            raise ValueError(f"pivot_languages {unknown} are not among languages={self.languages}")
+        check_languages(self)
 
 
 __all__ = ["BagConfig"]

@@ -3,6 +3,8 @@
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from .language_settings import check_languages, list_languages
+
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 
 
@@ -85,8 +87,7 @@ class TmdeConfig(PreTrainedConfig):
     tie_word_embeddings: bool = False
 
     def __post_init__(self, **kwargs):
-        self.languages = list(self.languages)
-        self.pivot_languages = list(self.pivot_languages)
+        list_languages(self)
         self.tie_word_embeddings = self.share_embeddings
         super().__post_init__(**kwargs)
 
@@ -108,11 +109,7 @@ class TmdeConfig(PreTrainedConfig):
             )
         if not 0 <= self.bottleneck_loss_weight <= 1:
             raise ValueError(f"bottleneck_loss_weight={self.bottleneck_loss_weight} must lie between 0 and 1")
-        if len(set(self.languages)) != len(self.languages):
-            raise ValueError(f"languages={self.languages} names a language twice")
-        unknown = [language for language in self.pivot_languages if language not in self.languages]
-        if unknown:
-            raise ValueError(f"pivot_languages {unknown} are not among languages={self.languages}")
+        check_languages(self)
 
 
 __all__ = ["TmdeConfig"]

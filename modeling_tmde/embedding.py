@@ -13,8 +13,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .backends import LENGTH_MULTIPLE, is_compiled, load_encoder
+from .backends import LENGTH_MULTIPLE, fetch_vectors, is_compiled, load_encoder, store_vectors
 from .loading import (
     encoder_body,
     evaluating,
@@ -33,31 +33,13 @@ from .loading import (
     local_or_hub,
     pooled_options,
 )
-from .text_batches import TextTokenizer, TokenizedTexts, check_arguments, check_texts
+from .text_batches import EncodeReport, TextTokenizer, TokenizedTexts, check_arguments, check_texts
+from .text_languages import TextLanguages, needs_language
 
 logger = logging.getLogger(__name__)
 
 POOLINGS = ("cls", "mean")
 _PROGRESS_BAR_FROM = 2000  # texts; fewer are done before a bar is read
-
-
-@dataclass(frozen=True)
-class EncodeReport:
-    """What one `encode` (or `encode_iter`, up to now) did.
-
-    texts: number of texts; tokens: tokens given to the model, special tokens included, after truncation; truncated:
-    texts longer than the limit; longest: tokens of the longest text **before** truncation; seconds: wall clock.
-    """
-
-    texts: int = 0
-    tokens: int = 0
-    truncated: int = 0
-    longest: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: EncodeReport) -> EncodeReport:
-        sums = (getattr(self, name) + getattr(other, name) for name in ("texts", "tokens", "truncated"))
-        return EncodeReport(*sums, max(self.longest, other.longest), self.seconds + other.seconds)
 
 
 class DocumentEmbedder:
@@ -107,7 +89,7 @@ class DocumentEmbedder:
         self._options = pooled_options(model) if pooling == "cls" else {}
         self.last_report: EncodeReport | None = None
         # A bag of tokens needs no padding, and gets none; a mean is taken over the outputs of a padded batch.
-        self._ragged = hasattr(model, "embed_ragged") and pooling == "cls"
+        self._ragged = hasattr(model, "embed_ragged") and pooling == "cls" and not needs_language(model)
         self._max_length = length_limit(model, tokenizer, ours, max_length)
         special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
         if self._max_length <= special_tokens:
@@ -189,8 +171,14 @@ class DocumentEmbedder:
         if self._dimension is None:
             with evaluating(self.model), torch.inference_mode():
                 one = torch.tensor([[self._empty_id]])
-                self._dimension = self._embed(one, torch.ones_like(one)).shape[-1]
+                language = torch.tensor([0]) if self.needs_language else None
+                self._dimension = self._embed(one, torch.ones_like(one), language).shape[-1]
         return self._dimension
+
+    @property
+    def needs_language(self) -> bool:
+        """Whether the model has a part of its own for each language, so that `encode` needs to know them."""
+        return needs_language(self.model)
 
     def to(self, device: str | torch.device) -> DocumentEmbedder:
         """Moves the model; returns self."""
@@ -211,6 +199,7 @@ class DocumentEmbedder:
         show_progress_bar: bool | None = None,
         normalize: bool = False,
         convert_to_tensor: bool = False,
+        language: str | Sequence[str] | None = None,
     ) -> np.ndarray | torch.Tensor:
         """Embeds texts, as they are: no lower-casing, no prompt.
 
@@ -226,19 +215,25 @@ class DocumentEmbedder:
                 2,000 texts and stderr is a terminal.
             normalize: scale each vector to Euclidean length 1.
             convert_to_tensor: return a tensor on the model's device instead of a numpy array.
+            language: code of the language of all texts, or one for each, of `model.config.languages`; for a model
+                that `needs_language`. Others embed all languages alike and ignore it.
 
         Returns:
             float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts.
 
         Raises:
             TypeError: a text that is not a string (index and type are named).
-            ValueError: a text that is not valid Unicode, a token beyond the model's vocabulary, a bad `batch_tokens`.
+            ValueError: a text that is not valid Unicode, a token beyond the model's vocabulary, a bad `batch_tokens`;
+                where it is needed, a missing or unknown language, or not one for each text.
         """
         check_arguments(texts, batch_tokens)
         single = isinstance(texts, str)
         texts = [texts] if single else list(texts)
+        languages = TextLanguages(self.model, language)
+        language_ids = languages.take(len(texts))
+        languages.finish(len(texts))
         with _progress_bar(show_progress_bar, len(texts)) as bar:
-            vectors, report = self._encode(texts, batch_tokens, normalize, convert_to_tensor, bar.update)
+            vectors, report = self._encode(texts, batch_tokens, normalize, convert_to_tensor, bar.update, language_ids)
         self._finish(report)
         return vectors[0] if single else vectors
 
@@ -251,15 +246,18 @@ class DocumentEmbedder:
         normalize: bool = False,
         convert_to_tensor: bool = False,
         total: int | None = None,
+        language: str | Iterable[str] | None = None,
     ) -> Iterator[np.ndarray | torch.Tensor]:
         """Embeds a stream in flat memory: reads `chunk_size` texts, yields their vectors (<= chunk_size, d), in order.
 
-        Arguments as for `encode`; `total` is the number of texts, if known, for the progress bar. `last_report` covers
-        all chunks yielded so far; truncation is warned of once, at the end.
+        Arguments as for `encode`; `total` is the number of texts, if known, for the progress bar, and codes of
+        `language` are read in step with the texts. `last_report` covers all chunks yielded so far; truncation is
+        warned of once, at the end.
         """
         check_arguments(texts, batch_tokens, chunk_size)
         if isinstance(texts, str):
             raise TypeError("texts: found one str, expected an iterable of str; for one text use encode()")
+        languages = TextLanguages(self.model, language)
 
         def chunks() -> Iterator[np.ndarray | torch.Tensor]:
             report = EncodeReport()
@@ -267,11 +265,13 @@ class DocumentEmbedder:
             with _progress_bar(show_progress_bar, total, stream=True) as bar:
                 try:
                     while chunk := list(itertools.islice(stream, chunk_size)):
+                        ids = languages.take(len(chunk), report.texts)
                         vectors, part = self._encode(
-                            chunk, batch_tokens, normalize, convert_to_tensor, bar.update, first_index=report.texts
+                            chunk, batch_tokens, normalize, convert_to_tensor, bar.update, ids, report.texts
                         )
                         report = self.last_report = report + part
                         yield vectors
+                    languages.finish(report.texts)
                 finally:  # also when the reader of this stream stops early
                     self._finish(report)
 
@@ -284,6 +284,7 @@ class DocumentEmbedder:
         normalize: bool,
         convert_to_tensor: bool,
         progress: Callable[[int], object],
+        language_ids: torch.Tensor | None = None,
         first_index: int = 0,
     ) -> tuple[np.ndarray | torch.Tensor, EncodeReport]:
         """One list of texts to (n, d), with its report; warns of nothing."""
@@ -296,15 +297,18 @@ class DocumentEmbedder:
         vectors, pending, report = None, None, EncodeReport()
         with evaluating(self.model), torch.inference_mode():
             for tokenized in self._tokenize.windows(texts, window, first_index):
+                if language_ids is not None:
+                    ids = language_ids[report.texts : report.texts + len(tokenized)]
+                    tokenized = replace(tokenized, language_ids=ids)
                 part = self._embed_window(tokenized, batch_tokens, normalize, progress)
                 if vectors is None:
                     with torch.inference_mode(False):  # for whoever trains on these vectors
                         vectors = torch.empty((len(texts), part.shape[-1]), dtype=torch.float32, device=device)
                 # One window behind, so that a GPU need not wait for its vectors to be fetched.
-                _store(pending, vectors)
-                pending = (report.texts, *_fetch(part, device))
-                report += _report(tokenized)
-            _store(pending, vectors)
+                store_vectors(pending, vectors)
+                pending = (report.texts, *fetch_vectors(part, device))
+                report += EncodeReport.of(tokenized)
+            store_vectors(pending, vectors)
         report = replace(report, seconds=time.perf_counter() - start)
         return (vectors if convert_to_tensor else vectors.numpy()), report
 
@@ -334,7 +338,8 @@ class DocumentEmbedder:
         for numbers in texts.padded_batches(batch_tokens):
             rows = numbers.repeat(2) if compiled and len(numbers) == 1 else numbers
             padded = texts.padded(rows, self._pad_id, LENGTH_MULTIPLE if compiled else 1, self.max_length)
-            yield self._sent(torch.from_numpy(numbers)), self._embed(*padded)[: len(numbers)]
+            languages = None if texts.language_ids is None else texts.language_ids[torch.from_numpy(rows)]
+            yield self._sent(torch.from_numpy(numbers)), self._embed(*padded, languages)[: len(numbers)]
 
     def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor on the model's device; a GPU does not wait for it."""
@@ -342,10 +347,16 @@ class DocumentEmbedder:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
-    def _embed(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Token ids of one padded batch, (rows, length), to float32 (rows, d), on the model's device."""
+    def _embed(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, language_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Token ids of one padded batch, (rows, length), to float32 (rows, d), on the model's device.
+
+        language_ids: (rows,), for a model that needs them.
+        """
         attention_mask = self._sent(attention_mask)
-        outputs = self.model(input_ids=self._sent(input_ids), attention_mask=attention_mask, **self._options)
+        options = self._options if language_ids is None else self._options | {"language_ids": self._sent(language_ids)}
+        outputs = self.model(input_ids=self._sent(input_ids), attention_mask=attention_mask, **options)
         hidden = outputs[0]  # last_hidden_state (rows, length, d)
         if self.pooling == "cls":
             return hidden[:, 0].float()
@@ -373,27 +384,3 @@ def _progress_bar(show: bool | None, total: int | None, stream: bool = False) ->
         many = stream or (total or 0) > _PROGRESS_BAR_FROM
         show = logger.isEnabledFor(logging.INFO) or (many and sys.stderr is not None and sys.stderr.isatty())
     return tqdm(total=total, desc="Embedding", unit=" texts", disable=not show)
-
-
-def _report(texts: TokenizedTexts) -> EncodeReport:
-    truncated = int((texts.full_lengths > texts.lengths).sum())
-    return EncodeReport(len(texts), int(texts.lengths.sum()), truncated, int(texts.full_lengths.max(initial=0)))
-
-
-def _fetch(part: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """The tensor on this device, and the event after which its values are there."""
-    if part.device.type != "cuda" or device.type == "cuda":
-        return part.to(device), None
-    copy = part.to(device, non_blocking=True)  # into pinned memory
-    event = torch.cuda.Event()
-    event.record()
-    return copy, event
-
-
-def _store(fetched: tuple[int, torch.Tensor, torch.cuda.Event | None] | None, vectors: torch.Tensor) -> None:
-    """Rows of one window into their place."""
-    if fetched is not None:
-        start, part, event = fetched
-        if event is not None:
-            event.synchronize()
-        vectors[start : start + len(part)] = part

@@ -20,6 +20,7 @@ from .configuration_tmde import TmdeConfig
 from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions, bag_direction
 from .linear import Linear
 from .packing import Packing
+from .seq2seq import EmbeddingSeq2Seq
 from .token_counts import occurrences
 
 
@@ -371,7 +372,7 @@ class TmdeDecoder(TmdePreTrainedModel):
         )
 
 
-class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
+class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, GenerationMixin):
     """
     T-MDE with its translation decoder: what is trained, and what turns an embedding back into text.
 
@@ -398,11 +399,10 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
             }
         self.post_init()
 
-    def get_encoder(self, modality: str | None = None) -> TmdeModel:
-        return self.model
-
-    def get_decoder(self) -> TmdeDecoder:
-        return self.decoder
+    @property
+    def decoder_sees_states(self) -> bool:
+        """Whether the decoder sees every output of the encoder, and not the embedding alone."""
+        return self.config.bottleneck in ("full", "dual")
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -412,27 +412,6 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
         embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         self.model.resize_token_weights()
         return embeddings
-
-    def language_ids(
-        self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int
-    ) -> torch.LongTensor:
-        """Ids (batch,) of target languages given as one code, a list of codes, or ids already.
-
-        Raises:
-            ValueError: If it is missing, unknown, or does not fit the batch.
-        """
-        known = self.config.languages
-        if target_language is None:
-            raise ValueError(f"target_language is missing: name the language to decode into, one of {known}")
-        if isinstance(target_language, torch.Tensor):
-            return target_language.to(self.device).expand(batch_size)
-        codes = [target_language] * batch_size if isinstance(target_language, str) else list(target_language)
-        unknown = sorted(set(codes) - set(known))
-        if unknown:
-            raise ValueError(f"target_language {unknown[0]!r} is unknown to this model; it has {known}")
-        if len(codes) != batch_size:
-            raise ValueError(f"target_language names {len(codes)} languages for {batch_size} texts")
-        return torch.tensor([known.index(code) for code in codes], device=self.device)
 
     @can_return_tuple
     def forward(
@@ -509,48 +488,6 @@ class TmdeForConditionalGeneration(TmdePreTrainedModel, GenerationMixin):
             encoder_hidden_states=encoder_outputs.get("hidden_states"),
             encoder_attentions=encoder_outputs.get("attentions"),
         )
-
-    def _encoded(self, input_ids, attention_mask, encoder_outputs, kwargs) -> tuple:
-        if encoder_outputs is None:
-            inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-            return self.model(**inputs, return_dict=True, **kwargs), attention_mask
-        if isinstance(encoder_outputs, torch.Tensor):
-            return self.embedding_as_encoder_outputs(encoder_outputs), None
-        return encoder_outputs, attention_mask
-
-    def _loss(self, logits, labels, num_items_in_batch) -> torch.Tensor:
-        targets = labels[:, 1:].masked_fill(labels[:, 1:] == self.config.pad_token_id, -100)
-        reduction = "mean" if num_items_in_batch is None else "sum"
-        loss = nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1).float(), targets.flatten(), reduction=reduction
-        )
-        return loss if num_items_in_batch is None else loss / num_items_in_batch
-
-    @staticmethod
-    def embedding_as_encoder_outputs(embedding: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Embeddings (batch, d_model) in the form the decoder takes: a memory of one slot."""
-        return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
-
-    def generate(self, inputs=None, *args, target_language=None, encoder_outputs=None, **kwargs):
-        """Translates, or with `encoder_outputs` of shape (batch, d_model) decodes embeddings back into text.
-
-        Args as in `GenerationMixin.generate`, and `target_language`: one code, or one per text. A `dual` model
-        decodes a bare embedding with its bottleneck band alone.
-        """
-        if isinstance(encoder_outputs, torch.Tensor):
-            kwargs.setdefault("bottleneck_only", self.config.bottleneck == "dual")
-            encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs.to(self.device, self.dtype))
-        if encoder_outputs is not None:
-            kwargs["encoder_outputs"] = encoder_outputs
-            batch_size = encoder_outputs.pooler_output.shape[0]
-        else:
-            given = (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
-            source = next((tensor for tensor in given if tensor is not None), None)
-            if source is None:
-                raise ValueError("Give input_ids to translate, or encoder_outputs to decode embeddings from")
-            batch_size = source.shape[0]
-        kwargs["target_language"] = self.language_ids(target_language, batch_size)
-        return super().generate(inputs, *args, **kwargs)
 
 
 TmdeConfig.register_for_auto_class()

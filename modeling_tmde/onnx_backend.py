@@ -39,6 +39,7 @@ from .onnx_files import (
     replace_graph,
     sha256_of,
 )
+from .text_languages import needs_language
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -89,7 +90,7 @@ def _export(
     quantization: str | None,
     sources: Sources,
 ) -> Path:
-    encoder = encoder_body(model)
+    encoder = _encoder_of_one_graph(model)
     target = folder / FILES[quantization]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as temporary:
@@ -105,6 +106,20 @@ def _export(
             tokenizer.save_pretrained(folder)
         replace_graph(written, target, sources)
     return target
+
+
+def _encoder_of_one_graph(model: PreTrainedModel) -> PreTrainedModel:
+    """
+    Raises:
+        ValueError: A model that has an encoder for each language.
+    """
+    encoder = encoder_body(model)
+    if needs_language(encoder):
+        raise ValueError(
+            f"backend='onnx': {type(encoder).__name__} has an encoder for each language, expected one for all, which "
+            "is what a graph holds; use backend='torch'"
+        )
+    return encoder
 
 
 class _Graph(nn.Module):
@@ -260,16 +275,17 @@ class OnnxEncoder(nn.Module):
         """The graph of a checkpoint, which is written first if there is none of its weights."""
         _require("onnxruntime")
         config = AutoConfig.from_pretrained(name, **shared)
+        with torch.device("meta"):
+            skeleton = AutoModel.from_config(config, trust_remote_code=shared.get("trust_remote_code", False))
+        skeleton = _encoder_of_one_graph(skeleton)
         path, places, sources = find_graph(name, config, quantization)
         if path is None:
             model = AutoModel.from_pretrained(name, **shared, **(model_kwargs | {"dtype": torch.float32})).eval()
             tokenizer = AutoTokenizer.from_pretrained(name, **shared)
             path = _export(model, tokenizer, first_writable(places), quantization, sources)
             logger.info(f"wrote {path}")
-        with torch.device("meta"):
-            skeleton = AutoModel.from_config(config, trust_remote_code=shared.get("trust_remote_code", False))
         skeleton.name_or_path = name
-        return cls(path, encoder_body(skeleton), device)
+        return cls(path, skeleton, device)
 
     @property
     def device(self) -> torch.device:

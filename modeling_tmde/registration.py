@@ -1,5 +1,6 @@
 """Registers the models with the Auto classes of transformers, without importing transformers before its user does."""
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,28 +12,52 @@ from types import ModuleType
 _CONFIGS = "transformers.models.auto.configuration_auto"
 _MODELS = "transformers.models.auto.modeling_auto"
 
+# Of each family: the modules of its config and of its models, the config, and the model of each Auto class.
+_FAMILIES = (
+    (
+        ("configuration_tmde", "TmdeConfig"),
+        "modeling_tmde",
+        {"AutoModel": "TmdeModel", "AutoModelForSeq2SeqLM": "TmdeForConditionalGeneration"},
+    ),
+    (("configuration_bag", "BagConfig"), "modeling_bag", {"AutoModel": "BagModel"}),
+    (
+        ("configuration_laser", "LaserConfig"),
+        "modeling_laser",
+        {"AutoModel": "LaserModel", "AutoModelForSeq2SeqLM": "LaserForConditionalGeneration"},
+    ),
+    (
+        ("configuration_ntdv", "NtdvConfig"),
+        "modeling_ntdv",
+        {"AutoModel": "NtdvModel", "AutoModelForSeq2SeqLM": "NtdvForConditionalGeneration"},
+    ),
+    (
+        ("configuration_encoder", "TmdeEncoderConfig"),
+        "modeling_encoder",
+        {"AutoModel": "TmdeEncoderModel", "AutoModelForMaskedLM": "TmdeEncoderForMaskedLM"},
+    ),
+    (("configuration_aligned", "AlignedConfig"), "modeling_aligned", {"AutoModel": "AlignedModel"}),
+)
+
+
+def _config_of(module: str, name: str) -> type:
+    return getattr(importlib.import_module(f".{module}", __package__), name)
+
 
 def _register_configs() -> None:
     from transformers import AutoConfig
 
-    from .configuration_bag import BagConfig
-    from .configuration_tmde import TmdeConfig
-
-    AutoConfig.register("tmde", TmdeConfig, exist_ok=True)
-    AutoConfig.register("tmde_bag", BagConfig, exist_ok=True)
+    for config, _, _ in _FAMILIES:
+        config_class = _config_of(*config)
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
 
 
 def _register_models() -> None:
-    from transformers import AutoModel, AutoModelForSeq2SeqLM
+    import transformers
 
-    from .configuration_bag import BagConfig
-    from .configuration_tmde import TmdeConfig
-    from .modeling_bag import BagModel
-    from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
-
-    AutoModel.register(TmdeConfig, TmdeModel, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(TmdeConfig, TmdeForConditionalGeneration, exist_ok=True)
-    AutoModel.register(BagConfig, BagModel, exist_ok=True)
+    for config, module, models in _FAMILIES:
+        for auto_class, name in models.items():
+            model = getattr(importlib.import_module(f".{module}", __package__), name)
+            getattr(transformers, auto_class).register(_config_of(*config), model, exist_ok=True)
 
 
 class _RegisterAfterImport(MetaPathFinder):

@@ -18,12 +18,14 @@ class TokenizedTexts:
     """Token ids of n texts in one row.
 
     token_ids: (tokens,) int32, those of the first text, then those of the second, ...; lengths: (n,) int64, tokens of
-    each text, at least 1; full_lengths: (n,) int64, the same before truncation.
+    each text, at least 1; full_lengths: (n,) int64, the same before truncation; language_ids: (n,) int64, for a model
+    that needs them.
     """
 
     token_ids: np.ndarray
     lengths: np.ndarray
     full_lengths: np.ndarray
+    language_ids: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -74,6 +76,31 @@ class TokenizedTexts:
             rows = max(1, batch_tokens // int(self.lengths[order[start]]))
             yield order[start : start + rows]
             start += rows
+
+
+@dataclass(frozen=True)
+class EncodeReport:
+    """What one `encode` (or `encode_iter`, up to now) did.
+
+    texts: number of texts; tokens: tokens given to the model, special tokens included, after truncation; truncated:
+    texts longer than the limit; longest: tokens of the longest text **before** truncation; seconds: wall clock.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    longest: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, texts: TokenizedTexts) -> "EncodeReport":
+        """Of one window, without its time."""
+        truncated = int((texts.full_lengths > texts.lengths).sum())
+        return cls(len(texts), int(texts.lengths.sum()), truncated, int(texts.full_lengths.max(initial=0)))
+
+    def __add__(self, other: "EncodeReport") -> "EncodeReport":
+        sums = (getattr(self, name) + getattr(other, name) for name in ("texts", "tokens", "truncated"))
+        return EncodeReport(*sums, max(self.longest, other.longest), self.seconds + other.seconds)
 
 
 class TextTokenizer:

@@ -37,6 +37,9 @@ class TmdeTrainingArguments(TrainingArguments):
             an accelerator and 0 on a CPU, whose cores they would take from it.
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
+        max_cpu_minutes: Ends the run after so many minutes of the processor's time, all threads of a process counted,
+            evaluations included: on a busy machine, runs of as many of them have done the same work.
+        freeze: Beginnings of names of parameters that stay as they are, such as "model.encoders.de".
         embedding_learning_rate: Rate of the embedding tables and token weights, on the same schedule; None is
             `learning_rate`, 0 leaves them as they are. Tables of a warm start have seen far more text than a short run
             on top of them will.
@@ -88,6 +91,8 @@ class TmdeTrainingArguments(TrainingArguments):
     dataloader_num_workers: int | None = field(default=None)
     eval_minutes: float | None = field(default=None)
     max_minutes: float | None = field(default=None)
+    max_cpu_minutes: float | None = field(default=None)
+    freeze: list[str] | None = field(default=None)
     embedding_learning_rate: float | None = field(default=None)
     cooldown: float = field(default=0.0)
     eval_pairs: list[str] | None = field(default=None)

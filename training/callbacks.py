@@ -34,15 +34,17 @@ class RunLimits(TrainerCallback):
         self.last_evaluation = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.last_evaluation = self.trainer.elapsed
+        self.last_evaluation = self.trainer.clock.elapsed
 
     def on_step_end(self, args, state, control, **kwargs):
-        if args.eval_minutes and self.trainer.elapsed - self.last_evaluation >= args.eval_minutes * 60:
-            self.last_evaluation = self.trainer.elapsed
+        if args.eval_minutes and self.trainer.clock.elapsed - self.last_evaluation >= args.eval_minutes * 60:
+            self.last_evaluation = self.trainer.clock.elapsed
             control.should_log = True
             control.should_evaluate = self.trainer.eval_dataset is not None
             control.should_save = args.save_strategy != "no"
-        if args.max_minutes and self.trainer.elapsed >= args.max_minutes * 60:
+        if args.max_minutes and self.trainer.clock.elapsed >= args.max_minutes * 60:
+            control.should_training_stop = True
+        if args.max_cpu_minutes and self.trainer.clock.cpu_elapsed >= args.max_cpu_minutes * 60:
             control.should_training_stop = True
         epochs = self.trainer.epochs_done
         if self.trainer.step_limit is None and epochs is not None and epochs >= args.num_train_epochs:
@@ -139,7 +141,7 @@ class CurvePicture(TrainerCallback):
         self.spent, self.expected = 0.0, FIRST_DRAWING
 
     def on_evaluate(self, args, state, control, **kwargs):
-        if self.spent + self.expected <= DRAWING_SHARE * self.trainer.seconds:
+        if self.spent + self.expected <= DRAWING_SHARE * self.trainer.clock.seconds:
             self._draw(args, state)
 
     def on_train_end(self, args, state, control, **kwargs):

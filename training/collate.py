@@ -94,6 +94,7 @@ class Collator:
             languages=len(languages),
             directions=sources * len(targets),
             target_tokens=sources * int((lengths[targets] - 1).sum()),
+            tokens=int(lengths.sum()),
         )
         return ParallelBatch(
             torch.from_numpy(input_ids),

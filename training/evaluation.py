@@ -25,6 +25,7 @@ logger = logging.get_logger("modeling_tmde.training")
 
 TASK_SPLITS = ("train", "dev", "test")
 TASK_METRICS = ("same", "cross", "all")
+TextKey = tuple[str, str]  # language, or "" where that makes no difference, and text
 MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once
 
 
@@ -51,24 +52,36 @@ def retrieval_pools(
 def dev_retrieval(
     model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
 ) -> dict[str, float]:
-    """Precision at 1 of translation retrieval in each of the `retrieval_pools`. Every text is encoded once."""
+    """Precision at 1 of translation retrieval in each of the `retrieval_pools`.
+
+    Every text is encoded once, and by an encoder with a part for each language once for each of its languages.
+    """
     pools = retrieval_pools(rows, model.config.languages, args)
-    texts = list(dict.fromkeys(text for pool in pools.values() for text in (*pool.sources, *pool.targets)))
-    if not texts:
+    if not pools:
         return {}
     embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
+    keys = {name: _text_keys(pool, embedder.needs_language) for name, pool in pools.items()}  # of both sides
+    different = dict.fromkeys(key for sides in keys.values() for side in sides for key in side)
+    place = {key: row for row, key in enumerate(different)}
     system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
-    vectors = system.represent(texts)  # (texts, d)
+    vectors = system.represent([text for _, text in place], language=[code for code, _ in place])  # (texts, d)
     if system.truncated:
         logger.warning_once(
             f"{system.truncated:,} of {system.texts:,} dev sentences and documents are longer than embed_max_length="
             f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
         )
-    place = {text: row for row, text in enumerate(texts)}
     return {
-        name: precision_at_1(*(vectors[[place[text] for text in side]] for side in (pool.sources, pool.targets)))
-        for name, pool in pools.items()
+        name: precision_at_1(*(vectors[[place[key] for key in side]] for side in sides))
+        for name, sides in keys.items()
     }
+
+
+def _text_keys(pool: RetrievalPool, by_language: bool) -> tuple[list[TextKey], list[TextKey]]:
+    """What stands for the vector of each source and target: its text, with the language where that decides it too."""
+    codes = (pool.source_language, pool.target_language) if by_language else ("", "")
+    return tuple(
+        [(code, text) for text in side] for code, side in zip(codes, (pool.sources, pool.targets), strict=True)
+    )
 
 
 def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float]) -> dict[str, float]:
@@ -272,9 +285,10 @@ def measure_task(
     embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
     system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
     with autocast:
-        for split in itertools.chain.from_iterable(splits.values() for splits in data.splits.values()):
-            for texts in filter(None, (split.texts, split.second_texts)):
-                system.represent(texts)  # which keeps the vectors
+        for language, splits in data.splits.items():
+            for split in splits.values():
+                for texts in filter(None, (split.texts, split.second_texts)):
+                    system.represent(texts, language=language)  # which keeps the vectors
     scores = {}
     with torch.enable_grad():  # a head may be trained by gradients, where an evaluation keeps none
         for split, prefix, names in (("dev", "", TASK_METRICS), ("test", "test_", ("same", "cross"))):

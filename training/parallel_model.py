@@ -5,40 +5,27 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.packing import LEAST_PADDING
-from modeling_tmde.training.objectives import EmbeddingObjective, Objective, ObjectiveOutput, TranslationObjective
+from modeling_tmde.training.objectives import MaskingObjective, Objective, PairMaskingObjective
+from modeling_tmde.training.passes import PASSES, EncodedRows, real_places, translation_directions
 
 
-def translation_directions(languages: tuple[str, ...], pivot_languages: list[str]) -> list[tuple[int, int]]:
-    """(source, target) indices into `languages` for every language into every other pivot (thesis 4.2)."""
-    targets = [index for index, language in enumerate(languages) if language in pivot_languages]
-    return [(source, target) for target in targets for source in range(len(languages)) if source != target]
-
-
-def real_places(lengths: np.ndarray, width: int, device: torch.device) -> torch.LongTensor:
-    """(tokens,) places of the real tokens in a flattened batch of texts padded on the right.
-
-    Args:
-        lengths: (texts,) tokens of each, counted on the host: an accelerator need not be waited for.
-        width: What the texts are padded to.
-    """
-    ends = np.cumsum(lengths)
-    shift = np.arange(len(lengths)) * width - (ends - lengths)
-    places = torch.from_numpy(np.arange(ends[-1] if len(ends) else 0) + np.repeat(shift, lengths))
-    return places.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else places.to(device)
+def hides_from_all(objective: Objective) -> bool:
+    """Whether what this objective hides is hidden in the encoder call that all share."""
+    return isinstance(objective, MaskingObjective) and not isinstance(objective, PairMaskingObjective)
 
 
 class ParallelModel(nn.Module):
     """
-    A T-MDE model or an encoder alone, such as the bag, with its objectives, trained on parallel rows.
+    A model of any architecture with its objectives, trained on parallel rows.
 
     Every language of a batch that any objective needs is encoded once, all in one encoder call; the embedding is
     decoded into every pivot, all in one decoder call.
 
     Args:
-        model: The encoder-decoder, whose decoder is frozen if no objective uses it, or an encoder: a model whose
-            output has `pooler_output` and whose config names the languages.
+        model: An encoder, whose output has `pooler_output` and whose config names the languages; or a model whose
+            encoder is its `model`, with a `decoder` and `lm_head`, or a `head` and `lm_head`, which are frozen if no
+            objective uses them.
         objectives: Losses by name; the total is the sum of `weight * loss / count` over them.
         token_dropout: In training, the chance with which the encoder does not see a token. What is left of a text
             then stands for words that go with it, in all languages: vectors learn more of their meaning, and rely on
@@ -46,12 +33,13 @@ class ParallelModel(nn.Module):
         token_dropout_share: Share of the rows to which this happens.
 
     Raises:
-        ValueError: If there is no objective, or one needs a decoder that the model lacks, or a share is none.
+        ValueError: If there is no objective, or one needs a decoder or a head that the model lacks, or two hide
+            tokens from the same encoder call, or a share is none.
     """
 
     def __init__(
         self,
-        model: TmdeForConditionalGeneration | PreTrainedModel,
+        model: PreTrainedModel,
         objectives: dict[str, Objective],
         token_dropout: float = 0.0,
         token_dropout_share: float = 1.0,
@@ -67,18 +55,36 @@ class ParallelModel(nn.Module):
             raise ValueError("At least one objective is needed: add one to the `objectives` of the recipe")
         self.model = model
         self.objectives = nn.ModuleDict(objectives)
-        decoding = [name for name, objective in objectives.items() if objective.needs_decoder]
-        if decoding and not self.has_decoder:
-            raise ValueError(
-                f"Objective {decoding[0]!r} needs a decoder, and {type(model).__name__} is an encoder alone: remove "
-                f"the objective (objectives.{decoding[0]}=null), or train a model with a decoder "
-                "(model.architecture=tmde)"
-            )
-        if not decoding:
+        self._check_parts()
+        self._masking = next((o for o in objectives.values() if hides_from_all(o)), None)
+        if not self.needs_pivot and not any(isinstance(o, MaskingObjective) for o in objectives.values()):
             encoder = {id(parameter) for parameter in self.encoder.parameters()}  # a shared table is the encoder's too
             for parameter in model.parameters():
                 if id(parameter) not in encoder:
                     parameter.requires_grad_(False)
+
+    def _check_parts(self) -> None:
+        """Whether the model has what its objectives ask for."""
+        kind = type(self.model).__name__
+        masking = []
+        for name, objective in self.objectives.items():
+            needs = None
+            if objective.needs_decoder and not self.has_decoder:
+                needs = "a decoder", "model.architecture=tmde"
+            elif isinstance(objective, MaskingObjective) and not hasattr(self.model, "head"):
+                needs = "a language-model head", "model.architecture=encoder"
+            if needs is not None:
+                lacks = "is an encoder alone" if self.encoder is self.model else "has none"
+                raise ValueError(
+                    f"Objective {name!r} needs {needs[0]}, and {kind} {lacks}: remove the objective "
+                    f"(objectives.{name}=null), or train a model that has it ({needs[1]})"
+                )
+            masking += [name] if hides_from_all(objective) else []
+        if len(masking) > 1:
+            raise ValueError(
+                f"Objectives {masking[0]!r} and {masking[1]!r} would both hide tokens from the same encoder call: "
+                "remove one"
+            )
 
     @property
     def config(self):
@@ -96,7 +102,12 @@ class ParallelModel(nn.Module):
     @property
     def encoder(self) -> PreTrainedModel:
         """What is called with `input_ids` and `attention_mask` and gives embeddings: a part of the model, or all."""
-        return self.model.model if self.has_decoder else self.model
+        return getattr(self.model, "model", self.model)
+
+    @property
+    def has_parts_by_language(self) -> bool:
+        """Whether a batch trains only what belongs to its languages."""
+        return getattr(self.encoder, "needs_language_ids", False)
 
     def embedding_parameters(self) -> list[nn.Parameter]:
         """Tables from tokens to vectors and back, and the tokens' weights."""
@@ -112,7 +123,7 @@ class ParallelModel(nn.Module):
     @property
     def sees_states(self) -> bool:
         """Whether the decoder sees every output of the encoder, and not the embedding alone."""
-        return self.has_decoder and self.config.bottleneck in ("full", "dual")
+        return self.has_decoder and self.model.decoder_sees_states
 
     @property
     def needs_pivot(self) -> bool:
@@ -144,37 +155,52 @@ class ParallelModel(nn.Module):
         """
         if lengths is None:
             lengths = attention_mask.sum(dim=-1).cpu().numpy()
-        directions = translation_directions(languages, self.config.pivot_languages)
-        needed = sorted({source for source, _ in directions})
-        if any(objective.needs_all_embeddings for objective in self.objectives.values()):
-            needed = list(range(len(languages)))
+        masked = None if self._masking is None else self._masking.mask(input_ids, attention_mask, self.config)
         seen = self._drop_tokens(input_ids, attention_mask)
-        encoded = self._encode(input_ids, seen, lengths, needed)
-        shape = (len(needed), input_ids.shape[1])
-        embeddings = encoded.pooler_output.unflatten(0, shape)  # (needed, rows, d_model)
+        rows = EncodedRows(input_ids, seen, lengths, languages, self._needed(languages), None, None, masked)
+        if rows.needed:
+            shown = input_ids if masked is None else masked.input_ids
+            rows.encoded = self._encode(shown, seen, lengths, languages, rows.needed)
+            # An embedding may be a part of what is trained, as the sum of several vectors.
+            vectors = rows.encoded.get("context", rows.encoded.pooler_output)
+            rows.embeddings = vectors.unflatten(0, (len(rows.needed), input_ids.shape[1]))  # (needed, rows, d_model)
         outputs = {}
         for name, objective in self.objectives.items():
-            if isinstance(objective, EmbeddingObjective):
-                output = objective(embeddings)
-            else:
-                states = None
-                if self.sees_states:
-                    states = encoded.last_hidden_state.unflatten(0, shape)  # (needed, rows, length, d_model)
-                output = self._translate(objective, states, embeddings, input_ids, lengths, seen, languages, needed)
+            run = next(run for kind, run in PASSES.items() if isinstance(objective, kind))
+            output = run(self, objective, rows)
             outputs[name] = {"total": output.loss, **output.components}
         return outputs
 
-    def _encode(self, input_ids: torch.Tensor, seen: torch.Tensor, lengths: np.ndarray, needed: list[int]):
+    def _needed(self, languages: tuple[str, ...]) -> list[int]:
+        """Which languages are encoded: all, or those that are translated from, or none."""
+        if any(objective.needs_all_embeddings for objective in self.objectives.values()):
+            return list(range(len(languages)))
+        if not self.needs_pivot:
+            return []
+        return sorted({source for source, _ in translation_directions(languages, self.config.pivot_languages)})
+
+    def _encode(
+        self,
+        input_ids: torch.Tensor,
+        seen: torch.Tensor,
+        lengths: np.ndarray,
+        languages: tuple[str, ...],
+        needed: list[int],
+    ):
         """The encoder's output for the needed languages, texts in the order (needed, rows)."""
+        rows = input_ids.shape[1]
         if needed != list(range(len(input_ids))):  # a list as an index is copied to the device
             input_ids, seen, lengths = (part[needed] for part in (input_ids, seen, lengths))
         options = {}
-        if self.has_decoder:
+        if self.encoder.config.model_type == "tmde":
             # Only a decoder of every output needs more of the last layer than the embedding.
             options["pooled_only"] = not self.sees_states
             padding = input_ids.numel() - int(lengths.sum())
             if input_ids.device.type != "cpu" and padding > self.least_padding * input_ids.numel():
                 options["token_indices"] = real_places(lengths.ravel(), input_ids.shape[-1], input_ids.device)
+        if self.has_parts_by_language:
+            codes = torch.tensor([self.config.languages.index(languages[place]) for place in needed])
+            options["language_ids"] = codes.repeat_interleave(rows).to(input_ids.device, non_blocking=True)
         return self.encoder(input_ids.flatten(0, 1), seen.flatten(0, 1), return_dict=True, **options)
 
     def _drop_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -190,57 +216,3 @@ class ParallelModel(nn.Module):
         luckiest = chances.masked_fill(~kept, -1).argmax(dim=-1, keepdim=True)
         dropped = kept & noisy[:, None] & (chances < self.token_dropout)
         return attention_mask.masked_fill(dropped.scatter(-1, luckiest, False), 0)
-
-    def _translate(
-        self,
-        objective: TranslationObjective,
-        states: torch.Tensor | None,
-        embeddings: torch.Tensor,
-        input_ids: torch.Tensor,
-        lengths: np.ndarray,
-        seen: torch.Tensor,
-        languages: tuple[str, ...],
-        needed: list[int],
-    ) -> ObjectiveOutput:
-        """The translation loss of a part of the rows, scaled to all of them."""
-        all_lengths, rows = lengths, slice(None)
-        if self.training and objective.row_share < 1:
-            number = max(1, round(objective.row_share * input_ids.shape[1]))
-            chosen = torch.randperm(input_ids.shape[1])[:number]
-            lengths, rows = lengths[:, chosen.numpy()], chosen.to(input_ids.device)
-        embeddings, input_ids = embeddings[:, rows], input_ids[:, rows]
-        directions = translation_directions(languages, self.config.pivot_languages)
-        sources = [needed.index(source) for source, _ in directions]
-        targets = [target for _, target in directions]
-        target_ids = torch.cat([input_ids[target] for target in targets])  # (directions * rows, length)
-        target_lengths = lengths[targets].ravel() - 1  # read without the last token, written without the first
-        codes = [self.config.languages.index(languages[target]) for target in targets]
-        language_ids = torch.tensor(codes).repeat_interleave(input_ids.shape[1])
-        places = real_places(target_lengths, target_ids.shape[1] - 1, input_ids.device)  # (tokens,)
-        inputs = {
-            "input_ids": target_ids[:, :-1],
-            "embedding": torch.cat([embeddings[source] for source in sources]),
-            "language_ids": language_ids.to(input_ids.device, non_blocking=True),
-            "token_indices": places,
-        }
-        if self.sees_states:
-            inputs["encoder_hidden_states"] = states[sources][:, rows].flatten(0, 1)
-            inputs["encoder_attention_mask"] = seen[needed][sources][:, rows].flatten(0, 1)
-        labels = target_ids[:, 1:].flatten().index_select(0, places)  # (tokens,)
-
-        def loss(**kwargs):
-            hidden = self.model.decoder(**inputs, **kwargs, return_dict=True).last_hidden_state  # (tokens, d_model)
-            return objective(hidden, self.model.lm_head.weight, labels)
-
-        output = loss()
-        if self.config.bottleneck == "dual":
-            share = self.config.bottleneck_loss_weight
-            alone = loss(bottleneck_only=True)
-            output.loss = torch.lerp(output.loss, alone.loss, share)
-            output.components["bottleneck_nll"] = alone.components["nll"]
-        if lengths.shape != all_lengths.shape:
-            # The counts are those of all rows: a token of those left out is taken to cost the same.
-            factor = float((all_lengths[targets] - 1).sum() / target_lengths.sum())
-            output.loss = output.loss * factor
-            output.components = {name: value * factor for name, value in output.components.items()}
-        return output

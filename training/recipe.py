@@ -14,15 +14,11 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from modeling_tmde.configuration_bag import BagConfig
-from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.loading import has_fast_bf16
 from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
-
-# Names of `architecture` in the `model` section.
-ARCHITECTURES: dict[str, type[PreTrainedConfig]] = {"tmde": TmdeConfig, "bag": BagConfig}
 
 
 class RecipeError(ValueError):
@@ -67,13 +63,13 @@ class WarmStartConfig:
     The `warm_start` section: what a new model begins with; nothing by default.
 
     Args:
-        checkpoint: Folder or Hub id of a bag or a T-MDE model.
+        checkpoint: Folder or Hub id of a bag, or of a model of the same architecture.
         recipe: Where there is no checkpoint, the recipe of a first stage, on the same data, that makes one in
             `warm_start/` of the run's folder.
         overrides: Keys of the first stage's recipe and their values, a mapping; on the command line
             `warm_start.overrides.max_minutes=5` changes one of them. Its data, seed and what it is evaluated on are
-            the run's.
-        residual_scale, new_columns_std: See `modeling_tmde.training.warm_start.warm_start`.
+            the run's; `data.languages` and `data.pivot_languages` may be fewer.
+        residual_scale, new_columns_std, direct_path: See `modeling_tmde.training.warm_start.warm_start`.
     """
 
     checkpoint: str | None = None
@@ -81,6 +77,7 @@ class WarmStartConfig:
     overrides: dict[str, Any] = field(default_factory=dict)
     residual_scale: float = 0.0
     new_columns_std: float = 0.0
+    direct_path: bool = True
 
 
 def _section_keys(section: str, architecture: str) -> set[str]:
@@ -90,7 +87,7 @@ def _section_keys(section: str, architecture: str) -> set[str]:
         return {item.name for item in dataclasses.fields(WarmStartConfig)}
     if section == "model":
         # The languages belong to `data`; the vocabulary's size and its special tokens follow from the tokenizer.
-        config = ARCHITECTURES[architecture]
+        config = ARCHITECTURES[architecture].config
         own = {item.name for item in dataclasses.fields(config)} & set(config.__annotations__)
         own = {name for name in own if not name.endswith("_token_id")}
         return (own - {"languages", "pivot_languages", "vocab_size"}) | {"architecture"}
@@ -159,7 +156,7 @@ class Recipe:
         options = {name: value for name, value in self.sections["model"].items() if name != "architecture"}
         languages = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
         try:
-            return ARCHITECTURES[self.architecture](**options, **languages, **values)
+            return ARCHITECTURES[self.architecture].config(**options, **languages, **values)
         except StrictDataclassError as error:  # no ValueError, but it comes from one
             raise RecipeError(f"Section 'model' of recipe {self.name}: {error.__cause__ or error}") from error
 

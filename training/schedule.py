@@ -1,6 +1,6 @@
 """How many steps a run has, and learning rates: groups of parameters with rates of their own, and how a run ends."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from torch import nn
 from torch.optim import Optimizer
@@ -22,10 +22,31 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
     for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
         if 0 < (getattr(args, name) or 0) < 1:
             raise ValueError(f"{name}={getattr(args, name)} is a share of all steps and needs max_steps")
-    if args.cooldown and streaming and not args.max_minutes:
-        raise ValueError("cooldown of streamed data needs max_steps or max_minutes: their length is unknown")
+    if args.cooldown and streaming and not (args.max_minutes or args.max_cpu_minutes):
+        raise ValueError(
+            "cooldown of streamed data needs max_steps, max_minutes or max_cpu_minutes: their length is unknown"
+        )
     args.max_steps = NO_STEP_LIMIT
     return None
+
+
+def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
+    """Leaves parameters as they are whose names begin with one of `prefixes`, such as "model.encoders.de".
+
+    Raises:
+        ValueError: A prefix of no parameter, or nothing is left to train.
+    """
+    for prefix in prefixes or ():
+        found = [item for name, item in model.named_parameters() if f"{name}.".startswith(f"{prefix}.")]
+        if not found:
+            known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in model.named_parameters())
+            raise ValueError(
+                f"freeze: found {prefix!r}, expected the beginning of a parameter's name, such as {', '.join(known)}"
+            )
+        for parameter in found:
+            parameter.requires_grad_(False)
+    if prefixes and not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(f"freeze={list(prefixes)} leaves nothing to train")
 
 
 def split_group(optimizer: Optimizer, parameters: Iterable[nn.Parameter], rate: float) -> None:

@@ -14,9 +14,10 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from transformers.utils import logging
 
 from modeling_tmde.loading import local_or_hub
+from modeling_tmde.training.architectures import architecture_of
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.run_record import find_checkpoint
-from modeling_tmde.training.warm_start import BAG, TMDE, warm_start
+from modeling_tmde.training.warm_start import BAG, warm_start
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -25,6 +26,7 @@ STAGE_FOLDER = "warm_start"
 
 # What the run and its first stage have in common: held-out rows depend on the seed, curves should be comparable, and
 # processes share out a model in one way.
+LANGUAGE_KEYS = ("data.languages", "data.pivot_languages")
 SHARED_KEYS = (
     "seed",
     "data_seed",
@@ -44,7 +46,8 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     """The recipe of a run's first stage, on the run's data; None if it has no such stage.
 
     Raises:
-        RecipeError: A stage with a first stage of its own, or overrides of the data or the seed, which are the run's.
+        RecipeError: A stage with a first stage of its own, or overrides of the data (but for fewer languages) or the
+            seed, which are the run's.
     """
     start = recipe.warm_start
     if start.checkpoint is not None or start.recipe is None:
@@ -52,17 +55,27 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     stage = load_recipe(start.recipe)
     training = recipe.sections["training"]
     stage.sections["training"] |= {key: training[key] for key in SHARED_KEYS if key in training}
+    languages = {}
     for key, value in start.overrides.items():
+        if key in LANGUAGE_KEYS:
+            languages[key.removeprefix("data.")] = _fewer_languages(key, value, recipe.data.languages)
+            continue
         if key.startswith("data.") or key.removeprefix("training.") in ("seed", "data_seed"):
             raise RecipeError(
                 f"warm_start.overrides: found {key}={value}, but the first stage has the run's data and seed"
             )
         stage.set(key, value)
-    stage.sections["data"] = dict(recipe.sections["data"])
+    stage.sections["data"] = {**recipe.sections["data"], **languages}
     _check_width(recipe, stage.build_config())
     if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
         raise RecipeError(f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own")
     return stage
+
+
+def _fewer_languages(key: str, value: Any, languages: list[str]) -> list[str]:
+    if not isinstance(value, list) or not value or not set(value) <= set(languages):
+        raise RecipeError(f"warm_start.overrides: found {key}={value}, expected a list of some of {languages}")
+    return value
 
 
 def check_warm_start(recipe: Recipe, folder: Path, overwrite: bool) -> None:
@@ -82,6 +95,8 @@ def check_warm_start(recipe: Recipe, folder: Path, overwrite: bool) -> None:
 
 def _check_width(recipe: Recipe, start: PreTrainedConfig) -> None:
     """Columns that a narrower bag lacks begin at zero, and must be able to learn."""
+    if recipe.architecture != "tmde":
+        return
     width, frozen = recipe.build_config().d_model, recipe.sections["training"].get("embedding_learning_rate") == 0
     if start.model_type == BAG and width > start.d_model and frozen and not recipe.warm_start.new_columns_std:
         raise RecipeError(
@@ -96,9 +111,9 @@ def _open_config(checkpoint: str) -> PreTrainedConfig:
         config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
     except (OSError, ValueError) as error:
         raise RecipeError(f"Warm start from {checkpoint}: {error}") from error
-    if config.model_type not in (BAG, TMDE):
+    if architecture_of(config) is None:
         raise RecipeError(
-            f"Warm start from {checkpoint}: found a model of type {config.model_type!r}, expected a bag or T-MDE"
+            f"Warm start from {checkpoint}: found a model of type {config.model_type!r}, expected one of this package"
         )
     return config
 
@@ -141,10 +156,11 @@ def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train
     config = _open_config(checkpoint)
     if not recipe.sections["tokenizer"]:
         recipe.sections["tokenizer"]["path"] = checkpoint
-    model = recipe.sections["model"]
-    if recipe.architecture == "tmde" and (config.model_type == BAG or config.bag_residual):
+    model, is_bag = recipe.sections["model"], config.model_type == BAG
+    if recipe.architecture == "tmde" and (start.direct_path if is_bag else getattr(config, "bag_residual", False)):
         model.setdefault("bag_residual", True)
-    if config.model_type == BAG or config.bag_residual:
+        model.setdefault("sublinear_counts", config.sublinear_counts)
+    elif recipe.architecture == "bag" and is_bag:
         model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
 
@@ -159,7 +175,8 @@ def apply_warm_start(
     """
     start = recipe.warm_start
     try:
-        report = warm_start(model, tokenizer, checkpoint, start.residual_scale, start.new_columns_std)
+        options = {"residual_scale": start.residual_scale, "new_columns_std": start.new_columns_std}
+        report = warm_start(model, tokenizer, checkpoint, direct_path=start.direct_path, **options)
     except ValueError as error:
         raise RecipeError(str(error)) from error
     if PartialState().is_main_process:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import nn
+from transformers import PreTrainedConfig
 
 from modeling_tmde.training.batching import ChunkCounts, ParallelBatch
 from modeling_tmde.training.parallel_model import ParallelModel
@@ -120,12 +122,20 @@ class OperationCount:
         if not parallel.has_decoder:
             self.per_source_token = 6.0 * parallel.config.hidden_size
             return
-        encoder, decoder = (
-            sum(parameter.numel() for parameter in part.parameters()) - part.embed_tokens.weight.numel()
-            for part in (model.model, model.decoder)
-        )
+        encoder, decoder = (self._weights(part, parallel.config) for part in (model.model, model.decoder))
         self.per_padded_token = 6.0 * encoder
         self.per_target_token = 6.0 * (decoder + model.lm_head.weight.numel())
+
+    @staticmethod
+    def _weights(part: nn.Module, config: PreTrainedConfig) -> float:
+        """Parameters that a token meets: no table, and of those that every language has of its own, one language's."""
+        tables = {f"{name}.weight" for name, module in part.named_modules() if isinstance(module, nn.Embedding)}
+        shares = {"encoders": len(config.languages), "decoders": len(config.pivot_languages)}
+        return sum(
+            parameter.numel() / shares.get(name.partition(".")[0], 1)
+            for name, parameter in part.named_parameters()
+            if name not in tables
+        )
 
     def of(self, batch: ParallelBatch) -> float:
         operations = self.per_padded_token * batch.attention_mask.numel()

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
@@ -25,9 +25,8 @@ from modeling_tmde.eval.corpora import CorpusReport, load_parallel
 from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.loading import position_limit
-from modeling_tmde.modeling_bag import BagModel
-from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.command import train
 from modeling_tmde.training.dev_documents import hold_out
 from modeling_tmde.training.evaluation import check_selection, load_eval_tasks
@@ -128,18 +127,19 @@ def _texts_by_language(train, languages: list[str], max_characters: int, seed: i
     return texts
 
 
-def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> TmdeForConditionalGeneration | BagModel:
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """A new model of the recipe's architecture, for this tokenizer."""
     from_tokenizer = {
         "vocab_size": len(tokenizer),
         "bos_token_id": tokenizer.bos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
+        "mask_token_id": tokenizer.mask_token_id,
+        "decoder_start_token_id": tokenizer.bos_token_id,
     }
-    if recipe.architecture == "bag":
-        return BagModel(recipe.build_config(**from_tokenizer))
-    config = recipe.build_config(**from_tokenizer, decoder_start_token_id=tokenizer.bos_token_id)
-    return TmdeForConditionalGeneration(config)
+    architecture = ARCHITECTURES[recipe.architecture]
+    known = {field.name for field in fields(architecture.config)}
+    return architecture.model(recipe.build_config(**{k: v for k, v in from_tokenizer.items() if k in known}))
 
 
 def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
@@ -274,7 +274,8 @@ def _write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> 
         "best_step": best,
         "metric": trainer.args.metric_for_best_model,
         "best": chosen,
-        "minutes": round(trainer.seconds / 60, 2),
+        "minutes": round(trainer.clock.seconds / 60, 2),
+        "cpu_minutes": round(trainer.clock.cpu_seconds / 60, 2),
         "seen": {name: value * trainer.args.world_size for name, value in trainer.seen.items()},
         "rows": asdict(trainer.throughput.chunk_counts),
         "corpus": asdict(report),

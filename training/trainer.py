@@ -23,6 +23,7 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches, ParallelLoader, Position
 from modeling_tmde.training.callbacks import CurvePicture, EarlyStopping, ParallelProgress, RunLimits
 from modeling_tmde.training.checkpoints import gathered_weights, is_sharded, load_weights, save_weights, whole_model
+from modeling_tmde.training.clock import RunClock
 from modeling_tmde.training.epoch_table import EpochEnds
 from modeling_tmde.training.evaluation import (
     checked_evaluation,
@@ -36,7 +37,7 @@ from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.processes import prepare_processes
-from modeling_tmde.training.schedule import cool_down, limit_steps, split_group
+from modeling_tmde.training.schedule import cool_down, freeze, limit_steps, split_group
 from modeling_tmde.training.throughput import ComponentSums, OperationCount, Throughput
 from modeling_tmde.training.token_cache import open_token_cache
 
@@ -89,7 +90,8 @@ class TmdeTrainer(Trainer):
         args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
         args.logging_nan_inf_filter = False  # which looks at every loss, and waits for the accelerator to have it
         if args.ddp_find_unused_parameters is None:
-            args.ddp_find_unused_parameters = False
+            args.ddp_find_unused_parameters = model.has_parts_by_language
+        freeze(model.model, args.freeze)
         super().__init__(
             model=model,
             args=args,
@@ -107,10 +109,7 @@ class TmdeTrainer(Trainer):
         self.throughput = Throughput()
         self.data_wait = 0.0
         self._components = ComponentSums()
-        self._elapsed_before = 0.0
-        self._train_begin = time.perf_counter()
-        # The first process's clock as of this step: what depends on time must be decided alike by every process.
-        self.elapsed = 0.0
+        self.clock = RunClock()
         for theirs in (ProgressCallback, PrinterCallback):
             self.remove_callback(theirs)
         for ours in (RunLimits, EpochEnds, ParallelProgress, CurvePicture):
@@ -129,11 +128,6 @@ class TmdeTrainer(Trainer):
     def epoch_rows(self) -> int | None:
         """Rows of one epoch, or None for a stream of unknown length."""
         return len(self.parallel_dataset) if isinstance(self.parallel_dataset, datasets.Dataset) else None
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of training by this process's clock, those before a resume included."""
-        return self._elapsed_before + time.perf_counter() - self._train_begin
 
     @property
     def epochs_done(self) -> float | None:
@@ -156,7 +150,9 @@ class TmdeTrainer(Trainer):
             if self.epochs_done is not None:
                 shares.append(self.epochs_done / self.args.num_train_epochs)
         if self.args.max_minutes:
-            shares.append(self.elapsed / 60 / self.args.max_minutes)
+            shares.append(self.clock.elapsed / 60 / self.args.max_minutes)
+        if self.args.max_cpu_minutes:
+            shares.append(self.clock.cpu_elapsed / 60 / self.args.max_cpu_minutes)
         return min(max(shares), 1.0)
 
     # ---- Data
@@ -220,8 +216,9 @@ class TmdeTrainer(Trainer):
         self.position, self.chunk_done = batches[-1].next_position, batches[-1].chunk_done
         objectives = self.accelerator.unwrap_model(self.model).objectives
         totals = [sum(objective.count(batch.sizes) for batch in batches) for objective in objectives.values()]
-        totals.append(self.seconds if self.args.process_index == 0 else 0.0)
-        *counts, self.elapsed = sum_on_host(totals)
+        first = self.args.process_index == 0
+        totals += [self.clock.seconds, self.clock.cpu_seconds] if first else [0.0, 0.0]
+        *counts, self.clock.elapsed, self.clock.cpu_elapsed = sum_on_host(totals)
         return batches, dict(zip(objectives, counts, strict=True))
 
     def _account(self, batch: ParallelBatch) -> None:
@@ -281,7 +278,7 @@ class TmdeTrainer(Trainer):
         if "loss" in logs:
             logs.update(self._components.means(self.accelerator))
             logs.update(self.throughput.rates(self.args.world_size, self.data_wait))
-            logs["minutes"] = round(self.seconds / 60, 3)
+            logs["minutes"] = round(self.clock.seconds / 60, 3)
         super().log(logs, start_time)
 
     # ---- Evaluation
@@ -320,7 +317,7 @@ class TmdeTrainer(Trainer):
         trained.train(was_training)
         metrics |= scores | dev_means(retrieval, scores)
         metrics = {f"{metric_key_prefix}_{key}": round(value, 6) for key, value in metrics.items()}
-        metrics[f"{metric_key_prefix}_minutes"] = round(self.seconds / 60, 3)
+        metrics[f"{metric_key_prefix}_minutes"] = round(self.clock.seconds / 60, 3)
         if self.args.world_size > 1:  # which must choose the same checkpoint, and stop at the same step
             metrics = broadcast_object_list([metrics])[0]
         self.log(metrics)
@@ -362,7 +359,7 @@ class TmdeTrainer(Trainer):
             "position": asdict(self.position),
             "chunk_done": self.chunk_done,
             **self.throughput.state(),
-            "elapsed": self.seconds,
+            **self.clock.state(),
         }
         (Path(output_dir) / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
 
@@ -384,7 +381,7 @@ class TmdeTrainer(Trainer):
         state = json.loads((Path(checkpoint) / DATA_STATE_NAME).read_text())
         self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]
         self.throughput.load_state(state, (self.position.epoch, self.position.chunk))
-        self._elapsed_before = self.elapsed = state["elapsed"]
+        self.clock.load_state(state)
 
     def _load_best_model(self) -> None:
         load_weights(self.accelerator.unwrap_model(self.model).model, self.state.best_model_checkpoint)
@@ -396,6 +393,6 @@ class TmdeTrainer(Trainer):
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
         if isinstance(resume_from_checkpoint, str):  # before the batches are made; sharded weights are loaded after
             self._load_data_state(resume_from_checkpoint)
-        self._train_begin = time.perf_counter()
+        self.clock.start()
         self.throughput.begin(self.data_wait)
         return super().train(resume_from_checkpoint, *args, **kwargs)

@@ -2,23 +2,18 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from tokenizers import decoders, pre_tokenizers
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.loading import local_or_hub
+from modeling_tmde.training.architectures import architecture_of
 
-BAG, TMDE = "tmde_bag", "tmde"
+BAG, TMDE, ALIGNED = "tmde_bag", "tmde", "tmde_aligned"
 
 
 @dataclass(frozen=True)
@@ -176,6 +171,7 @@ def warm_start(
     checkpoint: str | os.PathLike,
     residual_scale: float = 0.0,
     new_columns_std: float = 0.0,
+    direct_path: bool = True,
 ) -> WarmStartReport:
     """
     Changes a new model in place to begin where a checkpoint ended.
@@ -189,49 +185,59 @@ def warm_start(
     by the decoder and the branches, whose random weights differ by column, while the direct path alone would give
     all of them the same gradient. A narrower model has the leading principal directions of the weighted table.
 
-    From T-MDE to T-MDE, or a bag to a bag, parameters of equal name and shape are copied, the rest keep their initial
-    values and are reported; languages are matched by their codes.
+    From a bag to any other architecture, or to T-MDE without `direct_path`, the encoder's tables take the bag's with
+    each row times the weight of its token, and the decoder's tables and outputs of a width the bag's without; the
+    rest of the model is as it was.
+
+    From a model of the same architecture, parameters of equal name and shape are copied, the rest keep their initial
+    values and are reported; languages are matched by their codes. A model with an encoder for each language takes
+    another checkpoint's encoder for each of them.
 
     In all of them, a token that the checkpoint's vocabulary lacks is the weighted mean of its pieces there, which
     keeps the sum of a bag, and one without pieces has its initial vector, of the size of the others. Pieces know as
     much as they were used: towards a smaller vocabulary, some may be merges that the checkpoint hardly ever saw alone.
 
     Args:
-        model: A new `TmdeForConditionalGeneration` or `BagModel`.
+        model: A new model of one of the `ARCHITECTURES`.
         tokenizer: Its tokenizer.
-        checkpoint: Folder or Hub id of a bag or a T-MDE model with its tokenizer.
+        checkpoint: Folder or Hub id of a bag or of a model of the same architecture with its tokenizer.
         residual_scale: From a bag, factor on the initial outputs of the encoder's branches (`out_proj` and `fc2`).
         new_columns_std: From a bag to a wider model, standard deviation of the new columns, relative to the root mean
             square of the bag's.
+        direct_path: T-MDE takes a bag's token weights for its `bag_residual`; without, the tables alone.
 
     Raises:
         ValueError: If the checkpoint cannot be opened or is of another kind, its width does not fit, it has token
-            weights and the model no direct path, or the vocabularies cannot be compared.
+            weights and the model no direct path for them, or the vocabularies cannot be compared.
     """
     source, source_tokenizer, missing = _open(str(checkpoint))
     kind, source_kind = model.config.model_type, source.config.model_type
-    if kind == BAG and source_kind != BAG:
-        raise ValueError(f"Warm start of a bag: expected a checkpoint of a bag, found {source_kind!r} in {checkpoint}")
-    has_weights = hasattr(source.base_model, "token_weights")
-    if kind == TMDE and has_weights and not model.config.bag_residual:
+    names = _names_in(source, model)
+    if names is None and source_kind != BAG:
+        raise ValueError(
+            f"Warm start of a model of type {kind!r}: expected a checkpoint of {_startable(kind)}, found "
+            f"{source_kind!r} in {checkpoint}"
+        )
+    direct = kind == TMDE and direct_path
+    if direct and hasattr(source.base_model, "token_weights") and not model.config.bag_residual:
         raise ValueError(
             f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False; "
-            "set model.bag_residual=true"
+            "set model.bag_residual=true, or warm_start.direct_path=false for its tables alone"
         )
-    width, source_width = model.config.d_model, source.config.d_model
+    width, source_width = model.config.hidden_size, source.config.hidden_size
     if kind == source_kind and width != source_width:
         raise ValueError(
             f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}; set "
-            f"model.d_model={source_width} (only from a bag to T-MDE may the widths differ)"
+            f"model.d_model={source_width} (only from a bag to another architecture may the widths differ)"
         )
     old_table = source.get_input_embeddings().weight
-    vocabulary = map_vocabulary(
-        tokenizer, source_tokenizer, model.get_input_embeddings().num_embeddings, len(old_table)
-    )
-    if kind == source_kind:
-        details = _copy(model, source, missing, vocabulary)
-    else:
+    vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
+    if names is not None:
+        details = _copy(model, source, missing, vocabulary, names)
+    elif direct:
         details = _from_bag(model, source, vocabulary, residual_scale, new_columns_std)
+    else:
+        details = _tables_from_bag(model, source, vocabulary, new_columns_std)
     known = int(vocabulary.known.sum())
     return WarmStartReport(
         checkpoint=str(checkpoint),
@@ -245,17 +251,27 @@ def warm_start(
     )
 
 
+def _startable(kind: str) -> str:
+    return "a bag" if kind == BAG else f"a bag or {kind!r}"
+
+
+def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str], str] | None:
+    """From a parameter's name in `model` to that in `source`; None if they have none in common but tables."""
+    kind, source_kind = model.config.model_type, source.config.model_type
+    if kind == source_kind:
+        return lambda name: name
+    if kind != ALIGNED or next(iter(model.encoders.values())).config.model_type != source_kind:
+        return None
+    prefix = "" if source.base_model is source else f"{source.base_model_prefix}."
+    return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
+
+
 def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, set[str]]:
     """The checkpoint's model in float32, its tokenizer, and the parameters that its file lacks."""
     try:
         path = local_or_hub(checkpoint)
-        model_type = AutoConfig.from_pretrained(path).model_type
-        if model_type not in (BAG, TMDE):
-            raise ValueError(
-                f"Warm start from {checkpoint}: expected model_type {BAG!r} or {TMDE!r}, found {model_type!r}"
-            )
-        auto_class = AutoModelForSeq2SeqLM if model_type == TMDE else AutoModel
-        model, loading = auto_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+        model_class = _class_of(AutoConfig.from_pretrained(path), checkpoint)
+        model, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     except OSError as error:
         raise ValueError(f"Warm start from {checkpoint}: {error}") from error
     try:
@@ -263,6 +279,42 @@ def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, se
     except (OSError, ValueError) as error:
         raise ValueError(f"Warm start from {checkpoint}: expected its tokenizer's files beside it; {error}") from error
     return model, tokenizer, set(loading["missing_keys"])
+
+
+def _class_of(config: PreTrainedConfig, checkpoint: str) -> type[PreTrainedModel]:
+    architecture = architecture_of(config)
+    if architecture is None:
+        raise ValueError(
+            f"Warm start from {checkpoint}: expected a model of this package, found model_type {config.model_type!r}"
+        )
+    return architecture.model
+
+
+def _tables_from_bag(
+    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, columns_std: float
+) -> dict[str, float]:
+    """Every table of the vocabulary, each at the width it has; returns what the report says of them."""
+    encoder = getattr(model, "model", model)
+    inside = {id(parameter) for parameter in encoder.parameters()}
+    size, known = model.config.vocab_size, vocabulary.known
+    modules = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.Linear))]
+    tables = {id(module.weight): module.weight for module in modules if len(module.weight) == size}
+    details = {"table_scale": 1.0, "kept_variance": 1.0}
+    log_weights = vocabulary.log_weights(bag.token_weights)
+    typical = log_weights[known].median()
+    for key, weight in tables.items():
+        fitted, kept = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1], columns_std)
+        table = vocabulary.table(fitted, bag.token_weights)
+        if key in inside:
+            table = table * (log_weights - typical).exp()[:, None]
+        scale = _size(weight[known]) / _size(table[known])
+        weight[known] = (scale * table[known]).to(weight)
+        if weight is model.get_input_embeddings().weight:
+            details = {"table_scale": float(scale), "kept_variance": kept}
+    for module in modules:
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None and id(module.weight) in tables:
+            module.weight[module.padding_idx] = 0
+    return details
 
 
 def _from_bag(
@@ -308,7 +360,11 @@ def _fit_width(
 
 
 def _copy(
-    model: PreTrainedModel, source: PreTrainedModel, missing: set[str], vocabulary: VocabularyMap
+    model: PreTrainedModel,
+    source: PreTrainedModel,
+    missing: set[str],
+    vocabulary: VocabularyMap,
+    names: Callable[[str], str],
 ) -> dict[str, int | list[str]]:
     """Parameters of equal name and shape, tables by vocabulary, languages by code; returns what the report says."""
     old = dict(source.named_parameters(remove_duplicate=False))
@@ -318,19 +374,20 @@ def _copy(
     kept, copied = [], set()
     for name, parameter in model.named_parameters():
         last = name.removesuffix(".weight").rpartition(".")[2]
-        if name not in old:
+        source_name = names(name)
+        if source_name not in old:
             kept.append(name)
             continue
         if last == "token_weights":
             parameter[known] = vocabulary.log_weights(weights)[known].to(parameter)
         elif last in ("embed_tokens", "lm_head"):
-            table = vocabulary.table(old[name], weights)
+            table = vocabulary.table(old[source_name], weights)
             scale = _size(table[known]) / _size(parameter[known])
             parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
-        elif last == "embed_languages" and parameter.shape[1] == old[name].shape[1]:
-            kept += _copy_languages(name, parameter, old[name], model.config.languages, source.config.languages)
-        elif parameter.shape == old[name].shape:
-            parameter.copy_(old[name])
+        elif last == "embed_languages" and parameter.shape[1] == old[source_name].shape[1]:
+            kept += _copy_languages(name, parameter, old[source_name], model.config.languages, source.config.languages)
+        elif parameter.shape == old[source_name].shape:
+            parameter.copy_(old[source_name])
         else:
             kept.append(name)
             continue

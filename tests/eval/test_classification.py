@@ -29,7 +29,7 @@ class Planted:
         self.vectors = vectors
         self.calls: list[tuple[list[str], list[str]]] = []
 
-    def represent(self, texts, fit_on):
+    def represent(self, texts, fit_on, language=None):
         self.calls.append((list(texts), list(fit_on)))
         return np.array([self.vectors[text] for text in texts], np.float32)
 
@@ -377,7 +377,7 @@ def test_more_bad_input():
     system = Planted(vectors(data) | {"de/dev/1": [np.nan]})
     with pytest.raises(ValueError, match="planted: de/dev: found features that are not finite for item 'de/dev/1'"):
         evaluate_classification(data, system)
-    system.represent = lambda texts, fit_on: np.zeros((3, 1))
+    system.represent = lambda texts, fit_on, language: np.zeros((3, 1))
     with pytest.raises(ValueError, match="found 3 rows for the 5 items of en/train"):
         evaluate_classification(data, system)
     pairs = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
@@ -389,7 +389,7 @@ def test_more_bad_input():
 def test_sparse_features_that_are_not_finite():
     matrix = scipy.sparse.csr_matrix(np.array([[0, 1, 2], [0, 0, 0], [3, np.inf, 0]]))
     system = Planted({})
-    system.represent = lambda texts, fit_on: matrix
+    system.represent = lambda texts, fit_on, language: matrix
     with pytest.raises(ValueError, match="not finite for item 'en/dev/2'"):
         split_features(split("en", "dev", "aba"), system, [], "en/dev")
     with pytest.raises(ValueError, match="not finite for item 'en/dev/2'"):

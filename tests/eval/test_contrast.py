@@ -32,7 +32,7 @@ class Lookup:
     def describe(self):
         return {}
 
-    def represent(self, texts, fit_on=()):
+    def represent(self, texts, fit_on=(), language=None):
         self.calls.append((list(texts), list(fit_on)))
         return self.kind(np.array([self.vectors[text] for text in texts], dtype=np.float32))
 
@@ -86,7 +86,7 @@ def test_a_tie_is_a_difference_of_less_than_a_millionth(angle, outcome):
     vectors = {text: [math.cos(turn), math.sin(turn)] for text, turn in turned.items()}
 
     class Exact(Lookup):  # in float64: float32 has no 3e-7 beside 0.7
-        def represent(self, texts, fit_on=()):
+        def represent(self, texts, fit_on=(), language=None):
             return np.array([self.vectors[text] for text in texts])
 
     cells = evaluate_contrast(contrast_data(1, ["a"]), Exact(vectors))

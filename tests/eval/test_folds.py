@@ -85,7 +85,7 @@ class Planted:
         self.vector = vector
         self.calls: list[tuple[list[str], list[str]]] = []
 
-    def represent(self, texts, fit_on):
+    def represent(self, texts, fit_on, language=None):
         self.calls.append((list(texts), list(fit_on)))
         return np.array([self.vector(text) for text in texts], np.float32)
 

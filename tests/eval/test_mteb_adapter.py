@@ -13,6 +13,8 @@ from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.sample import sample_documents, sample_parallel
 from modeling_tmde.eval.systems import model_fingerprint
 from tests.conftest import tiny_model
+from tests.modeling_tmde.test_embedding import make_tokenizer
+from tests.modeling_tmde.test_text_languages import make_tables
 
 ADAPTER = "modeling_tmde.eval.mteb_adapter"
 TRAIN, TEST, ROWS = 60, 80, 90
@@ -225,6 +227,27 @@ def test_bad_arguments(encoder_class, embedder):
         encode(encoder, [{"text": ["a"]}], precision="int8")
     with pytest.raises(ValueError, match=r"Task Topics, split test: batch 1 has \['image'\], expected 'text'"):
         encode(encoder, [{"text": ["a"]}, {"image": [0]}])
+
+
+def test_the_language_of_the_subset_is_told(encoder_class):
+    embedder = DocumentEmbedder(make_tables(), make_tokenizer())
+    encoder = encoder_class(embedder)
+    subsets = {"deu": ["deu-Latn"], "fr": ["fra-Latn"], "de-en": ["deu-Latn", "eng-Latn"], "swe": ["swe-Latn"]}
+    task = SimpleNamespace(name="Topics", hf_subsets_to_langscripts=subsets)
+
+    def vectors(subset):
+        return encoder.encode([{"text": ["open", "a"]}], task_metadata=task, hf_split="test", hf_subset=subset)
+
+    np.testing.assert_allclose(vectors("deu"), embedder.encode(["open", "a"], language="de"), atol=1e-6)
+    np.testing.assert_allclose(vectors("fr"), embedder.encode(["open", "a"], language="fr"), atol=1e-6)
+    with pytest.raises(
+        ValueError, match=r"subset de-en: found the languages \['de', 'en'\], expected one: TablesModel"
+    ):
+        vectors("de-en")
+    with pytest.raises(ValueError, match=r"subset more: found the languages \[\], expected one"):
+        vectors("more")
+    with pytest.raises(ValueError, match=r"language: found 'sv', expected one of \['de', 'en', 'fr'\]"):
+        vectors("swe")
 
 
 def test_without_mteb_the_error_says_what_to_install(monkeypatch):

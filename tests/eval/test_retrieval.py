@@ -117,7 +117,7 @@ class Lookup:
     def __init__(self, vectors, kind=np.asarray):
         self.vectors, self.kind, self.calls = vectors, kind, []
 
-    def represent(self, texts, fit_on=()):
+    def represent(self, texts, fit_on=(), language=None):
         self.calls.append((list(texts), list(fit_on)))
         return self.kind(np.array([self.vectors[text] for text in texts], dtype=np.float32))
 

@@ -41,7 +41,7 @@ class Hashed:
     def describe(self):
         return {"salt": self.salt}
 
-    def represent(self, texts, fit_on=()):
+    def represent(self, texts, fit_on=(), language=None):
         self.asked.append(list(texts))
         self.texts += len(texts)
         seeds = [int(text_fingerprint([self.salt, text]), 16) for text in texts]

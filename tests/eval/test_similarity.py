@@ -26,7 +26,7 @@ class Lookup:
     def __init__(self, kind=np.asarray):
         self.kind, self.calls = kind, []
 
-    def represent(self, texts, fit_on=()):
+    def represent(self, texts, fit_on=(), language=None):
         self.calls.append((list(texts), list(fit_on)))
         return self.kind(np.array([VECTORS[text] for text in texts], dtype=np.float32))
 

@@ -279,7 +279,7 @@ def test_count_is_the_number_of_terms():
     rows = 100 * torch.eye(7)
     embeddings = torch.stack([torch.cat([rows, offset.expand(7, 2)], 1) for offset in offsets])
     constraint = DistanceConstraint(normalizer="none")
-    count = constraint.count(BatchSizes(rows=7, languages=3, directions=4, target_tokens=99))
+    count = constraint.count(BatchSizes(rows=7, languages=3, directions=4, target_tokens=99, tokens=200))
     assert count == 7 * 3 * 2
     assert constraint(embeddings).loss.item() == pytest.approx(count)
 

@@ -97,8 +97,8 @@ def test_count_and_name():
     assert isinstance(objective, InfoNCE)
     assert (objective.weight, objective.temperature, objective.margin, objective.gather) == (1.0, 0.05, 0.0, True)
     assert objective.needs_all_embeddings and not objective.needs_decoder
-    assert objective.count(BatchSizes(rows=5, languages=2, directions=1, target_tokens=9)) == 10
-    assert objective.count(BatchSizes(rows=5, languages=4, directions=6, target_tokens=9)) == 60
+    assert objective.count(BatchSizes(rows=5, languages=2, directions=1, target_tokens=9, tokens=20)) == 10
+    assert objective.count(BatchSizes(rows=5, languages=4, directions=6, target_tokens=9, tokens=20)) == 60
 
 
 @pytest.mark.parametrize("temperature", [0, -0.1, float("nan")])

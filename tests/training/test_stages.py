@@ -295,7 +295,7 @@ def test_the_small_recipe_can_be_cold(tmp_path):
     [
         ("missing", "no folder .*missing; expected a saved model's folder"),
         ("empty", "has no config.json"),
-        ("bert", "found a model of type 'bert', expected a bag or T-MDE"),
+        ("bert", "found a model of type 'bert', expected one of this package"),
     ],
 )
 def test_a_wrong_checkpoint_is_one_clear_error(kind, message, tmp_path):

@@ -113,7 +113,7 @@ def test_bfloat16_autocast_is_close(path, hidden_dtype):
 
 
 def test_count_is_tokens_or_sentences():
-    sizes = BatchSizes(rows=6, languages=3, directions=4, target_tokens=131)
+    sizes = BatchSizes(rows=6, languages=3, directions=4, target_tokens=131, tokens=150)
     assert TranslationObjective(reduction="mean").count(sizes) == 131
     assert TranslationObjective(reduction="sum").count(sizes) == 6 * 4
 

@@ -352,7 +352,7 @@ def test_errors_name_what_was_found(bag, small_tokenizer, tmp_path, tokenizer):
     refused(small, "has the id 329, but the embedding table of its model has 300 rows")
     sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8}
     BertModel(BertConfig(vocab_size=9, **sizes)).save_pretrained(tmp_path / "bert")
-    refused(plain, "expected model_type 'tmde_bag' or 'tmde', found 'bert'", tmp_path / "bert")
+    refused(plain, "expected a model of this package, found model_type 'bert'", tmp_path / "bert")
     tiny_model().save_pretrained(tmp_path / "bare")
     refused(plain, "expected its tokenizer's files", tmp_path / "bare")
 

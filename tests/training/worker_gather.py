@@ -96,7 +96,7 @@ def counts(case: Case) -> dict[str, int]:
     totals = dict.fromkeys(case.objectives, 0)
     for languages, rows in case.batches:
         directions = rows * (len(languages) - 1) * sum(language in ("en", "es") for language in languages)
-        sizes = BatchSizes(rows, len(languages), directions, directions * (LENGTH - 1))
+        sizes = BatchSizes(rows, len(languages), directions, directions * (LENGTH - 1), rows * len(languages) * LENGTH)
         for name, objective in case.objectives.items():
             totals[name] += objective.count(sizes)
     return totals

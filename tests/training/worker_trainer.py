@@ -30,12 +30,12 @@ def joined(one: ParallelBatch, other: ParallelBatch) -> ParallelBatch:
         return torch.cat(wide, dim=1)
 
     sizes = [dataclasses.astuple(batch.sizes) for batch in (one, other)]
-    rows, targets = (sum(size[place] for size in sizes) for place in (0, 3))
+    rows, targets, tokens = (sum(size[place] for size in sizes) for place in (0, 3, 4))
     return dataclasses.replace(
         other,
         input_ids=padded([one.input_ids, other.input_ids], tiny_model().config.pad_token_id),
         attention_mask=padded([one.attention_mask, other.attention_mask], 0),
-        sizes=BatchSizes(rows, one.sizes.languages, one.sizes.directions, targets),
+        sizes=BatchSizes(rows, one.sizes.languages, one.sizes.directions, targets, tokens),
         lengths=np.concatenate([one.lengths, other.lengths], axis=1),
         words=tuple(np.add(one.words, other.words).tolist()),
     )

@@ -1,24 +1,70 @@
 """Training losses, one a file. An objective takes tensors, not models, so that each is tested by hand."""
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, Objective, ObjectiveOutput
+from modeling_tmde.training.objectives.alignment_softmax import AlignmentSoftmax
+from modeling_tmde.training.objectives.base import (
+    BatchSizes,
+    Concatenated,
+    EmbeddingObjective,
+    Masked,
+    MaskedTextObjective,
+    MaskedTokenObjective,
+    MaskingObjective,
+    Objective,
+    ObjectiveOutput,
+    PairMaskingObjective,
+    ParameterObjective,
+)
 from modeling_tmde.training.objectives.distance import DistanceConstraint
 from modeling_tmde.training.objectives.infonce import InfoNCE
+from modeling_tmde.training.objectives.masked_lm import MaskedLanguageModel
+from modeling_tmde.training.objectives.ntdv_distance import NtdvDistance
+from modeling_tmde.training.objectives.similarity import SimilarityLoss
+from modeling_tmde.training.objectives.similarity_softmax import SimilaritySoftmax
 from modeling_tmde.training.objectives.translation import TranslationObjective
+from modeling_tmde.training.objectives.translation_lm import TranslationLanguageModel
+from modeling_tmde.training.objectives.unified_generative import UnifiedGenerativeTask
+from modeling_tmde.training.objectives.weight_regularization import WeightRegularization
+from modeling_tmde.training.objectives.xnli_alignment import XnliAlignment
 
 # Names in the `objectives` section of a recipe.
 OBJECTIVES: dict[str, type[Objective]] = {
     "translation": TranslationObjective,
     "distance": DistanceConstraint,
     "infonce": InfoNCE,
+    "alignment_softmax": AlignmentSoftmax,
+    "masked_lm": MaskedLanguageModel,
+    "ntdv_distance": NtdvDistance,
+    "similarity": SimilarityLoss,
+    "similarity_softmax": SimilaritySoftmax,
+    "translation_lm": TranslationLanguageModel,
+    "unified_generative": UnifiedGenerativeTask,
+    "weight_regularization": WeightRegularization,
+    "xnli_alignment": XnliAlignment,
 }
 
 __all__ = [
     "OBJECTIVES",
+    "AlignmentSoftmax",
     "BatchSizes",
+    "Concatenated",
     "DistanceConstraint",
     "EmbeddingObjective",
     "InfoNCE",
+    "Masked",
+    "MaskedLanguageModel",
+    "MaskedTextObjective",
+    "MaskedTokenObjective",
+    "MaskingObjective",
+    "NtdvDistance",
     "Objective",
     "ObjectiveOutput",
+    "PairMaskingObjective",
+    "ParameterObjective",
+    "SimilarityLoss",
+    "SimilaritySoftmax",
+    "TranslationLanguageModel",
     "TranslationObjective",
+    "UnifiedGenerativeTask",
+    "WeightRegularization",
+    "XnliAlignment",
 ]

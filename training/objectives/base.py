@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 
 @dataclass(frozen=True)
@@ -15,12 +16,23 @@ class BatchSizes:
         languages: Languages of each row.
         directions: Translation directions, (source, pivot) pairs.
         target_tokens: Target tokens of all directions together, `</s>` counted and padding not.
+        tokens: Tokens of all texts, `<s>` and `</s>` counted and padding not.
     """
 
     rows: int
     languages: int
     directions: int
     target_tokens: int
+    tokens: int
+
+    @property
+    def texts(self) -> int:
+        return self.rows * self.languages
+
+    @property
+    def ordered_pairs(self) -> int:
+        """Of two languages of one row, over all rows."""
+        return self.texts * (self.languages - 1)
 
 
 @dataclass
@@ -53,6 +65,84 @@ class Objective(nn.Module):
 
 
 class EmbeddingObjective(Objective):
-    """A loss on the embeddings of parallel rows alone: `forward(embeddings)` with embeddings (languages, rows, d)."""
+    """A loss on the embeddings of parallel rows alone: `forward(embeddings)` with embeddings (languages, rows, d).
+
+    With `takes_languages`, it is called as `forward(embeddings, languages)`, with the codes of the first dimension.
+    """
 
     needs_all_embeddings = True
+    takes_languages = False
+
+
+class ParameterObjective(Objective):
+    """A loss on the weights of the encoder: `forward(parameters)` with those that are trained.
+
+    It counts once a micro-batch, so that neither its size nor accumulation changes what it weighs.
+    """
+
+    def count(self, sizes: BatchSizes) -> int:
+        return 1
+
+
+@dataclass
+class Masked:
+    """
+    Texts with tokens hidden.
+
+    Attributes:
+        input_ids: As they were, (..., length), but for the hidden tokens.
+        places: (tokens,) ascending places of these in the flattened input.
+        targets: (tokens,) what was there.
+    """
+
+    input_ids: torch.LongTensor
+    places: torch.LongTensor
+    targets: torch.LongTensor
+
+
+class MaskingObjective(Objective):
+    """A loss for which the encoder reads texts with tokens hidden; one of a run's objectives at most."""
+
+    needs_all_embeddings = True
+
+    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+        """
+        Args:
+            input_ids, attention_mask: (languages, rows, length).
+            config: Of the model: its special tokens and the size of its vocabulary.
+        """
+        raise NotImplementedError
+
+
+class MaskedTokenObjective(MaskingObjective):
+    """A loss on every hidden token: `forward(hidden, weight, targets)` with the head's outputs (tokens, d) there, the
+    output projection (vocab_size, d), and the tokens (tokens,)."""
+
+
+class MaskedTextObjective(MaskingObjective):
+    """A loss on every text: `forward(hidden, weight, masked, input_ids, attention_mask)` with the head's outputs for
+    the embeddings (languages, rows, d), the output projection (vocab_size, d), what was hidden, and all texts as they
+    were (languages, rows, length)."""
+
+
+@dataclass
+class Concatenated:
+    """Translations after one another as one text each: `input_ids`, `attention_mask` and `position_ids`, all
+    (texts, length)."""
+
+    input_ids: torch.LongTensor
+    attention_mask: torch.Tensor
+    position_ids: torch.LongTensor
+
+
+class PairMaskingObjective(MaskedTokenObjective):
+    """A loss on hidden tokens of texts that are read together with their translations, in an encoder call of its own:
+    it may stand beside another `MaskingObjective`."""
+
+    needs_all_embeddings = False
+
+    def concatenate(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Concatenated:
+        """Texts (languages, rows, length), padded on the right, joined with their translations."""
+        raise NotImplementedError

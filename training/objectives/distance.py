@@ -74,7 +74,7 @@ class DistanceConstraint(EmbeddingObjective):
         self.gather = gather
 
     def count(self, sizes: BatchSizes) -> int:
-        return sizes.rows * sizes.languages * (sizes.languages - 1)
+        return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # distances of close vectors cancel in bf16

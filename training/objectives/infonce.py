@@ -54,7 +54,7 @@ class InfoNCE(EmbeddingObjective):
         self.gather = gather
 
     def count(self, sizes: BatchSizes) -> int:
-        return sizes.rows * sizes.languages * (sizes.languages - 1)
+        return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         vectors = nn.functional.normalize(embeddings.float(), dim=-1)  # (languages, rows, d_model)

@@ -77,7 +77,7 @@ class Vectors:
     def __init__(self, vector):
         self.vector = vector
 
-    def represent(self, texts, fit_on=()):
+    def represent(self, texts, fit_on=(), language=None):
         return np.array([self.vector(text) for text in texts], dtype=np.float32)
 
 

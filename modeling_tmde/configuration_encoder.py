@@ -1,0 +1,92 @@
+"""Configuration of the transformer encoders without a decoder."""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from .language_settings import check_languages, list_languages
+
+POOLINGS = ("first", "mean")
+POSITIONS = ("sinusoidal", "learned")
+PREDICTION_HEADS = ("linear", "transform")
+
+
+@strict
+class TmdeEncoderConfig(PreTrainedConfig):
+    r"""
+    Configuration of [`TmdeEncoderModel`] and [`TmdeEncoderForMaskedLM`]. The defaults are the lightweight encoder of
+    paper 002 (section 4.1): 30.1 M parameters.
+
+    Args:
+        vocab_size: Entries of the shared vocabulary.
+        d_model: Width of the encoder and of the document embedding; a multiple of the heads.
+        encoder_layers, encoder_attention_heads, encoder_ffn_dim: Size of the encoder.
+        dropout: Dropout on embeddings and on every residual branch.
+        attention_dropout: Dropout on attention probabilities.
+        activation_function: Name of a transformers activation; `"gelu"` in thesis 004, section 4.3.5.
+        max_position_embeddings: Longest input in tokens, `<s>` and `</s>` counted.
+        pooling: What the embedding P is made of. `"mean"`: the mean of the final states of a text's tokens, `<s>` and
+            `</s>` among them (paper 002, section 3.1). `"first"`: the final state of the first token (thesis 004,
+            section 4.3.4; what thesis 000, section 4.3.1 takes of XLM-R).
+        position_embeddings: `"sinusoidal"` (Vaswani et al. 2017) or `"learned"` (thesis 004, section 4.3.5).
+        prediction_head: What stands between a state and the softmax over the vocabulary. `"linear"`: one linear layer
+            (paper 002, section 3.1). `"transform"`: linear, activation, LayerNorm, as in BERT and XLM-R.
+        languages: Codes of the languages, as for [`TmdeConfig`]. The model gets no language signal.
+        pivot_languages: A subset of `languages`.
+
+    Raises:
+        ValueError: If a name is unknown, sizes do not fit together, or a pivot language is not among the languages.
+    """
+
+    model_type = "tmde_encoder"
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+        "intermediate_size": "encoder_ffn_dim",
+    }
+
+    vocab_size: int = 50000
+    d_model: int = 512
+    encoder_layers: int = 2
+    encoder_attention_heads: int = 8
+    encoder_ffn_dim: int = 1024
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    activation_function: str = "relu"
+    max_position_embeddings: int = 2048
+    pooling: str = "mean"
+    position_embeddings: str = "sinusoidal"
+    prediction_head: str = "linear"
+    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
+    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    mask_token_id: int | None = 4
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs):
+        list_languages(self)
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        """Runs with the strict validation of every new config."""
+        super().validate_architecture()
+        choices = {"pooling": POOLINGS, "position_embeddings": POSITIONS, "prediction_head": PREDICTION_HEADS}
+        for name, known in choices.items():
+            found = getattr(self, name)
+            if found not in known:
+                raise ValueError(f"{name}={found!r} is unknown; choose one of {', '.join(known)}")
+        for name in ("vocab_size", "d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.d_model % self.encoder_attention_heads:
+            raise ValueError(
+                f"d_model={self.d_model} is not a multiple of encoder_attention_heads={self.encoder_attention_heads}"
+            )
+        if self.position_embeddings == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} must be even: positions are pairs of sine and cosine")
+        check_languages(self)
+
+
+__all__ = ["TmdeEncoderConfig"]

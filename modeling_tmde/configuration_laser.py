@@ -1,0 +1,103 @@
+"""Configuration of the LSTM models."""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from .language_settings import check_languages, list_languages
+
+POOLINGS = ("max", "mean")
+LANGUAGE_SIGNALS = ("feature", "start_token")
+
+
+@strict
+class LaserConfig(PreTrainedConfig):
+    r"""
+    Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`]. The defaults are LASER_6 of the thesis
+    (table 4.1) with 223.1 M parameters, and 191.6 M with `encoder_layers=1` (LASER_1). The table prints 241 M and
+    209 M: 17 M more are what a decoder has that is also given its own last output as an input, which an LSTM reads
+    anyway.
+
+    Paper 001's model is `encoder_layers=2, unidirectional_layers=1, pooling="mean", decoder_hidden_size=1024,
+    language_signal="start_token"`, with a vocabulary of 85k.
+
+    Args:
+        vocab_size: Entries of the shared BPE vocabulary.
+        d_model: Width of every encoder layer's output and of the document embedding; even. A bidirectional layer has
+            half of it in either direction.
+        embedding_dim: Width of the token vectors of encoder and decoder.
+        encoder_layers: LSTM layers of the encoder.
+        unidirectional_layers: So many of them, the last ones, read forward only.
+        pooling: How the embedding is made of the last layer's states at the real tokens: `"max"` (LASER) or `"mean"`
+            (paper 001).
+        decoder_hidden_size: Width of the decoder, one LSTM layer.
+        language_signal: How the decoder is told what to write. `"feature"` (LASER): a vector of the language joined
+            to its input at every step. `"start_token"` (paper 001): a token vector of the language in place of that
+            of `<s>`.
+        language_embedding_dim: Width of the vector of `"feature"`.
+        dropout: Dropout on token vectors, between the encoder's layers and on the decoder's outputs; never on the
+            states that are pooled, whose maximum it would bias.
+        share_embeddings: One table for encoder input, decoder input and decoder output, which must be of one width.
+        languages: Codes of the languages; positions in this list are the language ids.
+        pivot_languages: The languages the decoder is trained to translate into; a subset of `languages`.
+
+    Raises:
+        ValueError: If a size is not positive or sizes do not fit together, a setting is unknown, a language is named
+            twice, or a pivot language is not among the languages.
+    """
+
+    model_type = "tmde_laser"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {"hidden_size": "d_model", "num_hidden_layers": "encoder_layers"}
+
+    vocab_size: int = 50000
+    d_model: int = 1024
+    embedding_dim: int = 512
+    encoder_layers: int = 6
+    unidirectional_layers: int = 0
+    pooling: str = "max"
+    decoder_hidden_size: int = 2048
+    language_signal: str = "feature"
+    language_embedding_dim: int = 32
+    dropout: float | int = 0.1
+    share_embeddings: bool = False
+    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
+    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
+    is_encoder_decoder: bool = True
+    use_cache: bool = True
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 0
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self, **kwargs):
+        list_languages(self)
+        self.tie_word_embeddings = self.share_embeddings
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        """Runs with the strict validation of every new config."""
+        super().validate_architecture()
+        sizes = ("vocab_size", "d_model", "embedding_dim", "encoder_layers", "decoder_hidden_size")
+        for name in (*sizes, "language_embedding_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} must be even: a bidirectional layer has half in each direction")
+        if not 0 <= self.unidirectional_layers <= self.encoder_layers:
+            raise ValueError(
+                f"unidirectional_layers={self.unidirectional_layers} must lie between 0 and "
+                f"encoder_layers={self.encoder_layers}"
+            )
+        for name, known in (("pooling", POOLINGS), ("language_signal", LANGUAGE_SIGNALS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(known)}")
+        if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
+            raise ValueError(
+                f"share_embeddings needs one width for input and output: found embedding_dim={self.embedding_dim} and "
+                f"decoder_hidden_size={self.decoder_hidden_size}"
+            )
+        check_languages(self)
+
+
+__all__ = ["LaserConfig"]

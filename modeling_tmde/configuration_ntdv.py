@@ -1,0 +1,79 @@
+"""Configuration of the NTDV models."""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from .language_settings import check_languages, list_languages
+
+VECTORS = ("sum", "concat")
+
+
+@strict
+class NtdvConfig(PreTrainedConfig):
+    r"""
+    Configuration of [`NtdvModel`] and [`NtdvForConditionalGeneration`]. The defaults are those of thesis 000, section
+    3.3 and table 3.1.
+
+    Args:
+        vocab_size: Entries of the shared BPE vocabulary.
+        embedding_dim: Width of the word vectors, and of the decoders' outputs (Nematus' readout).
+        d_model: d_h, width of the encoders' states (both directions together), of the shared layers and of the
+            decoders; even. The document embedding is `hidden_size` wide.
+        attention_heads: r, heads of the shared self-attention, each `d_model` wide.
+        shared_layers: Whether there are the three layers that all languages share. Without them it is the plain
+            translation model (NMT) of the first stage, whose embedding is the mean of its encoder's states.
+        vector: The document embedding that the shared layers give: `"sum"` of the r context vectors (eq. 3.3,
+            `d_model` wide) or `"concat"` (eq. 3.4, `r * d_model` wide).
+        dropout: On word vectors and on the decoders' outputs.
+        languages: Codes of the languages; positions in this list are the language ids. Each has its own encoder.
+        pivot_languages: Those among them that have a decoder, and are translated into.
+
+    Raises:
+        ValueError: If sizes do not fit together or a pivot language is not among the languages.
+    """
+
+    model_type = "tmde_ntdv"
+
+    vocab_size: int = 85000
+    embedding_dim: int = 500
+    d_model: int = 1024
+    attention_heads: int = 4
+    shared_layers: bool = True
+    vector: str = "sum"
+    dropout: float | int = 0.0
+    languages: tuple[str, ...] | list[str] = ("de", "en")
+    pivot_languages: tuple[str, ...] | list[str] = ("de", "en")
+    is_encoder_decoder: bool = True
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 0
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self, **kwargs):
+        list_languages(self)
+        super().__post_init__(**kwargs)
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the document embedding."""
+        return self.d_model * (self.attention_heads if self.shared_layers and self.vector == "concat" else 1)
+
+    def validate_architecture(self):
+        """Runs with the strict validation of every new config."""
+        super().validate_architecture()
+        for name in ("vocab_size", "embedding_dim", "d_model", "attention_heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} must be even: an encoder reads in two directions")
+        if self.vector not in VECTORS:
+            raise ValueError(f"vector={self.vector!r} is unknown; choose one of {', '.join(VECTORS)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+        if not self.languages:
+            raise ValueError("languages=[] must name at least one: each has an encoder of its own")
+        check_languages(self)
+
+
+__all__ = ["NtdvConfig"]

@@ -1,0 +1,423 @@
+"""NTDV: one translation model a language, and shared layers between encoders and decoders that give the embedding.
+
+Source: thesis 000, *Multilingual document embedding with sequential neural network models*, chapter 3.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling, Seq2SeqLMOutput
+from transformers.utils import can_return_tuple
+
+from .configuration_ntdv import NtdvConfig
+from .language_routing import by_language, check_language_ids
+from .linear import Linear
+from .seq2seq import EmbeddingSeq2Seq
+
+
+@dataclass
+class NtdvEncoderOutput(BaseModelOutputWithPooling):
+    """
+    Args:
+        context: (batch, r * d_model), the context vectors p_1 ... p_r after one another: the columns of the matrix P
+            (eq. 3.2), on which losses work. Its Euclidean norm is the Frobenius norm of P.
+        memory: (batch, length, d_model), what the decoders attend; zeros at padding.
+    """
+
+    context: torch.FloatTensor | None = None
+    memory: torch.FloatTensor | None = None
+
+
+class NtdvOutputProjection(Linear):
+    """From decoder states to the vocabulary; a class of its own because it starts out like an embedding table."""
+
+
+def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.LongTensor) -> torch.Tensor:
+    """The outputs (batch, length, width) of a GRU over texts that begin at position 0, zeros after their ends.
+
+    states (batch, length, features), lengths (batch,) on the host, all at least 1
+    """
+    packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=states.shape[1])[0]
+
+
+def masked_mean(states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """The mean (batch, width) of states (batch, length, width) where real (batch, length)."""
+    summed = states.masked_fill(~real[..., None], 0).float().sum(1)
+    return (summed / real.sum(1, keepdim=True)).to(states.dtype)
+
+
+class NtdvSelfAttention(nn.Module):
+    """Eq. 3.1: r heads, each as wide as the states, over the outputs z of the shared GRU."""
+
+    def __init__(self, config: NtdvConfig):
+        super().__init__()
+        self.heads = config.attention_heads
+        width = self.heads * config.d_model
+        self.q_proj = Linear(config.d_model, width, bias=False)
+        self.k_proj = Linear(config.d_model, width, bias=False)
+        self.v_proj = Linear(config.d_model, width, bias=False)
+
+    def forward(self, states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """states (batch, length, d_model), real (batch, length) -> U_1 ... U_r, (batch, length, r * d_model)."""
+        query, key, value = (
+            projection(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, d_model)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        # Scaled by sqrt(d_h), the width of a head.
+        heads = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=real[:, None, None, :])
+        return heads.transpose(1, 2).flatten(2)
+
+
+class NtdvSharedLayers(nn.Module):
+    """The three layers between all encoders and decoders: a GRU, self-attention, and a projection back to d_h."""
+
+    def __init__(self, config: NtdvConfig):
+        super().__init__()
+        self.gru = nn.GRU(config.d_model, config.d_model, batch_first=True)
+        self.self_attention = NtdvSelfAttention(config)
+        self.projection = Linear(config.attention_heads * config.d_model, config.d_model, bias=False)
+
+    def forward(
+        self, states: torch.Tensor, real: torch.Tensor, lengths: torch.LongTensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """States (batch, length, d_model) of the encoders -> context (batch, r * d_model) and memory, shaped like
+        the states."""
+        states = run_packed(self.gru, states, lengths)  # z
+        heads = self.self_attention(states, real)  # (batch, length, r * d_model)
+        memory = self.projection(heads).masked_fill(~real[..., None], 0)
+        return masked_mean(heads, real), memory
+
+
+class NtdvPreTrainedModel(PreTrainedModel):
+    config: NtdvConfig
+    base_model_prefix = "model"
+    _supports_sdpa = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, NtdvOutputProjection):
+            init.normal_(module.weight, std=module.in_features**-0.5)
+        elif isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            if module.padding_idx is not None:
+                init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, nn.GRU):
+            for parameter in module.parameters():
+                init.uniform_(parameter, -(module.hidden_size**-0.5), module.hidden_size**-0.5)
+
+    def save_pretrained(self, save_directory, **kwargs):
+        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
+        both Auto classes in `auto_map`, so that either opens the same folder."""
+        self.config.auto_map = {
+            "AutoConfig": "configuration_ntdv.NtdvConfig",
+            "AutoModel": "modeling_ntdv.NtdvModel",
+            "AutoModelForSeq2SeqLM": "modeling_ntdv.NtdvForConditionalGeneration",
+        }
+        super().save_pretrained(save_directory, **kwargs)
+
+
+class NtdvModel(NtdvPreTrainedModel):
+    """
+    The encoders and the shared layers: documents in, embeddings out.
+
+    Every language has a bidirectional GRU of its own; all read the same table of word vectors, since the vocabulary
+    is shared. Its states go through the shared layers: a GRU, self-attention of r heads U_i (eq. 3.1), whose means
+    over time are the context vectors p_i (eq. 3.2), and a projection back to `d_model`, the memory that the decoders
+    attend. The embedding is the sum (eq. 3.3) or the concatenation (eq. 3.4) of the context vectors. Without
+    `shared_layers` (the NMT of the first stage) the memory is the encoder's states, and the embedding their mean.
+
+    Example:
+
+    ```python
+    >>> model = AutoModel.from_pretrained(path)
+    >>> inputs = tokenizer(["Das Haus ist alt.", "The house is old."], return_tensors="pt", padding=True)
+    >>> ids = torch.tensor([model.config.languages.index(code) for code in ("de", "en")])
+    >>> model(**inputs, language_ids=ids).pooler_output  # (2, d_model)
+    ```
+    """
+
+    needs_language_ids = True
+    # A checkpoint of the whole encoder-decoder opens here as well; its decoder is not wanted.
+    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
+
+    def __init__(self, config: NtdvConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoders = nn.ModuleDict(
+            {
+                language: nn.GRU(config.embedding_dim, config.d_model // 2, batch_first=True, bidirectional=True)
+                for language in config.languages
+            }
+        )
+        if config.shared_layers:
+            self.shared = NtdvSharedLayers(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        language_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs,
+    ) -> NtdvEncoderOutput:
+        """
+        Args:
+            input_ids: (batch, length).
+            attention_mask: (batch, length), 1 for tokens and 0 for what is not read, on either side or between;
+                everything counts when it is missing.
+            language_ids: (batch,) positions in `config.languages`: whose encoder reads a text; or (1,) for all.
+            inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
+
+        Returns:
+            `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
+            position 0 is the embedding, so that CLS pooling gives it too; the states for every token, which are of
+            another width, are in `memory` (batch, length, d_model). `context` (batch, r * d_model): the context
+            vectors, or without shared layers the embedding.
+
+        Raises:
+            ValueError: If `language_ids` are missing or name no language of this model, if not exactly one of
+                `input_ids` and `inputs_embeds` is given, or the mask does not fit or leaves nothing of a text.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give either input_ids or inputs_embeds")
+        vectors = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if attention_mask is None:
+            attention_mask = torch.ones(vectors.shape[:2], device=vectors.device)
+        if vectors.dim() != 3 or attention_mask.shape != vectors.shape[:2]:
+            raise ValueError(
+                f"inputs {tuple(vectors.shape[:-1])} and attention_mask {tuple(attention_mask.shape)} must both be "
+                "(batch, length)"
+            )
+        languages = self.config.languages
+        language_ids = check_language_ids(language_ids, len(vectors), languages, type(self).__name__)
+        # Recurrent layers want every text from position 0 on: real tokens first, and back in the end.
+        order = torch.argsort(attention_mask.ne(0).to(torch.uint8), dim=1, descending=True, stable=True)
+        real = attention_mask.ne(0).gather(1, order)  # (batch, length)
+        lengths = real.sum(1).cpu()
+        if not lengths.min():
+            raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token that its attention_mask counts")
+        vectors = self.dropout(vectors.gather(1, order[..., None].expand_as(vectors)))
+
+        def encode(language: str, rows: torch.LongTensor) -> tuple[torch.Tensor]:
+            return (run_packed(self.encoders[language], vectors[rows], lengths[rows.cpu()]),)
+
+        (memory,) = by_language(language_ids, languages, type(self).__name__, languages, encode)
+        if self.config.shared_layers:
+            context, memory = self.shared(memory, real, lengths)
+            heads = context.unflatten(1, (self.config.attention_heads, -1))
+            embedding = context if self.config.vector == "concat" else heads.sum(1)
+        else:
+            context = embedding = masked_mean(memory, real)
+        memory = memory.gather(1, order.argsort(1)[..., None].expand_as(memory))
+        return NtdvEncoderOutput(
+            last_hidden_state=embedding[:, None], pooler_output=embedding, context=context, memory=memory
+        )
+
+
+class NtdvLanguageDecoder(nn.Module):
+    """
+    One language's decoder: a GRU, then attention of its states over the memory.
+
+    The thesis's decoder (Nematus) attends with every state before it reads the next token, one step after the other.
+    Here the states come first, all of one text in one call, from the words alone and a start of
+    `s_0 = tanh(W mean(memory))`; each then attends the memory (Luong et al. 2015, "general", scaled by sqrt(d_h)),
+    and `tanh(W [s_t ; c_t])` is read out: several times faster, and what the encoders and the shared layers are
+    trained for is the same, a memory to translate from.
+    """
+
+    def __init__(self, config: NtdvConfig):
+        super().__init__()
+        self.start = Linear(config.d_model, config.d_model)
+        self.gru = nn.GRU(config.embedding_dim, config.d_model, batch_first=True)
+        self.attention = Linear(config.d_model, config.d_model, bias=False)
+        self.readout = Linear(2 * config.d_model, config.embedding_dim)
+
+    def forward(self, vectors: torch.Tensor, memory: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """Word vectors (batch, length, embedding_dim), memory (batch, source_length, d_model) where real (batch,
+        source_length) -> what is read out, (batch, length, embedding_dim)."""
+        start = torch.tanh(self.start(masked_mean(memory, real)))  # (batch, d_model)
+        states, _ = self.gru(vectors, start[None].to(vectors.dtype))  # (batch, length, d_model)
+        query, slots = self.attention(states)[:, None], memory[:, None].to(states.dtype)
+        attended = nn.functional.scaled_dot_product_attention(
+            query, slots, slots, attn_mask=real[:, None, None, :]
+        )  # (batch, 1, length, d_model)
+        return torch.tanh(self.readout(torch.cat([states, attended.squeeze(1)], dim=-1)))
+
+
+class NtdvDecoder(NtdvPreTrainedModel):
+    """The decoders of all pivot languages; they attend the memory. Table of word vectors and output projection are
+    shared, since the vocabulary is."""
+
+    def __init__(self, config: NtdvConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
+        self.dropout = nn.Dropout(config.dropout)
+        self.decoders = nn.ModuleDict({language: NtdvLanguageDecoder(config) for language in config.pivot_languages})
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor,
+        embedding: torch.Tensor | None = None,
+        language_ids: torch.LongTensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        token_indices: torch.LongTensor | None = None,
+        **kwargs,
+    ) -> BaseModelOutput:
+        """
+        Args:
+            input_ids: (batch, length) target tokens, beginning with `<s>` and padded on the right.
+            embedding: (batch, hidden_size), which these decoders do not look at: they have the memory.
+            language_ids: (batch,) ids of the target languages.
+            encoder_hidden_states, encoder_attention_mask: The encoder's `memory` (batch, source_length, d_model), and
+                which of it counts (batch, source_length); all of it when the mask is missing.
+            token_indices: (tokens,) ascending places in the flattened batch, the only ones that are read out.
+
+        Returns:
+            `last_hidden_state` (batch, length, embedding_dim), or with `token_indices` (tokens, embedding_dim), ready
+            for the output projection.
+
+        Raises:
+            ValueError: If the memory or `language_ids` are missing, or a language has no decoder.
+        """
+        config, memory = self.config, encoder_hidden_states
+        if memory is None:
+            raise ValueError("NtdvDecoder attends the memory of the encoder: encoder_hidden_states is missing")
+        language_ids = check_language_ids(language_ids, len(input_ids), config.languages, type(self).__name__)
+        if encoder_attention_mask is None:
+            encoder_attention_mask = torch.ones(memory.shape[:2], device=memory.device)
+        real = encoder_attention_mask.ne(0)
+        vectors = self.dropout(self.embed_tokens(input_ids))
+
+        def decode(language: str, rows: torch.LongTensor) -> tuple[torch.Tensor]:
+            return (self.decoders[language](vectors[rows], memory[rows], real[rows]),)
+
+        (states,) = by_language(
+            language_ids, config.languages, type(self).__name__, config.pivot_languages, decode
+        )  # (batch, length, embedding_dim)
+        if token_indices is not None:
+            states = states.flatten(0, 1).index_select(0, token_indices)
+        return BaseModelOutput(last_hidden_state=self.dropout(states))
+
+
+class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, GenerationMixin):
+    """
+    NTDV with its decoders: what is trained, and what translates.
+
+    Training has two stages (section 3.2.1): translation models (`shared_layers=False`), then the same weights, fixed,
+    with the shared layers between them, which alone are trained. The thesis's models are two in opposite directions;
+    here any languages may have an encoder, and any pivot languages among them a decoder.
+
+    It translates from the memory, which holds every token; an embedding alone is not enough.
+
+    Example:
+
+    ```python
+    >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
+    >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+    >>> inputs["language_ids"] = torch.tensor([model.config.languages.index("de")])
+    >>> tokenizer.batch_decode(model.generate(**inputs, target_language="en"), skip_special_tokens=True)
+    ```
+    """
+
+    decoder_sees_states = True
+    decodes_embeddings = False
+
+    def __init__(self, config: NtdvConfig):
+        super().__init__(config)
+        self.model = NtdvModel(config)
+        self.decoder = NtdvDecoder(config)
+        self.lm_head = NtdvOutputProjection(config.embedding_dim, config.vocab_size, bias=False)
+        self.post_init()
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # there are no keys and values to keep
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.LongTensor, next_sequence_length: int | None = None, **kwargs
+    ) -> dict:
+        """As in transformers, with all tokens written so far: a text is read by one fused call, not step by step."""
+        return super().prepare_inputs_for_generation(input_ids, next_sequence_length=None, **kwargs)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in transformers, which knows the encoders' table and the output; the decoders' goes along."""
+        self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        language_ids: torch.LongTensor | None = None,
+        encoder_outputs: NtdvEncoderOutput | None = None,
+        labels: torch.LongTensor | None = None,
+        target_language: str | list[str] | torch.LongTensor | None = None,
+        logits_to_keep: int = 0,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> Seq2SeqLMOutput:
+        """
+        Args:
+            input_ids, attention_mask: (batch, length), the source; `input_ids` are not needed with `encoder_outputs`.
+            decoder_input_ids: (batch, target_length) beginning with `<s>`; made from `labels` when missing.
+            language_ids: (batch,) positions of the source languages in `config.languages`.
+            encoder_outputs: What `get_encoder()` returned.
+            labels: (batch, target_length) as the tokenizer makes them, `<s> tokens </s>`, padded with -100 or
+                `pad_token_id`; the shift by one happens here, as in causal language models.
+            target_language: Language of the target, see [`EmbeddingSeq2Seq.language_ids`].
+            logits_to_keep: Logits of so many last tokens only; 0 for all.
+            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation); this batch's by default.
+
+        Returns:
+            `logits` (batch, target_length, vocab_size), and with `labels` the mean cross-entropy per target token.
+
+        Raises:
+            ValueError: As the encoder and the decoder do; if there is nothing to decode, or only an embedding.
+        """
+        encoder_outputs, attention_mask = self._encoded(
+            input_ids, attention_mask, encoder_outputs, {"language_ids": language_ids}
+        )
+        if labels is not None and decoder_input_ids is None:
+            decoder_input_ids = labels.masked_fill(labels == -100, self.config.pad_token_id)
+        if decoder_input_ids is None:
+            raise ValueError("Give decoder_input_ids, or labels to make them from")
+        hidden_states = self.decoder(
+            decoder_input_ids,
+            encoder_outputs.pooler_output,
+            self.language_ids(target_language, len(decoder_input_ids)),
+            encoder_hidden_states=encoder_outputs.get("memory"),
+            encoder_attention_mask=attention_mask,
+            return_dict=True,
+        ).last_hidden_state
+        logits = self.lm_head(hidden_states[:, -logits_to_keep:])
+        return Seq2SeqLMOutput(
+            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
+            logits=logits,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+        )
+
+
+NtdvConfig.register_for_auto_class()
+NtdvModel.register_for_auto_class("AutoModel")
+NtdvForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+__all__ = ["NtdvDecoder", "NtdvEncoderOutput", "NtdvForConditionalGeneration", "NtdvModel", "NtdvPreTrainedModel"]

@@ -1,0 +1,1 @@
+"""Comparison files of `tmde compare` that come with the package."""

@@ -1,0 +1,51 @@
+"""Sentence alignment loss: each text picks its translation among those of the batch, by inner product."""
+
+import itertools
+
+import torch
+from torch import nn
+
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+
+
+class AlignmentSoftmax(EmbeddingObjective):
+    r"""
+    In-batch softmax over inner products, for every pair of languages of a row (paper 002, eq. 5).
+
+    With u and v the embeddings of a batch in two languages, row j costs
+    `-log(exp(u_j . v_j) / sum_k exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))`.
+    Embeddings are taken as they are: no cosine, no temperature. `InfoNCE` has both.
+
+    Args:
+        weight: Factor of this loss in the total; 2 in eq. 7.
+
+    Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the share of the texts whose
+    translation is the one with the largest product.
+
+    The sum has one term for every row and pair of languages, both directions together, as eq. 5 has it: with the
+    weights of eq. 7 the losses of a recipe are then in the paper's proportion.
+
+    Example:
+
+    ```python
+    >>> objective = AlignmentSoftmax(weight=2.0)
+    >>> output = objective(embeddings)  # (2, 128, 512)
+    >>> loss = objective.weight * output.loss / 128
+    ```
+    """
+
+    def count(self, sizes: BatchSizes) -> int:
+        return sizes.ordered_pairs // 2
+
+    def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+        own = torch.arange(embeddings.shape[1], device=embeddings.device)
+        losses, correct = [], []
+        with torch.autocast(embeddings.device.type, enabled=False):  # products of hundreds need fp32 in an exponent
+            for u, v in itertools.combinations(embeddings, 2):
+                products = u @ v.T  # (rows of u, rows of v)
+                for logits in (products, products.T):
+                    losses.append(nn.functional.cross_entropy(logits, own, reduction="sum"))
+                    correct.append((logits.detach().argmax(dim=1) == own).sum())
+        loss = torch.stack(losses).sum()
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": torch.stack(correct).sum() / 2})

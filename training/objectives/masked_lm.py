@@ -1,0 +1,120 @@
+"""Masked language modelling: hidden tokens of a text, predicted from the rest of it."""
+
+import torch
+from transformers import PreTrainedConfig
+
+from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskedTokenObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
+
+
+def special_ids(config: PreTrainedConfig) -> list[int]:
+    """The special tokens that a config names, ascending."""
+    eos = config.eos_token_id
+    ids = [config.bos_token_id, config.pad_token_id, config.mask_token_id, *(eos if isinstance(eos, list) else [eos])]
+    return sorted({token for token in ids if token is not None})
+
+
+def own_tokens(
+    input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+) -> torch.BoolTensor:
+    """Where the tokens of the texts themselves are, neither padding nor special tokens; in the shape of both."""
+    own = attention_mask.bool()
+    for token in special_ids(config):
+        own = own & (input_ids != token)
+    return own
+
+
+def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.LongTensor:
+    """(number,) entries of the vocabulary, drawn uniformly from those that are not special."""
+    specials = special_ids(config)
+    drawn = torch.randint(config.vocab_size - len(specials), (number,), device=device)
+    for token in specials:  # ascending: what is at or above a special token moves over it
+        drawn = drawn + (drawn >= token)
+    return drawn
+
+
+class MaskedLanguageModel(MaskedTokenObjective):
+    """
+    Masked language modelling (MLM): the cross-entropy of hidden tokens.
+
+    Of all tokens of a batch, special ones apart, a share is chosen, each with the same chance; of the chosen ones,
+    `mask_share` become `<mask>`, `random_share` another entry of the vocabulary (no special one), and the rest stay as
+    they are. All chosen ones are predicted.
+
+    Exactly `round(share * tokens)` are chosen, at least one, so that the number of terms is known before a batch is
+    encoded. The thesis samples frequent tokens less often, in proportion to the square root of their inverse
+    frequency; BERT, XLM-R and this objective do not, for an objective sees batches and no corpus to count in.
+
+    Args:
+        weight: Factor of this loss in the total.
+        share: Of the tokens to choose.
+        mask_share, random_share: What becomes of the chosen ones, each drawn on its own.
+
+    Source: Devlin et al. 2018; thesis 004, section 4.3.3.
+
+    Inputs: outputs of the prediction head (tokens, d_model) at the chosen places, the output projection
+        (vocab_size, d_model), and the tokens that stood there (tokens,).
+
+    Raises:
+        ValueError: On a share outside (0, 1], or shares of the chosen tokens that are none or more than 1 together.
+
+    Example:
+
+    ```python
+    >>> objective = MaskedLanguageModel()
+    >>> masked = objective.mask(input_ids, attention_mask, model.config)
+    >>> states = model.model(masked.input_ids, attention_mask).token_states.flatten(0, 1)[masked.places]
+    >>> output = objective(model.head(states), model.lm_head.weight, masked.targets)
+    >>> (output.loss / len(masked.targets)).backward()
+    ```
+    """
+
+    def __init__(self, weight: float = 1.0, share: float = 0.15, mask_share: float = 0.8, random_share: float = 0.1):
+        super().__init__(weight)
+        if not 0 < share <= 1:
+            raise ValueError(f"share={share} of the tokens to predict must be above 0 and at most 1")
+        if not (mask_share >= 0 and random_share >= 0 and mask_share + random_share <= 1):
+            raise ValueError(
+                f"mask_share={mask_share} and random_share={random_share} must be at least 0 and at most 1 together"
+            )
+        self.share = share
+        self.mask_share = mask_share
+        self.random_share = random_share
+
+    def chosen(self, tokens: int) -> int:
+        """How many of so many tokens are predicted."""
+        return max(1, round(self.share * tokens)) if tokens else 0
+
+    def count(self, sizes: BatchSizes) -> int:
+        return self.chosen(sizes.tokens - 2 * sizes.texts)  # each has its `<s>` and `</s>`
+
+    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+        """
+        Args:
+            input_ids, attention_mask: Of one shape, whichever.
+            config: Names the special tokens, and the size of the vocabulary.
+
+        Raises:
+            ValueError: The config has no `mask_token_id`.
+        """
+        if config.mask_token_id is None:
+            raise ValueError("mask_token_id=None, expected the id of the token that hides others, such as <mask>")
+        own = own_tokens(input_ids, attention_mask, config).flatten()
+        number = self.chosen(int(own.sum()))
+        # The largest of independent random numbers are a draw without replacement.
+        chances = torch.rand(own.shape, device=own.device).masked_fill(~own, -1.0)
+        places = chances.topk(number).indices.sort().values  # (tokens,)
+        flat = input_ids.flatten()
+        targets = flat[places]
+        fate = torch.rand(targets.shape, device=targets.device)
+        shown = torch.where(fate < self.mask_share, config.mask_token_id, targets)
+        replaced = (fate >= self.mask_share) & (fate < self.mask_share + self.random_share)
+        shown = torch.where(replaced, random_tokens(number, config, flat.device), shown)
+        return Masked(flat.index_copy(0, places, shown).view_as(input_ids), places, targets)
+
+    def forward(self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> ObjectiveOutput:
+        if torch.is_autocast_enabled(hidden.device.type):
+            hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
+            weight = weight.to(hidden.dtype)
+        loss = cross_entropy_sum(hidden, weight, targets)
+        return ObjectiveOutput(loss, {"loss": loss.detach()})

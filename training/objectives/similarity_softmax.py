@@ -1,0 +1,63 @@
+"""Sentence similarity loss: the texts of a batch are to each other in one language what they are in another."""
+
+import itertools
+import math
+
+import torch
+
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+
+
+class SimilaritySoftmax(EmbeddingObjective):
+    r"""
+    Agreement of the similarities within two languages, for every pair of languages of a row (paper 002, eq. 6).
+
+    With u and v the embeddings of a batch in two languages, row j1 costs, summed over all rows j2 (j1 among them),
+    `-log cos(pi/2 * (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`.
+
+    The cosine is 0, and the loss infinite, where one probability is 1 and the other 0. Beyond a difference of
+    `1 - epsilon` the loss goes on as a straight line, with the slope that it has there: it is finite, and so is its
+    gradient, which does not vanish.
+
+    Args:
+        weight: Factor of this loss in the total; 2 in eq. 7.
+        epsilon: How far from a difference of 1 the line begins.
+
+    Inputs: embeddings (languages, rows, d_model). The sum has one term for every row and pair of languages.
+
+    Raises:
+        ValueError: If epsilon is not between 0 and 1.
+
+    Example:
+
+    ```python
+    >>> objective = SimilaritySoftmax(weight=2.0)
+    >>> output = objective(embeddings)  # (2, 128, 512)
+    >>> loss = objective.weight * output.loss / 128
+    ```
+    """
+
+    def __init__(self, weight: float = 1.0, epsilon: float = 1e-3):
+        super().__init__(weight)
+        if not 0 < epsilon < 1:
+            raise ValueError(f"similarity_softmax epsilon={epsilon} must lie between 0 and 1")
+        self.epsilon = epsilon
+
+    def count(self, sizes: BatchSizes) -> int:
+        return sizes.ordered_pairs // 2
+
+    def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+        with torch.autocast(embeddings.device.type, enabled=False):  # products of hundreds need fp32 in an exponent
+            similarities = (embeddings @ embeddings.mT).softmax(dim=2)  # (languages, rows, rows)
+            losses = [self._disagreement(u - v) for u, v in itertools.combinations(similarities, 2)]
+        loss = torch.stack(losses).sum()
+        return ObjectiveOutput(loss, {"loss": loss.detach()})
+
+    def _disagreement(self, differences: torch.Tensor) -> torch.Tensor:
+        """Sum of `-log cos(pi/2 x)` over differences x of probabilities, (rows, rows)."""
+        sizes = differences.abs()
+        last = 1 - self.epsilon
+        slope = math.pi / 2 * math.tan(math.pi / 2 * last)
+        beyond = (sizes - last).clamp(min=0)
+        return (slope * beyond - (math.pi / 2 * sizes.clamp(max=last)).cos().log()).sum()

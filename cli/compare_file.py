@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import difflib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +13,15 @@ from typing import Any
 
 import yaml
 
+from modeling_tmde.cli.compare_values import (
+    ComparisonFileError,
+    check_known,
+    check_mapping,
+    check_names,
+    check_seeds,
+    check_typed,
+)
+from modeling_tmde.cli.eval_inputs import find_tasks
 from modeling_tmde.training.recipe import ARCHITECTURES, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.stages import stage_recipe
 
@@ -24,10 +33,6 @@ SYSTEM_KEYS = {"recipe", "start", "overrides", "seeds", "title"}
 START_KEYS = {"recipe", "overrides", "seed"}
 NAME = re.compile(r"[\w.+-]*\w")
 DEFAULT_SEEDS = (42,)
-
-
-class ComparisonFileError(ValueError):
-    """A comparison file, or a key of one, that does not exist or does not fit."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class Comparison:
         trainings: Starts first, then every system with every seed, in the order of the file.
         reference: The system that the others are tested against.
         contrasts: Pairs of systems of which the first is expected to be the better one.
-        titles: By task, or by system, what tables call it.
+        titles, task_titles: What tables call systems and tasks, where that is another name.
+        folds: Whether classification runs the ten folds of thesis 4.6, too.
         resolved: The content of the file with the defaults and the command line's data, as it is kept in the folder.
     """
 
@@ -82,15 +88,45 @@ class Comparison:
     task_options: dict[str, Any]
     contrasts: list[tuple[str, str]]
     titles: dict[str, str]
+    task_titles: dict[str, str]
     folds: bool
+    description: str
     resolved: dict[str, Any] = field(repr=False)
 
     @property
     def systems(self) -> list[str]:
         return list(dict.fromkeys(each.system for each in self.trainings if not each.is_start))
 
-    def seeds_of(self, system: str) -> list[int]:
-        return [each.seed for each in self.trainings if each.system == system and not each.is_start]
+    @property
+    def eval_data(self) -> str | None:
+        """Folder where the files of tasks are looked for."""
+        return self.resolved["eval_data"]
+
+    def budget_notes(self) -> list[str]:
+        """What keeps the systems from having equal time: none, or other limits of CPU minutes than the others."""
+        budgets = {each.system: self._budget(each) for each in self.trainings if not each.is_start}
+        notes = []
+        if open_ended := [name for name, minutes in budgets.items() if minutes is None]:
+            notes.append(
+                f"Without a limit of CPU minutes (max_cpu_minutes, of a first stage also): {', '.join(open_ended)}"
+            )
+        limits: dict[float, list[str]] = {}
+        for name, minutes in budgets.items():
+            if minutes is not None:
+                limits.setdefault(minutes, []).append(name)
+        if len(limits) > 1:
+            usual = max(limits, key=lambda minutes: len(limits[minutes]))
+            parts = [f"{each:g} of {', '.join(names)}" for each, names in limits.items() if each != usual]
+            told = "; ".join([*parts, f"{usual:g} of the others"])
+            notes.append(f"The limits of CPU minutes differ, starts and first stages included: {told}")
+        return notes
+
+    def _budget(self, training: Training) -> float | None:
+        """CPU minutes of all that leads to a model."""
+        recipes = [training.recipe, stage_recipe(training.recipe)]
+        recipes += [each.recipe for each in self.trainings if each.is_start and each.system == training.start]
+        minutes = [recipe.sections["training"].get("max_cpu_minutes") for recipe in recipes if recipe is not None]
+        return None if None in minutes else round(sum(minutes), 6)
 
 
 def comparison_names() -> list[str]:
@@ -119,30 +155,47 @@ def load_comparison(
     content = _read(name_or_path)
     where = name_or_path
     for section in ("shared", "start", "systems", "titles", "task_options"):
-        content[section] = _mapping(content.get(section), f"{where}: {section}")
+        content[section] = check_mapping(content.get(section), f"{where}: {section}")
     _check_shared(content["shared"], where)
     if not content["systems"]:
         raise ComparisonFileError(f"{where}: systems: found none, expected at least one")
     data = {"data.train": train[0] if train and len(train) == 1 else list(train or []), "data.dev": dict(dev or {})}
     data = {key: value for key, value in data.items() if value}
-    seeds = _seeds(content.get("seeds", list(DEFAULT_SEEDS)), f"{where}: seeds")
-    trainings = []
-    for start, entry in content["start"].items():
-        trainings.append(_start(start, entry, content["shared"], data, where, seeds[0]))
-    for system, entry in content["systems"].items():
-        trainings += _system(system, entry, content, data, where, seeds, folder)
+    seeds = check_seeds(content.get("seeds", list(DEFAULT_SEEDS)), f"{where}: seeds")
+    trainings, wrong = _trainings(content, data, where, seeds, folder)
+    if wrong:
+        raise ComparisonFileError("\n".join(wrong))
     _check_alike(trainings, where)
+    tasks = check_names(content.get("tasks", ["all"]), f"{where}: tasks")
+    _check_tasks(tasks, content["task_options"], eval_data, where)
     resolved = {**content, "seeds": seeds, "data": data, "eval_data": str(eval_data) if eval_data else None}
     return Comparison(
         trainings=trainings,
         reference=_reference(content, where),
-        tasks=_names(content.get("tasks", ["all"]), f"{where}: tasks"),
+        tasks=tasks,
         task_options=content["task_options"],
         contrasts=_contrasts(content, where),
-        titles=_titles(content, where),
-        folds=_boolean(content.get("folds", False), f"{where}: folds"),
+        titles={name: entry["title"] for name, entry in content["systems"].items() if "title" in entry},
+        task_titles=_titles(content["titles"], f"{where}: titles"),
+        folds=check_typed(content.get("folds", False), bool, f"{where}: folds", "true or false"),
+        description=check_typed(content.get("description", ""), str, f"{where}: description", "text"),
         resolved=resolved,
     )
+
+
+def _trainings(
+    content: dict[str, Any], data: dict[str, Any], where: str, seeds: list[int], folder: Path
+) -> tuple[list[Training], list[str]]:
+    """All trainings; and what is wrong with those that are not among them, one line each."""
+    trainings: list[Training] = []
+    wrong: list[str] = []
+    for section, make in (("start", _start), ("systems", _system)):
+        for name, entry in content[section].items():
+            try:
+                trainings += make(name, entry, content, data, where, seeds, folder)
+            except ComparisonFileError as error:
+                wrong.append(str(error))
+    return trainings, wrong
 
 
 def _read(name_or_path: str) -> dict[str, Any]:
@@ -161,9 +214,9 @@ def _read(name_or_path: str) -> dict[str, Any]:
         content = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ComparisonFileError(f"{name_or_path} is not YAML: {error}") from error
-    content = _mapping(content, name_or_path)
+    content = check_mapping(content, name_or_path)
     for key in content:
-        _known(key, KEYS, f"{name_or_path}: key")
+        check_known(key, KEYS, f"{name_or_path}: key")
     return content
 
 
@@ -185,35 +238,29 @@ _Loader.add_implicit_resolver(
 
 
 def _start(
-    name: str, entry: Any, shared: dict[str, Any], data: dict[str, Any], where: str, default_seed: int
-) -> Training:
+    name: str, entry: Any, content: dict[str, Any], data: dict[str, Any], where: str, seeds: list[int], folder: Path
+) -> list[Training]:
     what = f"{where}: start.{name}"
     entry = _entry(name, entry, START_KEYS, what)
-    seed = entry.get("seed", default_seed)
-    _seeds([seed], f"{what}.seed")
-    recipe = _recipe(entry, name, shared, {**data, "training.seed": seed}, what)
-    return Training(name, seed, recipe, is_start=True)
+    (seed,) = check_seeds([entry.get("seed", seeds[0])], f"{what}.seed")
+    recipe = _recipe(entry, name, content["shared"], {**data, "training.seed": seed}, what)
+    return [Training(name, seed, recipe, is_start=True)]
 
 
 def _system(
-    name: str,
-    entry: Any,
-    content: dict[str, Any],
-    data: dict[str, Any],
-    where: str,
-    default_seeds: list[int],
-    folder: Path,
+    name: str, entry: Any, content: dict[str, Any], data: dict[str, Any], where: str, seeds: list[int], folder: Path
 ) -> list[Training]:
     what = f"{where}: systems.{name}"
     entry = _entry(name, entry, SYSTEM_KEYS, what)
+    check_typed(entry.get("title", name), str, f"{what}.title", "text")
     start = entry.get("start")
     if start is not None:
-        _known(start, set(content["start"]), f"{what}.start: the start")
+        check_known(start, set(content["start"]), f"{what}.start: the start")
     tokenizer = content.get("tokenizer")
     if tokenizer is not None:
-        _known(tokenizer, set(content["start"]), f"{where}: tokenizer: the start")
+        check_known(tokenizer, set(content["start"]), f"{where}: tokenizer: the start")
     trainings = []
-    for seed in _seeds(entry.get("seeds", default_seeds), f"{what}.seeds"):
+    for seed in check_seeds(entry.get("seeds", seeds), f"{what}.seeds"):
         recipe = _recipe(entry, f"{name}-{seed}", content["shared"], {**data, "training.seed": seed}, what)
         if start is not None:
             _begin_with(recipe, folder / "start" / start, what)
@@ -225,7 +272,7 @@ def _system(
 
 def _recipe(entry: dict[str, Any], name: str, shared: dict[str, Any], fixed: dict[str, Any], what: str) -> Recipe:
     """The recipe with what is shared by all, by its architecture, its own overrides, and `fixed`, in this order."""
-    own = _mapping(entry.get("overrides"), f"{what}.overrides")
+    own = check_mapping(entry.get("overrides"), f"{what}.overrides")
     for key in ("seed", "training.seed"):
         if key in own:
             raise ComparisonFileError(f"{what}.overrides: found {key}, expected 'seed' or 'seeds' beside 'recipe'")
@@ -268,8 +315,8 @@ def _read_with(recipe: Recipe, checkpoint: Path) -> None:
 
 def _check_shared(shared: dict[str, Any], where: str) -> None:
     for block, values in shared.items():
-        _known(block, {"all", *ARCHITECTURES}, f"{where}: shared: block")
-        _mapping(values, f"{where}: shared.{block}")
+        check_known(block, {"all", *ARCHITECTURES}, f"{where}: shared: block")
+        check_mapping(values, f"{where}: shared.{block}")
 
 
 def _check_alike(trainings: Sequence[Training], where: str) -> None:
@@ -280,8 +327,8 @@ def _check_alike(trainings: Sequence[Training], where: str) -> None:
             values = [getattr(training.recipe.data, key) for training in (first, each)]
             if values[0] != values[1]:
                 raise ComparisonFileError(
-                    f"{where}: data.{key} of {first.name} is {values[0]!r}, of {each.name} {values[1]!r}, expected the "
-                    "same of all; set it in shared.all, or with --train and --dev"
+                    f"{where}: data.{key} of {first.name} is {values[0]!r}, of {each.name} {values[1]!r}, expected "
+                    "the same of all; set it in shared.all, or with --train and --dev"
                 )
     if first.recipe.data.train is None:
         raise ComparisonFileError(f"{where}: found no training data; give --train, or data.train in shared.all")
@@ -289,7 +336,7 @@ def _check_alike(trainings: Sequence[Training], where: str) -> None:
 
 def _reference(content: dict[str, Any], where: str) -> str:
     reference = content.get("reference", next(iter(content["systems"])))
-    _known(reference, set(content["systems"]), f"{where}: reference: the system")
+    check_known(reference, set(content["systems"]), f"{where}: reference: the system")
     return reference
 
 
@@ -300,59 +347,40 @@ def _contrasts(content: dict[str, Any], where: str) -> list[tuple[str, str]]:
         raise ComparisonFileError(f"{what}: found {pairs!r}, expected pairs of systems, such as [[tmde, bag]]")
     for pair in pairs:
         for name in pair:
-            _known(name, set(content["systems"]), f"{what}: the system")
+            check_known(name, set(content["systems"]), f"{what}: the system")
         if pair[0] == pair[1]:
             raise ComparisonFileError(f"{what}: found {pair}, expected two different systems")
     return [(first, second) for first, second in pairs]
 
 
-def _titles(content: dict[str, Any], where: str) -> dict[str, str]:
-    of_systems = {name: entry["title"] for name, entry in content["systems"].items() if "title" in entry}
-    titles = {**content["titles"], **of_systems}
-    for name, title in titles.items():
-        if not isinstance(title, str):
-            raise ComparisonFileError(f"{where}: title of {name}: found {title!r}, expected text")
+def _titles(titles: dict[str, Any], what: str) -> dict[str, str]:
+    for task, title in titles.items():
+        check_typed(title, str, f"{what}.{task}", "text")
+        if list(titles.values()).count(title) > 1:
+            raise ComparisonFileError(f"{what}: found {title!r} twice, expected different titles")
     return titles
+
+
+def _check_tasks(tasks: list[str], options: dict[str, Any], eval_data: Path | None, where: str) -> None:
+    """Raises where `tmde eval` would, and on tasks without data, before anything is trained."""
+    try:
+        planned = find_tasks(tasks, eval_data, [f"{key}={json.dumps(value)}" for key, value in options.items()])
+    except ValueError as error:
+        raise ComparisonFileError(f"{where}: tasks: {error}") from error
+    for plan in planned:
+        if plan.source is None:
+            raise ComparisonFileError(
+                f"{where}: tasks: found no data of {plan.name}; give --eval-data, a folder with its files, or "
+                f"{plan.name}=SOURCE"
+            )
 
 
 def _entry(name: Any, entry: Any, keys: set[str], what: str) -> dict[str, Any]:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ComparisonFileError(f"{what}: the name {name!r} becomes a folder's; use letters, digits and . _ + -")
-    entry = _mapping(entry, what)
+    entry = check_mapping(entry, what)
     for key in entry:
-        _known(key, keys, f"{what}: key")
+        check_known(key, keys, f"{what}: key")
     if "recipe" not in entry:
         raise ComparisonFileError(f"{what}: found no 'recipe', expected the name of one, or a path")
     return entry
-
-
-def _mapping(value: Any, what: str) -> dict[str, Any]:
-    if value is not None and not isinstance(value, dict):
-        raise ComparisonFileError(f"{what}: found {value!r}, expected a mapping of keys to values")
-    return dict(value or {})
-
-
-def _names(value: Any, what: str) -> list[str]:
-    if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
-        raise ComparisonFileError(f"{what}: found {value!r}, expected a list of names")
-    return list(value)
-
-
-def _seeds(value: Any, what: str) -> list[int]:
-    fits = isinstance(value, list) and value and len(set(map(str, value))) == len(value)
-    if not fits or not all(type(seed) is int and seed >= 0 for seed in value):
-        raise ComparisonFileError(f"{what}: found {value!r}, expected different whole numbers, such as [1, 2, 3]")
-    return list(value)
-
-
-def _boolean(value: Any, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise ComparisonFileError(f"{what}: found {value!r}, expected true or false")
-    return value
-
-
-def _known(found: Any, known: set[str], what: str) -> None:
-    if not isinstance(found, str) or found not in known:
-        close = difflib.get_close_matches(str(found), known, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
-        raise ComparisonFileError(f"{what} {found!r} is unknown; {hint}")

@@ -28,9 +28,7 @@ from modeling_tmde.training.stages import STAGE_FOLDER
 
 COMPARISON_NAME = "comparison.yaml"
 COMPLETE_NAME = "complete"
-# Keys of the file that decide tables, and no training and no evaluation.
-TABLE_KEYS = {"description", "reference", "contrasts", "titles"}
-EVALUATION_KEYS = {"tasks", "task_options", "folds", "eval_data"}
+EVALUATION_KEYS = {"tasks", "task_options", "folds", "eval_data"}  # of the file, they decide all evaluations
 MAX_TOLD = 12
 TFIDF = "TF-IDF"
 
@@ -131,23 +129,24 @@ class ComparisonFolder:
         changes = _differences(_plain(before), _plain(comparison.resolved))
         for training in comparison.trainings:
             if not changes and self._recipe_changed(training):  # of the package, then
-                stored = yaml.safe_load(self.recipe(training).read_text(encoding="utf-8"))
-                now = yaml.safe_load(training.recipe.to_yaml())
-                changes += [f"recipe of {training.name}: {each}" for each in _differences(stored, now)]
+                now = _comparable(training.recipe.to_yaml(), training)
+                changes += [
+                    f"recipe of {training.name}: {each}" for each in _differences(self._stored_recipe(training), now)
+                ]
         return changes
 
     def _recipe_changed(self, training: Training) -> bool:
         path = self.recipe(training)
         if not path.exists():
             return self.run(training).exists()
-        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-        stored.pop("description", None)
-        now = yaml.safe_load(training.recipe.to_yaml())
-        now.pop("description", None)
-        return stored != now
+        return self._stored_recipe(training) != _comparable(training.recipe.to_yaml(), training)
+
+    def _stored_recipe(self, training: Training) -> dict[str, Any]:
+        path = self.recipe(training)
+        return _comparable(path.read_text(encoding="utf-8"), training) if path.exists() else {}
 
     def _make_way(self, comparison: Comparison, record: Path) -> None:
-        """Deletes runs whose recipe or start has changed, with their evaluations; all evaluations if their tasks have."""
+        """Deletes runs whose recipe or start has changed, with their evaluations; all of these if the tasks have."""
         before = yaml.safe_load(record.read_text(encoding="utf-8")) or {}
         evaluations = any(before.get(key) != _plain(comparison.resolved).get(key) for key in EVALUATION_KEYS)
         changed_starts = {each.system for each in comparison.trainings if each.is_start and self._recipe_changed(each)}
@@ -157,6 +156,23 @@ class ComparisonFolder:
                 shutil.rmtree(self.evaluation(training), ignore_errors=True)
             elif evaluations:
                 (self.evaluation(training) / COMPLETE_NAME).unlink(missing_ok=True)
+
+
+def _comparable(recipe_yaml: str, training: Training) -> dict[str, Any]:
+    """A recipe without what decides nothing: its description, and where the folder of the comparison lies."""
+    recipe = yaml.safe_load(recipe_yaml)
+    recipe.pop("description", None)
+    stage = recipe["warm_start"].get("overrides") or {}
+    if training.start is not None:
+        if "warm_start.checkpoint" in stage:
+            stage["warm_start.checkpoint"] = training.start
+        else:
+            recipe["warm_start"]["checkpoint"] = training.start
+    if training.tokenizer is not None:
+        recipe["tokenizer"]["path"] = training.tokenizer
+        if "tokenizer.path" in stage:
+            stage["tokenizer.path"] = training.tokenizer
+    return recipe
 
 
 def _plain(values: Any) -> Any:

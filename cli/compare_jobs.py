@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ class Job:
         needs: Names of jobs that must have succeeded before.
         done: Called when the process has succeeded.
         rank: Of jobs that could begin, the lowest one does.
+        run: Folder of a training.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Job:
     needs: Sequence[str] = ()
     done: Callable[[], None] = lambda: None
     rank: int = 0
+    run: Path | None = None
     process: subprocess.Popen | None = field(default=None, repr=False)
     began: float = 0.0
 
@@ -136,17 +139,20 @@ def _begin(job: Job, threads: int, keep_open: int | None) -> None:
 
 
 def _interrupt(jobs: Sequence[Job]) -> None:
-    """Ctrl-C to each; after `PATIENCE` they are killed, with what they started."""
+    """Ctrl-C to each; after `PATIENCE`, or another Ctrl-C, they are killed, with what they started."""
     for job in jobs:
-        if job.process.poll() is None:
+        if job.is_running:
             job.process.send_signal(signal.SIGINT)
     deadline = time.monotonic() + PATIENCE
-    for job in jobs:
-        try:
-            job.process.wait(max(deadline - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            os.killpg(job.process.pid, signal.SIGKILL)
-            job.process.wait()
+    try:
+        for job in jobs:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.process.wait(max(deadline - time.monotonic(), 0.1))
+    finally:
+        for job in jobs:
+            if job.is_running:
+                os.killpg(job.process.pid, signal.SIGKILL)
+                job.process.wait()
 
 
 def _reason(job: Job) -> str:

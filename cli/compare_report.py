@@ -48,7 +48,7 @@ def write_table(
         Header and rows of the table, as text.
     """
     measured = read_measured(comparison, folder)
-    columns = columns_of(measured, comparison.titles)
+    columns = columns_of(measured, comparison.task_titles)
     rows = make_rows(comparison, folder, measured, columns)
     contrasts: list[Contrast] = []
     if test:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from modeling_tmde.cli.compare_file import Comparison, ComparisonFileError, Training, load_comparison
+from modeling_tmde.cli.compare_file import Comparison, Training, load_comparison
 from modeling_tmde.cli.compare_folder import ComparisonFolder, ComparisonFolderError
 from modeling_tmde.cli.compare_jobs import Job, Watcher, run_jobs
-from modeling_tmde.cli.compare_table import TABLE_NAME, write_table
+from modeling_tmde.cli.compare_report import TABLE_NAME, write_table
+from modeling_tmde.cli.compare_values import ComparisonFileError
+from modeling_tmde.eval.training_log import LOG_NAME
+
+LOOK_EVERY = 2.0  # seconds
 
 console = Console()
 errors = Console(stderr=True)
@@ -44,6 +49,8 @@ def run_comparison(
         chosen = _chosen(comparison, only, name_or_path)
         folder = ComparisonFolder(output)
         with _lock(output) as lock:
+            for note in comparison.budget_notes():
+                console.print(escape(note), highlight=False, style="yellow")
             for change in folder.open(comparison, overwrite):
                 console.print(f"changed: {escape(change)}", highlight=False, style="yellow")
             return _run(comparison, folder, chosen, jobs, lock)
@@ -140,7 +147,8 @@ def _training_job(training: Training, folder: ComparisonFolder) -> Job:
         return ["train", str(recipe), "-o", str(run), *folder.begin_run(training)]
 
     needs = [f"start {name}" for name in training.needs]
-    return Job(training.job, command, folder.log(training.job), needs, rank=0 if training.is_start else 2)
+    rank = 0 if training.is_start else 2
+    return Job(training.job, command, folder.log(training.job), needs, rank=rank, run=folder.run(training))
 
 
 def _evaluation_job(training: Training, comparison: Comparison, folder: ComparisonFolder, tfidf: _Tfidf) -> Job:
@@ -149,8 +157,8 @@ def _evaluation_job(training: Training, comparison: Comparison, folder: Comparis
         arguments = ["eval", "run", f"{training.name}={folder.run(training)}"]
         for task in comparison.tasks:
             arguments += ["--tasks", task]
-        if comparison.resolved["eval_data"]:
-            arguments += ["--data", comparison.resolved["eval_data"]]
+        if comparison.eval_data:
+            arguments += ["--data", comparison.eval_data]
         for key, value in comparison.task_options.items():
             arguments += ["--set", f"{key}={json.dumps(value)}"]
         arguments += ["--no-figures", "--tfidf" if tfidf.take(job) else "--no-tfidf"]
@@ -158,8 +166,11 @@ def _evaluation_job(training: Training, comparison: Comparison, folder: Comparis
         arguments += ["--cache-dir", str(folder.path / "cache"), "-o", str(folder.evaluation(training))]
         return arguments
 
+    def done() -> None:
+        folder.finish_evaluation(training)
+
     name = f"eval {training.name}"
-    job = Job(name, command, folder.log(name), [training.job], lambda: folder.finish_evaluation(training), rank=1)
+    job = Job(name, command, folder.log(name), [training.job], done, rank=1)
     return job
 
 
@@ -194,11 +205,19 @@ class _Shown(Watcher):
         self.comparison, self.folder, self.progress = comparison, folder, progress
         self.all = progress.add_task("comparison", total=jobs)
         self.lines: dict[str, TaskID] = {}
+        self.looked = 0.0
 
     def began(self, job: Job) -> None:
         self.lines[job.name] = self.progress.add_task(escape(job.name), total=None)
         if not console.is_terminal:
             console.print(f"{job.name} ...", highlight=False, markup=False)
+
+    def running(self, jobs: Sequence[Job]) -> None:
+        if time.monotonic() - self.looked < LOOK_EVERY:
+            return
+        self.looked = time.monotonic()
+        for job in jobs:
+            self.progress.update(self.lines[job.name], description=escape(f"{job.name} {_state_of(job)}"))
 
     def ended(self, job: Job, seconds: float) -> None:
         self._close(job)
@@ -214,6 +233,19 @@ class _Shown(Watcher):
         self.progress.advance(self.all)
         if job.name in self.lines:
             self.progress.remove_task(self.lines.pop(job.name))
+
+
+def _state_of(job: Job) -> str:
+    """What a training logged last."""
+    log = None if job.run is None else job.run / LOG_NAME
+    if log is None or not log.is_file():
+        return ""
+    try:
+        entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[-20:]]
+    except ValueError:  # a line that is being written
+        return ""
+    entry = next((entry for entry in reversed(entries) if "loss" in entry), {})
+    return f"step {entry['step']:,}, loss {entry['loss']:.3g}" if entry else ""
 
 
 def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -11,6 +11,7 @@ from modeling_tmde import __version__
 from modeling_tmde.cli import evaluate
 from modeling_tmde.cli.compare import compare
 from modeling_tmde.cli.embed import embed
+from modeling_tmde.cli.processes import end_process
 from modeling_tmde.cli.quickstart import quickstart
 from modeling_tmde.training.command import train
 
@@ -39,7 +40,11 @@ def tmde(
 
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        end_process(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
 
 
 if __name__ == "__main__":

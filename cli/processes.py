@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from modeling_tmde.cli.documents import EmbedError
 
 Result = TypeVar("Result")
+_joined = False  # whether this process has been one of several
 _PATIENCE = timedelta(days=30)  # the first process to finish waits for the last one
 
 
@@ -93,6 +95,8 @@ def joined_processes() -> Iterator[Processes]:
     def interrupt(*_) -> None:
         raise KeyboardInterrupt
 
+    global _joined
+    _joined = True
     before = signal.signal(signal.SIGTERM, interrupt)
     dist.init_process_group("gloo", timeout=_PATIENCE)
     try:
@@ -100,3 +104,15 @@ def joined_processes() -> Iterator[Processes]:
     finally:
         dist.destroy_process_group()
         signal.signal(signal.SIGTERM, before)
+
+
+def end_process(code: int) -> None:
+    """Ends a process that was one of several at once; returns where it was not.
+
+    A thread of gloo may still be letting go of the tensors of the last exchange. If the interpreter, which it needs
+    for that, ends under it, it aborts the process, and a launcher takes the whole run for failed.
+    """
+    if _joined:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -156,18 +156,21 @@ class LaserModel(LaserPreTrainedModel):
             raise ValueError(f"Text {empty} of the batch has no token: its row of attention_mask is all 0")
         rows = torch.arange(len(order), device=order.device).unsqueeze(1)
         given = given[rows, order[:, : int(host_lengths.max())]]  # padded on the right
-        states = self._read(given, lengths, host_lengths)  # of every layer, (batch, longest, width)
-        embedding = self._pool(states[-1], lengths)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
+        states = self._read(given, lengths, host_lengths, output_hidden_states)  # (batch, longest, width) each
+        embedding = self._pool(states[-1], lengths)
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None],
             pooler_output=embedding,
             hidden_states=tuple(_put_back(x, order, lengths) for x in states) if output_hidden_states else None,
         )
 
-    def _read(self, given: torch.Tensor, lengths: torch.Tensor, host_lengths: torch.Tensor) -> list[torch.Tensor]:
-        """Token vectors and every layer's states, (batch, length, width), of ids or vectors padded on the right."""
+    def _read(
+        self, given: torch.Tensor, lengths: torch.Tensor, host_lengths: torch.Tensor, all_layers: bool
+    ) -> list[torch.Tensor]:
+        """The last layer's states (batch, length, d_model) of ids or vectors padded on the right; before them, if
+        asked for, the token vectors and the states of all other layers."""
         ids = given.dim() == 2
         padding = 1 - int(host_lengths.sum()) / (given.shape[0] * given.shape[1])
         if given.device.type == "cpu" and padding <= MOST_PADDING and all(map(_is_plain, self.layers)):
@@ -176,13 +179,14 @@ class LaserModel(LaserPreTrainedModel):
             states = [self.embed_tokens(given) if ids else given]
             for layer in self.layers:
                 states.append(_read_both_ways(layer, self.dropout(states[-1]), mirrored))
-            return states
+            return states if all_layers else states[-1:]
         packed = pack_padded_sequence(given, host_lengths, batch_first=True, enforce_sorted=False)
         packed = packed._replace(data=self.embed_tokens(packed.data)) if ids else packed
         states = [packed]
         for layer in self.layers:
             packed, _ = layer(packed._replace(data=self.dropout(packed.data)))
             states.append(packed)
+        states = states if all_layers else states[-1:]
         return [pad_packed_sequence(state, batch_first=True)[0] for state in states]
 
     def _pool(self, states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from modeling_tmde import AlignedConfig, AlignedModel, BagModel, LaserModel
-from modeling_tmde.training.objectives.xnli_alignment import XnliAlignment
+from modeling_tmde.training.objectives import XnliAlignment
 
 LANGUAGES = ["de", "en", "fr"]
 SMALL = {"bilstm": {"embedding_dim": 5, "d_model": 6}, "bag": {"d_model": 6}}

@@ -153,7 +153,7 @@ def test_outputs(kind):
 
 
 @KINDS
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     lengths=st.lists(st.integers(2, 30), min_size=1, max_size=6),
     extra=st.integers(0, 20),

@@ -6,9 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoModelForSeq2SeqLM
 
-from modeling_tmde.training.objectives.base import BatchSizes
-from modeling_tmde.training.objectives.ntdv_distance import NtdvDistance
+from modeling_tmde import DocumentEmbedder, NtdvConfig
+from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, NtdvDistance
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.stages import stage_recipe
+from modeling_tmde.training.train import train_recipe
 
 # Three rows whose distances are whole numbers.
 #   A1 = (0, 0)   A2 = (3, 0)   A3 = (0, 4)        B1 = (0, 0)   B2 = (3, 4)   B3 = (3, 0)
@@ -56,7 +60,8 @@ def test_one_row_costs_nothing():
 
 
 def test_defaults_are_those_of_the_thesis():
-    objective = NtdvDistance()
+    objective = OBJECTIVES["ntdv_distance"]()
+    assert isinstance(objective, NtdvDistance)
     assert (objective.weight, objective.negatives) == (0.5, 20)
     assert objective.margin == 2 * math.sqrt(1024)
     assert objective.needs_all_embeddings and not objective.needs_decoder
@@ -168,3 +173,49 @@ def test_float32_under_autocast():
         output = NtdvDistance(negatives=9)(embeddings)
     assert output.loss.dtype == torch.float32
     assert output.loss.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+# ---- Recipes
+
+SHORT = ["warmup_steps=0", "logging_steps=1", "micro_batch_rows=16", "train_max_length=32", "eval_loss_rows=20"]
+DATA = ["train=sample", "data.streaming=false", "max_rows=200", "dev_rows=30", "dataloader_num_workers=0"]
+STAGE = ["max_steps=4", "eval_steps=2", "tokenizer.vocab_size=400", "model.d_model=16", "model.embedding_dim=8"]
+
+
+def test_recipes_are_those_of_the_thesis():
+    first, nv, cnv = (load_recipe(name) for name in ("nmt", "nv", "cnv"))
+    assert stage_recipe(nv).sections == stage_recipe(cnv).sections == first.sections
+    assert first.build_config().shared_layers is False and first.build_config().vocab_size == 85000
+    assert nv.sections["model"] == cnv.sections["model"] and nv.build_config() == NtdvConfig()
+    assert list(nv.build_objectives()) == ["translation"]
+    objectives = cnv.build_objectives()
+    assert (objectives["translation"].weight, objectives["ntdv_distance"].weight) == (0.5, 0.5)
+    assert (objectives["ntdv_distance"].margin, objectives["ntdv_distance"].negatives) == (64.0, 20)
+    for recipe in (first, nv, cnv):
+        section = recipe.sections["training"]
+        assert (section["micro_batch_rows"], section["train_max_length"]) == (80, 50)
+    assert nv.sections["training"]["num_train_epochs"] == cnv.sections["training"]["num_train_epochs"] == 5
+
+
+@pytest.mark.parametrize("name", ["cnv", "nv"])
+def test_two_stages_of_which_the_second_trains_the_shared_layers_alone(name, tmp_path):
+    stage = [f"warm_start.overrides.{key}" for key in [*STAGE, *SHORT, "dataloader_num_workers=0"]]
+    small = ["d_model=16", "embedding_dim=8", "max_steps=6", "eval_steps=3"]
+    trainer = train_recipe(load_recipe(name, [*DATA, *SHORT, *small, *stage]), tmp_path / "run")
+    losses = [entry for entry in trainer.state.log_history if "translation_loss" in entry]
+    assert len(losses) == 6 and ("ntdv_distance_loss" in losses[0]) is (name == "cnv")
+    assert 0 <= trainer.state.log_history[-2]["eval_retrieval"] <= 1
+    before = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "warm_start").state_dict()
+    model = trainer.model.model
+    learnt = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert learnt == [name for name, _ in model.named_parameters() if name.startswith("model.shared.")] != []
+    for key, value in before.items():
+        assert torch.equal(model.state_dict()[key], value), key
+    assert set(model.state_dict()) - set(before) == set(learnt)
+    saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
+    embedder = DocumentEmbedder.from_pretrained(str(tmp_path / "run"))
+    vectors = embedder.encode(["Das Haus ist alt.", "The house is old."], language=["de", "en"])
+    assert vectors.shape == (2, 16) and saved.config.hidden_size == 16
+    inputs = embedder.tokenizer(["The house is old."], return_tensors="pt")
+    written = saved.generate(**inputs, language_ids=torch.tensor([1]), target_language="de", max_new_tokens=3)
+    assert written.shape[0] == 1 and written[0, 0] == 0

@@ -6,9 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoModel
 
-from modeling_tmde.training.objectives.base import BatchSizes
-from modeling_tmde.training.objectives.xnli_alignment import XnliAlignment
+from modeling_tmde import AlignedConfig, DocumentEmbedder
+from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, XnliAlignment
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.stages import stage_recipe
+from modeling_tmde.training.train import train_recipe
 
 # With two rows the negative of each is the other: no draw to follow.
 #   X1 = (0, 0)   X2 = (3, 0)        Y1 = (0, 4)   Y2 = (3, 4)
@@ -56,7 +60,8 @@ def test_one_row_has_no_negatives():
 
 
 def test_count_and_settings():
-    objective = XnliAlignment()
+    objective = OBJECTIVES["xnli_alignment"]()
+    assert isinstance(objective, XnliAlignment)
     assert (objective.weight, objective.negative_weight, objective.source_language) == (1.0, 0.25, "en")
     assert objective.takes_languages and objective.needs_all_embeddings and not objective.needs_decoder
     assert objective.count(BatchSizes(rows=5, languages=2, directions=1, target_tokens=9, tokens=20)) == 5
@@ -145,3 +150,56 @@ def test_float32_under_autocast_and_of_half_vectors():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = XnliAlignment()(embeddings.bfloat16(), ("en", "de"))
     assert output.loss.dtype == torch.float32 and output.loss.item() == pytest.approx(3.0)
+
+
+# ---- Recipes
+
+SHORT = ["warmup_steps=0", "logging_steps=1", "micro_batch_rows=16", "train_max_length=32", "eval_loss_rows=20"]
+DATA = ["train=sample", "data.streaming=false", "max_rows=200", "dev_rows=30", "dataloader_num_workers=0"]
+STAGE = ["max_steps=4", "eval_steps=2", "tokenizer.vocab_size=400", "model.d_model=16", "dataloader_num_workers=0"]
+LASER_STAGE = [
+    "data.languages=[en, de]",
+    "data.pivot_languages=[de]",
+    "model.embedding_dim=8",
+    "model.decoder_hidden_size=12",
+    "batch_tokens=null",
+]
+
+
+def test_recipes_are_those_of_the_paper():
+    for name, kind in (("xnli_bilstm", "bilstm"), ("xnli_cbow", "bag")):
+        recipe = load_recipe(name)
+        config = recipe.build_config()
+        assert config.encoder == kind
+        defaults = AlignedConfig(encoder=kind).build_encoder_config().to_dict()
+        assert config.build_encoder_config().to_dict() == defaults
+        objective = recipe.build_objectives()["xnli_alignment"]
+        assert (objective.negative_weight, objective.source_language) == (0.25, config.source_language)
+        assert "encoders.en" in recipe.sections["training"]["freeze"]
+        start = stage_recipe(recipe).build_config()
+        assert start.model_type == config.build_encoder_config().model_type
+        assert start.hidden_size == config.hidden_size
+
+
+@pytest.mark.parametrize("name", ["xnli_bilstm", "xnli_cbow"])
+def test_the_source_encoder_stays_and_the_others_begin_as_it_is(name, tmp_path):
+    laser = name == "xnli_bilstm"
+    settings_of_encoder = "{d_model: 16, embedding_dim: 8}" if laser else "{d_model: 16}"
+    frozen = ["encoders.en"] if laser else ["encoders.en", "encoders.de.token_weights"]
+    stage = [f"warm_start.overrides.{key}" for key in [*STAGE, *SHORT, *(LASER_STAGE if laser else [])]]
+    small = [f"encoder_config={settings_of_encoder}", "max_steps=6", "eval_steps=3", "data.languages=[de, en]"]
+    recipe = load_recipe(name, [*DATA, *SHORT, *small, f"freeze=[{', '.join(frozen)}]", *stage])
+    trainer = train_recipe(recipe, tmp_path / "run")
+    assert sum("xnli_alignment_loss" in entry for entry in trainer.state.log_history) == 6
+    assert any("eval_dev_xnli_alignment_loss" in entry for entry in trainer.state.log_history)
+    before = AutoModel.from_pretrained(tmp_path / "run" / "warm_start").state_dict()
+    encoders = trainer.model.model.encoders
+    assert set(encoders["en"].state_dict()) == set(before)
+    for key, value in before.items():
+        assert torch.equal(encoders["en"].state_dict()[key], value), key
+        change = (encoders["de"].state_dict()[key] - value).abs().max()
+        # begun at the source's, and six steps of Adam from there
+        assert change == 0 if key == "token_weights" else 0 < change < 0.01, key
+    embedder = DocumentEmbedder.from_pretrained(str(tmp_path / "run"))
+    vectors = embedder.encode(["Das Haus ist alt."] * 2, language=["de", "en"])
+    assert vectors.shape == (2, 16) and (vectors[0] != vectors[1]).any()

@@ -39,6 +39,7 @@ class XnliAlignment(EmbeddingObjective):
     """
 
     takes_languages = True
+    needs_pivot = True  # every row must hold the source, the pivot language of its recipes
 
     def __init__(self, weight: float = 1.0, negative_weight: float = 0.25, source_language: str = "en"):
         super().__init__(weight)

@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from modeling_tmde.modeling_bag import BagModel
-from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
+from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.parallel_model import ParallelModel, translation_directions
 from modeling_tmde.training.recipe import Recipe, load_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
@@ -38,6 +38,9 @@ RECIPES: dict[str, tuple[str, list[str]]] = {
     "cT-MDE": ("ctmde", []),
     "T-MDE_P": ("tmde", ["model.bottleneck=pyramid"]),
     "T-MDE_F": ("tmde", ["model.bottleneck=full"]),
+    "LASER_1": ("laser_1", []),
+    "LASER_6": ("laser_6", []),
+    "cLASER_6": ("claser_6", []),
     "T-MDE, all languages of a row": ("tmde", ALL_LANGUAGES),
     "cT-MDE, all languages of a row": ("ctmde", ALL_LANGUAGES),
     "T-MDE_P, all languages of a row": ("tmde", ["model.bottleneck=pyramid", *ALL_LANGUAGES]),
@@ -116,11 +119,11 @@ class CountingTrainer(TmdeTrainer):
         super()._account(batch)
         parallel: ParallelModel = self.accelerator.unwrap_model(self.model)
         directions = translation_directions(batch.languages, parallel.config.pivot_languages)
-        needed = sorted({source for source, _ in directions}) if parallel.needs_pivot else []
+        needed = sorted({source for source, _ in directions}) if parallel.decodes else []
         if any(objective.needs_all_embeddings for objective in parallel.objectives.values()):
             needed = list(range(len(batch.languages)))
         encoded = int(batch.lengths[needed].sum())
-        decoded = batch.sizes.target_tokens if parallel.needs_pivot else 0
+        decoded = batch.sizes.target_tokens if parallel.decodes else 0
         counts = self.counts
         counts.rows += batch.sizes.rows
         counts.data_wait = self.data_wait
@@ -129,11 +132,23 @@ class CountingTrainer(TmdeTrainer):
         counts.padded_tokens += batch.attention_mask[needed].numel()
         of_texts, of_targets = batch.words
         others = len(batch.languages) - 1
-        if parallel.needs_pivot:  # every pivot is the target of all other languages
+        if parallel.decodes:  # every pivot is the target of all other languages
             counts.words += len(directions) // others * of_texts - of_targets // others + of_targets
         else:
             counts.words += of_texts
-        counts.flops += tmde_flops(parallel, encoded, len(needed) * batch.sizes.rows, decoded)
+        if parallel.config.model_type == "tmde_laser":
+            counts.flops += laser_flops(parallel, encoded, decoded)
+        else:
+            counts.flops += tmde_flops(parallel, encoded, len(needed) * batch.sizes.rows, decoded)
+
+
+def laser_flops(parallel: ParallelModel, encoder_tokens: int, decoder_tokens: int) -> float:
+    """6 operations per token and weight of the LSTMs and of the output; what an embedding is mapped to is left out."""
+    lstms = [
+        sum(p.numel() for module in part.modules() if isinstance(module, torch.nn.LSTM) for p in module.parameters())
+        for part in (parallel.encoder, parallel.model.decoder)
+    ]  # fmt: skip
+    return 6.0 * (lstms[0] * encoder_tokens + (lstms[1] + parallel.model.lm_head.weight.numel()) * decoder_tokens)
 
 
 def tmde_flops(parallel: ParallelModel, encoder_tokens: int, texts: int, decoder_tokens: int) -> float:
@@ -179,18 +194,22 @@ def tmde_system(
         "dataloader_num_workers": None, "max_minutes": None, "eval_on_start": False, "disable_tqdm": True,
         "lr_scheduler_type": "constant",
     }  # fmt: skip
-    if size is not None:
+    if size is not None and recipe.architecture == "laser":  # as wide as T-MDE; its layers are in its name
+        model = {"d_model": size.d_model, "embedding_dim": size.d_model // 2, "decoder_hidden_size": 2 * size.d_model}
+        recipe.sections["model"].update(model, dropout=size.dropout)
+    elif size is not None:
         model = {"d_model": size.d_model, "encoder_layers": size.layers, "decoder_layers": size.decoder_layers}
         model |= {"encoder_attention_heads": size.heads, "decoder_attention_heads": size.heads}
         model |= {"encoder_ffn_dim": size.ffn, "decoder_ffn_dim": size.ffn, "dropout": size.dropout}
         recipe.sections["model"].update(model)
+    if size is not None:
         training |= {"micro_batch_tokens": size.micro_batch_tokens, "train_max_length": size.max_length}
     training.pop("streaming")
     recipe.sections["training"].update(training)
     special = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.bos_token_id}
     vocabulary = len(tokenizer) if size is None else max(size.vocab_size, len(tokenizer))
     config = recipe.build_config(vocab_size=vocabulary, eos_token_id=tokenizer.eos_token_id, **special)
-    model = BagModel(config) if recipe.architecture == "bag" else TmdeForConditionalGeneration(config)
+    model = ARCHITECTURES[recipe.architecture].model(config)
     arguments = recipe.build_arguments(str(folder))
     parallel = ParallelModel(model, recipe.build_objectives(), arguments.token_dropout, arguments.token_dropout_share)
     trainer = CountingTrainer(parallel, arguments, rows, tokenizer)

@@ -27,7 +27,7 @@ from modeling_tmde.training.stages import stage_recipe
 
 KEYS = {
     "description", "shared", "start", "systems", "reference", "tasks", "task_options", "contrasts", "seeds", "titles",
-    "folds", "tokenizer",
+    "folds", "tokenizer", "max_length",
 }  # fmt: skip
 SYSTEM_KEYS = {"recipe", "start", "overrides", "seeds", "title"}
 START_KEYS = {"recipe", "overrides", "seed"}
@@ -76,6 +76,7 @@ class Comparison:
     Args:
         trainings: Starts first, then every system with every seed, in the order of the file.
         reference: The system that the others are tested against.
+        max_length: Tokens at which the texts of tasks are cut, or None for what each system takes.
         contrasts: Pairs of systems of which the first is expected to be the better one.
         titles, task_titles: What tables call systems and tasks, where that is another name.
         folds: Whether classification runs the ten folds of thesis 4.6, too.
@@ -86,6 +87,7 @@ class Comparison:
     reference: str
     tasks: list[str]
     task_options: dict[str, Any]
+    max_length: int | None
     contrasts: list[tuple[str, str]]
     titles: dict[str, str]
     task_titles: dict[str, str]
@@ -174,6 +176,7 @@ def load_comparison(
         reference=_reference(content, where),
         tasks=tasks,
         task_options=content["task_options"],
+        max_length=_max_length(content.get("max_length"), f"{where}: max_length"),
         contrasts=_contrasts(content, where),
         titles={name: entry["title"] for name, entry in content["systems"].items() if "title" in entry},
         task_titles=_titles(content["titles"], f"{where}: titles"),

@@ -159,6 +159,8 @@ def _evaluation_job(training: Training, comparison: Comparison, folder: Comparis
             arguments += ["--tasks", task]
         if comparison.eval_data:
             arguments += ["--data", comparison.eval_data]
+        if comparison.max_length is not None:
+            arguments += ["--max-length", str(comparison.max_length)]
         for key, value in comparison.task_options.items():
             arguments += ["--set", f"{key}={json.dumps(value)}"]
         arguments += ["--no-figures", "--tfidf" if tfidf.take(job) else "--no-tfidf"]

@@ -143,10 +143,8 @@ class LaserModel(LaserPreTrainedModel):
         if attention_mask is None:
             attention_mask = torch.ones(given.shape[:2], device=given.device)
         if attention_mask.shape != given.shape[:2]:
-            raise ValueError(
-                f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input "
-                f"{tuple(given.shape)}"
-            )
+            found = tuple(attention_mask.shape)
+            raise ValueError(f"attention_mask {found} must be (batch, length) of the input, {tuple(given.shape)}")
         padding = ~attention_mask.bool()
         lengths = (~padding).sum(dim=1)
         order = padding.to(torch.uint8).argsort(dim=1, stable=True)  # places of the real tokens first, in their order

@@ -57,7 +57,7 @@ class ParallelModel(nn.Module):
         self.objectives = nn.ModuleDict(objectives)
         self._check_parts()
         self._masking = next((o for o in objectives.values() if hides_from_all(o)), None)
-        if not self.needs_pivot and not any(isinstance(o, MaskingObjective) for o in objectives.values()):
+        if not self.decodes and not any(isinstance(o, MaskingObjective) for o in objectives.values()):
             encoder = {id(parameter) for parameter in self.encoder.parameters()}  # a shared table is the encoder's too
             for parameter in model.parameters():
                 if id(parameter) not in encoder:
@@ -131,9 +131,14 @@ class ParallelModel(nn.Module):
         return self.has_decoder and self.model.decoder_sees_states
 
     @property
-    def needs_pivot(self) -> bool:
-        """Whether every row must hold a pivot language, which the decoder translates into."""
+    def decodes(self) -> bool:
+        """Whether any objective translates."""
         return any(objective.needs_decoder for objective in self.objectives.values())
+
+    @property
+    def needs_pivot(self) -> bool:
+        """Whether every row must hold a pivot language, for one that is translated into or compared with."""
+        return any(objective.needs_decoder or objective.needs_pivot for objective in self.objectives.values())
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **kwargs) -> None:
         self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs, **kwargs)
@@ -180,7 +185,7 @@ class ParallelModel(nn.Module):
         """Which languages are encoded: all, or those that are translated from, or none."""
         if any(objective.needs_all_embeddings for objective in self.objectives.values()):
             return list(range(len(languages)))
-        if not self.needs_pivot:
+        if not self.decodes:
             return []
         return sorted({source for source, _ in translation_directions(languages, self.config.pivot_languages)})
 

@@ -224,7 +224,7 @@ def warm_start(
             f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False; "
             "set model.bag_residual=true, or warm_start.direct_path=false for its tables alone"
         )
-    width, source_width = model.config.hidden_size, source.config.hidden_size
+    width, source_width = _width(model.config), _width(source.config)
     if kind == source_kind and width != source_width:
         raise ValueError(
             f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}; set "
@@ -249,6 +249,11 @@ def warm_start(
         width=width,
         **details,
     )
+
+
+def _width(config: PreTrainedConfig) -> int:
+    """Of the layers: an embedding may be several vectors of that width."""
+    return getattr(config, "d_model", config.hidden_size)
 
 
 def _startable(kind: str) -> str:

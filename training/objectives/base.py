@@ -51,9 +51,10 @@ class Objective(nn.Module):
         weight: Factor of this loss in the total.
     """
 
-    # Whether the decoder is needed, and whether the embedding of every language of a row is.
+    # Whether the decoder is needed, the embedding of every language of a row, and a pivot language in every row.
     needs_decoder = False
     needs_all_embeddings = False
+    needs_pivot = False
 
     def __init__(self, weight: float = 1.0):
         super().__init__()

@@ -364,6 +364,12 @@ def _titles(titles: dict[str, Any], what: str) -> dict[str, str]:
     return titles
 
 
+def _max_length(value: Any, what: str) -> int | None:
+    if value is not None and (type(value) is not int or value < 3):
+        raise ComparisonFileError(f"{what}: found {value!r}, expected a whole number of at least 3, or null")
+    return value
+
+
 def _check_tasks(tasks: list[str], options: dict[str, Any], eval_data: Path | None, where: str) -> None:
     """Raises where `tmde eval` would, and on tasks without data, before anything is trained."""
     try:

@@ -28,7 +28,13 @@ from modeling_tmde.training.stages import STAGE_FOLDER
 
 COMPARISON_NAME = "comparison.yaml"
 COMPLETE_NAME = "complete"
-EVALUATION_KEYS = {"tasks", "task_options", "folds", "eval_data", "max_length"}  # of the file, they decide all evaluations
+EVALUATION_KEYS = {
+    "tasks",
+    "task_options",
+    "folds",
+    "eval_data",
+    "max_length",
+}  # of the file, they decide all evaluations
 MAX_TOLD = 12
 TFIDF = "TF-IDF"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+PROGRAM = [sys.executable, "-m", "modeling_tmde.cli.main"]
 PATIENCE = 20.0  # seconds in which a process that was interrupted may end by itself
 PAUSE = 0.2
 
@@ -127,7 +128,7 @@ def _begin(job: Job, threads: int, keep_open: int | None) -> None:
         log.write(f"$ tmde {' '.join(arguments)}\n")
         log.flush()
         job.process = subprocess.Popen(
-            [sys.executable, "-m", "modeling_tmde.cli.main", *arguments],
+            [*PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -20,6 +20,7 @@ from modeling_tmde.cli.compare_table import (
     add_differences,
     chance_of,
     columns_of,
+    ended_early,
     make_contrasts,
     make_rows,
     read_measured,
@@ -56,7 +57,7 @@ def write_table(
         reference = next(row for row in rows if row.system == comparison.reference)
         add_differences(reference, rows, columns, differences)
         contrasts = make_contrasts(comparison.contrasts, rows, columns, differences)
-    problems = [*comparison.budget_notes(), *failures, *measured.problems]
+    problems = [*comparison.budget_notes(), *ended_early(rows), *failures, *measured.problems]
     header, body = table_rows(rows, measured, columns)
     text = _markdown(comparison, header, body, rows, contrasts, measured, problems)
     write_atomically(folder.path / TABLE_NAME, text)

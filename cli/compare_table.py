@@ -143,7 +143,17 @@ def costs_of(training: Training, comparison: Comparison, folder: ComparisonFolde
         costs[f"own_{key}"] = results.get(key)
     words, minutes = results.get("seen", {}).get("source_words"), results.get("cpu_minutes")
     costs["words_per_cpu_second"] = words / (60 * minutes) if words and minutes else None
+    costs["limit"] = training.recipe.sections["training"].get("max_cpu_minutes")
     return costs | {"steps": results.get("steps"), "parameters": record.get("parameters"), "data": record.get("data")}
+
+
+def ended_early(rows: Sequence[Row]) -> list[str]:
+    """Of trainings that epochs, steps or early stopping ended, not the limit of CPU minutes that makes them equal."""
+    found = [(row.system, row.costs.get("own_cpu_minutes"), row.costs.get("limit")) for row in rows]
+    parts = [
+        f"{name} after {own:g} of {limit:g}" for name, own, limit in found if own and limit and own < 0.95 * limit
+    ]
+    return [f"Ended before its limit of CPU minutes: {', '.join(parts)}"] if parts else []
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -33,7 +33,13 @@ from modeling_tmde.training.evaluation import check_selection, load_eval_tasks
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError
 from modeling_tmde.training.run_record import find_checkpoint, fingerprint, write_run_record
-from modeling_tmde.training.stages import STAGE_FOLDER, apply_warm_start, check_warm_start, prepare_warm_start
+from modeling_tmde.training.stages import (
+    STAGE_FOLDER,
+    apply_warm_start,
+    check_warm_start,
+    prepare_warm_start,
+    stage_recipe,
+)
 from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
@@ -106,6 +112,16 @@ def prepare_tokenizer(recipe: Recipe, train: Any, folder: Path) -> PreTrainedTok
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
     return AutoTokenizer.from_pretrained(folder)
+
+
+def _share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
+    """Where a first stage has fewer languages, its tokenizer, which is the run's, learns them all."""
+    stage = stage_recipe(recipe)
+    if stage is None or stage.data.languages == recipe.data.languages or "path" in stage.sections["tokenizer"]:
+        return
+    stage.sections["data"]["languages"] = recipe.data.languages
+    prepare_tokenizer(stage, train, folder)
+    recipe.set("warm_start.overrides.tokenizer.path", str(folder))
 
 
 def _texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:
@@ -203,6 +219,8 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         train, dev, report = load_data(recipe)
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe_yaml)
+        if checkpoint is None:
+            _share_tokenizer(recipe, train, folder / "tokenizer")
     start = prepare_warm_start(recipe, folder, checkpoint, train_recipe)
     with state.main_process_first():
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")

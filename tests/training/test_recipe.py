@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, TmdeConfig
-from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE, TranslationObjective
+from modeling_tmde.training.architectures import ARCHITECTURES
+from modeling_tmde.training.objectives import OBJECTIVES, DistanceConstraint
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe, recipe_names
 from modeling_tmde.training.stages import stage_recipe
 from modeling_tmde.training.train import build_model, prepare_tokenizer, train_recipe
@@ -39,8 +40,7 @@ def test_every_recipe_builds(name, tmp_path):
     recipe = load_recipe(name)
     assert recipe.name == name and recipe.description
     objectives = recipe.build_objectives()
-    own = {"bag": ("infonce", InfoNCE)}.get(name, ("translation", TranslationObjective))
-    assert isinstance(objectives[own[0]], own[1])
+    assert objectives and all(type(value) is OBJECTIVES[key] for key, value in objectives.items())
     for objective, options in recipe.sections["objectives"].items():
         for option, value in options.items():
             assert getattr(objectives[objective], option) == value
@@ -51,10 +51,10 @@ def test_every_recipe_builds(name, tmp_path):
     # Without a tokenizer of its own, a recipe has that of its first stage.
     vocab_size = (stage_recipe(recipe) or recipe).sections["tokenizer"]["vocab_size"]
     config = recipe.build_config(vocab_size=vocab_size)
-    assert type(config) is (BagConfig if name == "bag" else TmdeConfig)
+    assert type(config) is ARCHITECTURES[recipe.architecture].config
     assert config.vocab_size == vocab_size
-    assert config.languages == LANGUAGES
-    assert config.pivot_languages == ["en", "es"]
+    assert config.languages == recipe.data.languages
+    assert config.pivot_languages == recipe.data.pivot_languages
     for option, value in recipe.sections["model"].items():
         assert option == "architecture" or getattr(config, option) == value
     assert arguments.train_max_length <= getattr(config, "max_position_embeddings", INFINITY)

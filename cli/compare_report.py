@@ -133,7 +133,8 @@ def _notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
         "randomisation over test items, not corrected for the number of comparisons).",
         "Same: labels in the language of the test; Cross: in another.",
         "CPU minutes: of all threads, evaluations while training included, and a first stage and the start that a "
-        "system begins with. Words: those that the encoder read in a second of its own training.",
+        "system begins with. Words: those that the encoder read in a CPU second of its own training, evaluations "
+        "included.",
     ]
     if any(len(row.seeds) > 1 for row in rows):
         lines.append("±: standard deviation over seeds. Tests and costs are those of the first seed.")

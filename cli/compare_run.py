@@ -110,7 +110,8 @@ def _lock(output: Path) -> Iterator[int]:
 
 def _run(comparison: Comparison, folder: ComparisonFolder, chosen: list[Training], at_once: int, lock: int) -> int:
     jobs = plan_jobs(comparison, folder, chosen)
-    threads = max(1, len(os.sched_getaffinity(0)) // at_once)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max(1, cores // at_once)
     finished = 2 * len(chosen) - sum(each.is_start for each in chosen) - len(jobs)
     if finished:
         console.print(f"{finished} of {finished + len(jobs)} trainings and evaluations are finished already")

@@ -35,6 +35,7 @@ HEADS = {
 SHARED = {
     "max_rows": 300, "eval_pairs": ["de-en"], "eval_pool": 50, "eval_loss_rows": 20, "eval_minutes": None,
     "bf16": False, "max_steps": 3, "warmup_steps": 1, "cooldown": 0, "max_minutes": None, "max_cpu_minutes": 5,
+    "token_cache_dir": None,
 }  # fmt: skip
 
 
@@ -738,28 +739,31 @@ def test_a_comparison_from_nothing_and_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_and_again(tmp_path):
-    """Interrupted after its first checkpoint, the run goes on from there and the comparison ends."""
+def test_an_interrupted_comparison_goes_on_from_the_last_checkpoint(tmp_path):
     values = content(contrasts=None, start=None, systems={"bag": {"recipe": "bag", "overrides": dict(TINY)}})
-    values["shared"] = {"all": SHARED | {"max_steps": 100_000, "eval_steps": 20, "save_total_limit": None}}
-    file, out = write(tmp_path / "file.yaml", values), tmp_path / "out"
-    command = tmde("compare", file, "--train", "sample", "--dev", "sample", "-o", out)
+    limits = {"max_steps": -1, "num_train_epochs": 1_000_000, "max_cpu_minutes": 0.15, "eval_steps": 20}
+    values["shared"] = {"all": SHARED | limits}
+    out = tmp_path / "out"
+    command = tmde("compare", write(tmp_path / "file.yaml", values), "--train", "sample", "--dev", "sample", "-o", out)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    states = out / "runs" / "bag-42"
+    run = out / "runs" / "bag-42"
     deadline = time.monotonic() + 240
-    while not list(states.glob("checkpoint-*/trainer_state.json")):
+    while not list(run.glob("checkpoint-*/trainer_state.json")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 130 and "the same command goes on from there" in " ".join(output.split())
-    assert not (states / "results.json").exists()
-    recipe = yaml.safe_load((out / "recipes" / "bag-42.yaml").read_text())
-    recipe["training"]["max_steps"] = 40  # of a run that would take an hour, the end
-    write(tmp_path / "ends.yaml", recipe)
-    values["systems"]["bag"] = {"recipe": str(tmp_path / "ends.yaml")}
-    del values["shared"]
-    write(tmp_path / "file.yaml", values)
-    comparison = load_comparison(file, out, ["sample"], {"sample": "sample"})
-    folder = ComparisonFolder(out)
-    assert folder.begin_run(comparison.trainings[0]) == ["--resume"]
+    assert not (run / "results.json").exists()
+    before = max(json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines())
+
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stdout + again.stderr
+    log = (out / "logs" / "bag-42.log").read_text()
+    first, second = [line for line in log.splitlines() if line.startswith("$ tmde")]
+    assert second == f"{first} --resume"
+    losses = [line["step"] for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if "loss" in line]
+    assert losses.count(losses[0]) == 1 and losses[-1] > before  # it did not begin again
+    results = json.loads((run / "results.json").read_text())
+    assert 0.15 <= results["cpu_minutes"] < 0.5
+    assert json.loads((out / "table.json").read_text())["systems"]["bag"]["values"]

@@ -23,6 +23,7 @@ class TmdeTrainingArguments(TrainingArguments):
         micro_batch_tokens: Padded tokens of one forward pass, all languages of its rows counted.
         micro_batch_rows: Most rows of one forward pass; None for no such limit.
         languages_per_row: Languages used of each row at a time; None uses all.
+        pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate need anyway.
         pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is uniform.
         buffer_rows: Rows planned and shuffled together. The more there are, the less of a batch is padding; a stream
             holds twice as many in memory.
@@ -80,6 +81,7 @@ class TmdeTrainingArguments(TrainingArguments):
     micro_batch_tokens: int = field(default=8192)
     micro_batch_rows: int | None = field(default=None)
     languages_per_row: int | None = field(default=2)
+    pivot_pairs: bool = field(default=False)
     pair_temperature: float = field(default=float("inf"))
     buffer_rows: int = field(default=65536)
     max_joined_rows: int = field(default=1)

@@ -125,7 +125,7 @@ def dev_losses(
         model.config.pivot_languages,
         micro_batch_tokens=args.micro_batch_tokens,
         languages_per_row=2,
-        pivots_only=model.needs_pivot,
+        pivots_only=model.needs_pivot or args.pivot_pairs,
         max_length=args.train_max_length,
         seed=0,
     )

@@ -79,12 +79,12 @@ class ParallelModel(nn.Module):
                     f"Objective {name!r} needs {needs[0]}, and {kind} {lacks}: remove the objective "
                     f"(objectives.{name}=null), or train a model that has it ({needs[1]})"
                 )
+            if isinstance(objective, MaskingObjective) and self.token_dropout:
+                raise ValueError(
+                    f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} is to find: set "
+                    "token_dropout=0"
+                )
             masking += [name] if hides_from_all(objective) else []
-        if masking and self.token_dropout:
-            raise ValueError(
-                f"token_dropout={self.token_dropout} would drop tokens that objective {masking[0]!r} is to find: set "
-                "token_dropout=0"
-            )
         if len(masking) > 1:
             raise ValueError(
                 f"Objectives {masking[0]!r} and {masking[1]!r} would both hide tokens from the same encoder call: "

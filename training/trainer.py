@@ -172,7 +172,7 @@ class TmdeTrainer(Trainer):
             micro_batch_rows=args.micro_batch_rows,
             max_joined_rows=args.max_joined_rows,
             neighbor_share=args.neighbor_share,
-            pivots_only=model.needs_pivot,
+            pivots_only=model.needs_pivot or args.pivot_pairs,
             max_length=args.train_max_length,
             seed=args.data_seed if args.data_seed is not None else args.seed,
             epochs=None if self.step_limit else math.ceil(args.num_train_epochs),

@@ -1,0 +1,192 @@
+"""The clock of a run: two kinds of seconds, over interruptions, and limits of the processor's time."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from transformers import TrainerCallback
+
+from modeling_tmde.eval.corpora import CorpusReport
+from modeling_tmde.training import clock as clock_module
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.clock import RunClock
+from modeling_tmde.training.objectives import InfoNCE
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.schedule import limit_steps
+from modeling_tmde.training.train import _write_results
+from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
+from tests.conftest import make_dataset, make_rows, tiny_model
+
+STEP = 6.0  # seconds of the processor that a step takes
+
+
+class Hands:
+    """Of a faked clock: seconds on the wall and of the processor."""
+
+    def __init__(self, wall: float = 0.0, cpu: float = 0.0):
+        self.wall, self.cpu = wall, cpu
+
+    def set(self, monkeypatch: pytest.MonkeyPatch) -> "Hands":
+        fake = SimpleNamespace(perf_counter=lambda: self.wall, process_time=lambda: self.cpu)
+        monkeypatch.setattr(clock_module, "time", fake)
+        return self
+
+
+# ---- Seconds
+
+
+def test_seconds_of_the_wall_and_of_the_processor_pass_on_their_own(monkeypatch):
+    hands = Hands(wall=500.0, cpu=70.0).set(monkeypatch)
+    clock = RunClock()
+    assert (clock.seconds, clock.cpu_seconds) == (0.0, 0.0)
+    hands.wall, hands.cpu = 520.0, 75.0
+    assert (clock.seconds, clock.cpu_seconds) == (20.0, 5.0)
+    hands.wall += 100.0  # it waits for a core
+    assert (clock.seconds, clock.cpu_seconds) == (120.0, 5.0)
+    clock.start()  # what came before the training does not count
+    assert (clock.seconds, clock.cpu_seconds) == (0.0, 0.0)
+    assert (clock.elapsed, clock.cpu_elapsed) == (0.0, 0.0)  # no step has been made
+
+
+def test_seconds_add_up_over_two_resumes(monkeypatch):
+    hands = Hands(wall=10.0, cpu=1.0).set(monkeypatch)
+    state = None
+    for wall, cpu in ((30.0, 100.0), (7.0, 11.0), (1.0, 2.0)):
+        hands.wall, hands.cpu = 1000.0 * wall, 50.0 * cpu  # another process: its counters are anywhere
+        clock = RunClock()
+        if state is not None:
+            clock.load_state(json.loads(json.dumps(state)))
+            assert (clock.elapsed, clock.cpu_elapsed) == (state["elapsed"], state["cpu_elapsed"])
+        hands.wall += 60.0  # data are opened
+        hands.cpu += 40.0
+        clock.start()
+        hands.wall += wall
+        hands.cpu += cpu
+        state = clock.state()
+    assert state == pytest.approx({"elapsed": 38.0, "cpu_elapsed": 113.0})
+
+
+def test_a_checkpoint_of_before_there_was_a_clock_of_the_processor(monkeypatch):
+    hands = Hands(cpu=33.0).set(monkeypatch)
+    clock = RunClock()
+    clock.load_state({"elapsed": 90.0, "seen": {}})
+    hands.wall, hands.cpu = 5.0, 37.0
+    assert (clock.elapsed, clock.cpu_elapsed) == (90.0, 0.0)
+    assert clock.state() == {"elapsed": 95.0, "cpu_elapsed": 4.0}
+
+
+# ---- Runs
+
+
+class Work(TrainerCallback):
+    """Every step takes `STEP` seconds of the processor; `seconds` on the wall. Keeps what steps were made with."""
+
+    def __init__(self, hands: Hands, seconds: float = 0.0, killed_after: int | None = None):
+        self.hands, self.seconds, self.killed_after = hands, seconds, killed_after
+        self.rates: list[float] = []
+
+    def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
+        self.rates.append(optimizer.param_groups[0]["lr"])
+        self.hands.cpu += STEP
+        self.hands.wall += self.seconds
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.killed_after:
+            raise KeyboardInterrupt
+
+
+def make_trainer(folder: Path, tokenizer, work: Work, **arguments) -> TmdeTrainer:
+    defaults = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "max_steps": 1000,
+        "warmup_steps": 0,
+        "learning_rate": 1e-3,
+        "lr_scheduler_type": "constant",
+        "logging_steps": 1,
+        "eval_strategy": "no",
+        "save_strategy": "no",
+        "load_best_model_at_end": False,
+        "micro_batch_tokens": 200,
+    }
+    return TmdeTrainer(
+        ParallelModel(tiny_model(encoder_layers=1), {"infonce": InfoNCE()}),
+        TmdeTrainingArguments(**(defaults | arguments)),
+        make_dataset(make_rows(200, seed=2)),
+        tokenizer,
+        callbacks=[work],
+    )
+
+
+def test_minutes_of_the_processor_end_a_run_and_cool_it_down(tokenizer, tmp_path, monkeypatch):
+    """A limit of 30 seconds, of which a step takes 6: the sixth begins at 30, and is the last."""
+    work = Work(Hands().set(monkeypatch), seconds=1000.0)
+    trainer = make_trainer(tmp_path, tokenizer, work, max_cpu_minutes=0.5, cooldown=0.5)
+    assert trainer.progress() == 0.0
+    trainer.train()
+    assert trainer.state.global_step == 6 and trainer.clock.cpu_elapsed == 30.0
+    # A rate is set after the step before, by what had passed when that one began: 0, 6, 12, 18 and 24 of 30 seconds.
+    shares = [1.0, *(min(1.0, (1 - seconds / 30) / 0.5) for seconds in (0, 6, 12, 18, 24))]
+    assert shares[-2:] == pytest.approx([0.8, 0.4])
+    assert work.rates == pytest.approx([1e-3 * share for share in shares])
+    assert trainer.progress() == 1.0
+
+
+def test_progress_is_that_of_the_nearest_limit(tokenizer, tmp_path, monkeypatch):
+    trainer = make_trainer(
+        tmp_path, tokenizer, Work(Hands().set(monkeypatch)), max_steps=100, max_minutes=10, max_cpu_minutes=4
+    )
+    clock, trainer.state.global_step = trainer.clock, 20
+    clock.elapsed, clock.cpu_elapsed = 60.0, 12.0
+    assert trainer.progress() == pytest.approx(0.2)  # steps, 0.1 and 0.05 by the clocks
+    clock.cpu_elapsed = 60.0
+    assert trainer.progress() == pytest.approx(0.25) and trainer.progress(30) == pytest.approx(0.3)
+    clock.elapsed = 480.0
+    assert trainer.progress() == pytest.approx(0.8)
+    clock.cpu_elapsed = 1000.0
+    assert trainer.progress() == 1.0
+
+
+def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monkeypatch):
+    whole = Work(Hands().set(monkeypatch), seconds=2.0)
+    options = {"max_cpu_minutes": 0.5, "cooldown": 1.0, "save_strategy": "steps", "save_steps": 3}
+    trainer = make_trainer(tmp_path / "whole", tokenizer, whole, **options)
+    trainer.train()
+    expected = trainer.state.global_step, trainer.clock.seconds, trainer.clock.cpu_seconds
+    assert expected == (6, 12.0, 36.0)
+
+    killed = Work(Hands().set(monkeypatch), seconds=2.0, killed_after=4)
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(tmp_path / "run", tokenizer, killed, **options).train()
+    checkpoint = tmp_path / "run" / "checkpoint-3"
+    state = json.loads((checkpoint / DATA_STATE_NAME).read_text())
+    assert (state["elapsed"], state["cpu_elapsed"]) == (6.0, 18.0)  # the fourth step is lost
+
+    hands = Hands(wall=12345.0, cpu=0.25).set(monkeypatch)
+    resumed = Work(hands, seconds=2.0)
+    trainer = make_trainer(tmp_path / "run", tokenizer, resumed, **options)
+    trainer.train(resume_from_checkpoint=str(checkpoint))
+    assert (trainer.state.global_step, trainer.clock.seconds, trainer.clock.cpu_seconds) == pytest.approx(expected)
+    assert resumed.rates == pytest.approx(whole.rates[3:]) and len(resumed.rates) == 3
+    # Done: resumed once more, it makes no step.
+    again = make_trainer(tmp_path / "run", tokenizer, Work(hands), **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
+    assert again.state.global_step == 6
+
+
+def test_results_tell_both_kinds_of_minutes(tokenizer, tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, tokenizer, Work(Hands().set(monkeypatch), seconds=90.0), max_steps=4)
+    trainer.train()
+    _write_results(trainer, tmp_path, CorpusReport())
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["steps"], results["minutes"], results["cpu_minutes"]) == (4, 6.0, 0.4)
+
+
+def test_minutes_of_the_processor_are_a_limit_for_a_stream_that_cools_down():
+    options = {"output_dir": "unused", "use_cpu": True, "max_steps": -1, "cooldown": 0.3}
+    arguments = TmdeTrainingArguments(**options, max_cpu_minutes=3)
+    assert limit_steps(arguments, streaming=True) is None
+    with pytest.raises(ValueError, match="max_steps, max_minutes or max_cpu_minutes"):
+        limit_steps(TmdeTrainingArguments(**options), streaming=True)

@@ -1,0 +1,156 @@
+"""`freeze`: parameters that stay as they are, by the beginning of their names."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import TrainerCallback
+
+from modeling_tmde import NtdvConfig, NtdvForConditionalGeneration
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.objectives import TranslationObjective
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.schedule import freeze
+from modeling_tmde.training.trainer import TmdeTrainer
+from tests.conftest import make_dataset, make_rows, tiny_model
+
+
+def named_linears(*names: str) -> nn.Module:
+    """A model whose parameters have these names, each a part of a path."""
+    model = nn.Module()
+    for name in names:
+        *path, last = name.split(".")
+        owner = model
+        for part in path:
+            if not hasattr(owner, part):
+                owner.add_module(part, nn.Module())
+            owner = getattr(owner, part)
+        owner.register_parameter(last, nn.Parameter(torch.zeros(2)))
+    return model
+
+
+NAMES = (
+    "model.encoders.d.weight",
+    "model.encoders.de.weight",
+    "model.encoders.de.bias",
+    "model.layers.1.weight",
+    "model.layers.10.weight",
+    "model.embed.weight",
+    "model.embed_tokens.weight",
+    "decoder.model.weight",
+    "lm_head.weight",
+)
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "frozen"),
+    [
+        (["model.encoders.d"], {"model.encoders.d.weight"}),
+        (["model.encoders.de"], {"model.encoders.de.weight", "model.encoders.de.bias"}),
+        (["model.encoders.de.bias"], {"model.encoders.de.bias"}),
+        (["model.layers.1"], {"model.layers.1.weight"}),
+        (["model.embed"], {"model.embed.weight"}),
+        (["model"], {name for name in NAMES if name.startswith("model.")}),  # not `decoder.model`
+        (["lm_head", "model.layers"], {"lm_head.weight", "model.layers.1.weight", "model.layers.10.weight"}),
+        ([], set()),
+        (None, set()),
+    ],
+)
+def test_prefixes_are_whole_parts_of_names(prefixes, frozen):
+    model = named_linears(*NAMES)
+    freeze(model, prefixes)
+    assert {name for name, parameter in model.named_parameters() if not parameter.requires_grad} == frozen
+
+
+@pytest.mark.parametrize("prefix", ["model.encoders.d", "model.enc", "encoders", "odel", "", "model.embed_tokens.w"])
+def test_a_prefix_of_no_parameter_is_refused(prefix):
+    model = named_linears("model.encoders.de.weight", "model.embed_tokens.weight", "lm_head.weight")
+    message = f"freeze: found {prefix!r}, expected .*such as model.encoders, model.embed_tokens, lm_head.weight"
+    with pytest.raises(ValueError, match=message):
+        freeze(model, ["lm_head", prefix])
+
+
+def test_freezing_everything_is_refused():
+    model = named_linears("model.layers.0.weight", "lm_head.weight", "decoder.weight")
+    model.decoder.weight.requires_grad_(False)  # no objective uses it
+    with pytest.raises(ValueError, match=r"freeze=\['model', 'lm_head'\] leaves nothing to train"):
+        freeze(model, ["model", "lm_head"])
+    freeze(named_linears("model.layers.0.weight", "lm_head.weight"), ["model"])
+
+
+# ---- In a run
+
+
+class Groups(TrainerCallback):
+    """The optimizer's groups: the parameters' identities, and the rate of each."""
+
+    def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
+        self.groups = [({id(item) for item in group["params"]}, group["lr"]) for group in optimizer.param_groups]
+
+
+def make_trainer(folder: Path, tokenizer, model: nn.Module, callbacks=(), **arguments) -> TmdeTrainer:
+    defaults = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "max_steps": 3,
+        "warmup_steps": 0,
+        "learning_rate": 0.01,
+        "lr_scheduler_type": "constant",
+        "weight_decay": 0.1,
+        "eval_strategy": "no",
+        "save_strategy": "no",
+        "load_best_model_at_end": False,
+        "micro_batch_tokens": 1500,
+        "languages_per_row": None,
+    }
+    return TmdeTrainer(
+        ParallelModel(model, {"translation": TranslationObjective()}),
+        TmdeTrainingArguments(**(defaults | arguments)),
+        make_dataset(make_rows(200, seed=2)),
+        tokenizer,
+        callbacks=list(callbacks),
+    )
+
+
+FROZEN = ["model.embed_tokens", "model.layers.1", "model.token_weights", "lm_head", "decoder.embed_languages"]
+
+
+@pytest.mark.parametrize("rate", [None, 1e-3, 0.0])
+def test_frozen_weights_stay_bit_for_bit_and_the_others_move(rate, tokenizer, tmp_path):
+    """Weight decay, and a rate of the tables' own, do not reach them either."""
+    model, groups = tiny_model(bag_residual=True), Groups()
+    trainer = make_trainer(tmp_path, tokenizer, model, [groups], freeze=FROZEN, embedding_learning_rate=rate)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    trainer.train()
+    stays = {name for name in before if any(f"{name}.".startswith(f"{prefix}.") for prefix in FROZEN)}
+    assert len(stays) > 10 and stays > {"model.embed_tokens.weight", "lm_head.weight", "model.token_weights"}
+    if rate == 0.0:
+        stays.add("decoder.embed_tokens.weight")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]) == (name in stays), name
+    trained = {id(parameter): name for name, parameter in model.named_parameters() if name not in stays}
+    assert set().union(*(members for members, _ in groups.groups)) == set(trained)
+    rates = {trained[item]: lr for members, lr in groups.groups for item in members}
+    table = rates.pop("decoder.embed_tokens.weight", None)
+    assert table == {None: 0.01, 1e-3: 1e-3, 0.0: None}[rate]
+    assert set(rates.values()) == {0.01}
+
+
+def test_encoders_of_chosen_languages_stay(tokenizer, tmp_path):
+    """Of a model with an encoder a language: the frozen one of `de` is used, and the others learn around it."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 400, "embedding_dim": 12, "d_model": 8, "attention_heads": 2}
+    config = NtdvConfig(**sizes, languages=["de", "en", "es"], pivot_languages=["en", "es"])
+    model = NtdvForConditionalGeneration(config)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    make_trainer(tmp_path, tokenizer, model, freeze=["model.encoders.de", "decoder.decoders.es"]).train()
+    stays = ("model.encoders.de.", "decoder.decoders.es.")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]) == name.startswith(stays), name
+
+
+def test_names_are_those_of_the_model_and_not_of_its_wrapper(tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="freeze: found 'encoders.de', .*such as model.embed_tokens"):
+        make_trainer(tmp_path, tokenizer, tiny_model(), freeze=["encoders.de"])

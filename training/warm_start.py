@@ -14,6 +14,7 @@ from modeling_tmde.loading import local_or_hub
 from modeling_tmde.training.architectures import architecture_of
 
 BAG, TMDE, ALIGNED = "tmde_bag", "tmde", "tmde_aligned"
+TABLES = ("embed_tokens", "lm_head")  # modules with a row for every entry of the vocabulary
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ def warm_start(
     names = _names_in(source, model)
     if names is None and source_kind != BAG:
         raise ValueError(
-            f"Warm start of a model of type {kind!r}: expected a checkpoint of {_startable(kind)}, found "
+            f"Warm start of a model of type {kind!r}: expected a checkpoint of {_startable(model)}, found "
             f"{source_kind!r} in {checkpoint}"
         )
     direct = kind == TMDE and direct_path
@@ -225,10 +226,11 @@ def warm_start(
             "set model.bag_residual=true, or warm_start.direct_path=false for its tables alone"
         )
     width, source_width = _width(model.config), _width(source.config)
-    if kind == source_kind and width != source_width:
+    if names is not None and width != source_width:
+        key = "model.encoder_config.d_model" if kind == ALIGNED else "model.d_model"
         raise ValueError(
             f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}; set "
-            f"model.d_model={source_width} (only from a bag to another architecture may the widths differ)"
+            f"{key}={source_width} (only from a bag to another architecture may the widths differ)"
         )
     old_table = source.get_input_embeddings().weight
     vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
@@ -256,8 +258,14 @@ def _width(config: PreTrainedConfig) -> int:
     return getattr(config, "d_model", config.hidden_size)
 
 
-def _startable(kind: str) -> str:
-    return "a bag" if kind == BAG else f"a bag or {kind!r}"
+def _startable(model: PreTrainedModel) -> str:
+    kinds = [repr(kind) for kind in (_kind_inside(model), model.config.model_type) if kind not in (None, BAG)]
+    return " or ".join([", ".join(["a bag", *kinds[:-1]]), *kinds[-1:]])
+
+
+def _kind_inside(model: PreTrainedModel) -> str | None:
+    """The type of the encoders of a model that has one for each language as a model of its own."""
+    return next(iter(model.encoders.values())).config.model_type if model.config.model_type == ALIGNED else None
 
 
 def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str], str] | None:
@@ -265,7 +273,7 @@ def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str]
     kind, source_kind = model.config.model_type, source.config.model_type
     if kind == source_kind:
         return lambda name: name
-    if kind != ALIGNED or next(iter(model.encoders.values())).config.model_type != source_kind:
+    if _kind_inside(model) != source_kind:
         return None
     prefix = "" if source.base_model is source else f"{source.base_model_prefix}."
     return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
@@ -301,9 +309,9 @@ def _tables_from_bag(
     """Every table of the vocabulary, each at the width it has; returns what the report says of them."""
     encoder = getattr(model, "model", model)
     inside = {id(parameter) for parameter in encoder.parameters()}
-    size, known = model.config.vocab_size, vocabulary.known
-    modules = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.Linear))]
-    tables = {id(module.weight): module.weight for module in modules if len(module.weight) == size}
+    known = vocabulary.known
+    modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES]
+    tables = {id(module.weight): module.weight for module in modules}
     details = {"table_scale": 1.0, "kept_variance": 1.0}
     log_weights = vocabulary.log_weights(bag.token_weights)
     typical = log_weights[known].median()
@@ -317,7 +325,7 @@ def _tables_from_bag(
         if weight is model.get_input_embeddings().weight:
             details = {"table_scale": float(scale), "kept_variance": kept}
     for module in modules:
-        if isinstance(module, nn.Embedding) and module.padding_idx is not None and id(module.weight) in tables:
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             module.weight[module.padding_idx] = 0
     return details
 
@@ -378,20 +386,20 @@ def _copy(
     known = vocabulary.known
     kept, copied = [], set()
     for name, parameter in model.named_parameters():
-        last = name.removesuffix(".weight").rpartition(".")[2]
+        owner, _, last = names(name).removesuffix(".weight").rpartition(".")
         source_name = names(name)
         if source_name not in old:
             kept.append(name)
             continue
         if last == "token_weights":
-            parameter[known] = vocabulary.log_weights(weights)[known].to(parameter)
-        elif last in ("embed_tokens", "lm_head"):
-            table = vocabulary.table(old[source_name], weights)
+            parameter[known] = vocabulary.log_weights(old[source_name])[known].to(parameter)
+        elif last in TABLES and parameter.shape[1] == old[source_name].shape[1]:
+            table = vocabulary.table(old[source_name], old.get(f"{owner}.token_weights".lstrip("."), weights))
             scale = _size(table[known]) / _size(parameter[known])
             parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
         elif last == "embed_languages" and parameter.shape[1] == old[source_name].shape[1]:
             kept += _copy_languages(name, parameter, old[source_name], model.config.languages, source.config.languages)
-        elif parameter.shape == old[source_name].shape:
+        elif last not in TABLES and parameter.shape == old[source_name].shape:
             parameter.copy_(old[source_name])
         else:
             kept.append(name)

@@ -1,4 +1,4 @@
-"""What `ParallelModel` hands to every kind of objective, against models called directly on one text after the other."""
+"""What `ParallelModel` hands to every kind of objective, against models called directly on one text at a time."""
 
 import itertools
 

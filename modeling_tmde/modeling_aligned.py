@@ -94,6 +94,7 @@ class AlignedModel(AlignedPreTrainedModel):
         Returns:
             `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
             position 0 is the embedding, so that CLS pooling gives it too.
+            No hidden states and no attentions, whatever is asked for.
 
         Raises:
             ValueError: If `language_ids` are missing or name no language of this model, if `inputs_embeds` is given,

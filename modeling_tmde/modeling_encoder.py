@@ -147,6 +147,11 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             inputs_embeds = packing.pack(inputs_embeds)
         if position_ids is None:
             position_ids = self._places(attention_mask, shape, tokens.device)
+        elif position_ids.device.type == "cpu" and int(position_ids.max()) >= self.config.max_position_embeddings:
+            raise ValueError(
+                f"position_ids has {int(position_ids.max())}, expected less than max_position_embeddings="
+                f"{self.config.max_position_embeddings}"
+            )
         if packing is not None:
             position_ids = packing.pack(position_ids)
         hidden_states = self._add_positions(inputs_embeds, position_ids)  # (batch, length, d_model) or (tokens, ...)

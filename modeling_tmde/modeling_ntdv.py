@@ -185,6 +185,7 @@ class NtdvModel(NtdvPreTrainedModel):
             position 0 is the embedding, so that CLS pooling gives it too; the states for every token, which are of
             another width, are in `memory` (batch, length, d_model). `context` (batch, r * d_model): the context
             vectors, or without shared layers the embedding.
+            No hidden states and no attentions, whatever is asked for.
 
         Raises:
             ValueError: If `language_ids` are missing or name no language of this model, if not exactly one of

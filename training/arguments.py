@@ -39,7 +39,7 @@ class TmdeTrainingArguments(TrainingArguments):
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
         max_cpu_minutes: Ends the run after so many minutes of the processor's time, all threads of a process counted,
-            evaluations included: on a busy machine, runs of as many of them have done the same work.
+            evaluations before its end included: on a busy machine, runs of as many have done the same work.
         freeze: Beginnings of names of parameters that stay as they are, such as "model.encoders.de".
         embedding_learning_rate: Rate of the embedding tables and token weights, on the same schedule; None is
             `learning_rate`, 0 leaves them as they are. Tables of a warm start have seen far more text than a short run

@@ -171,9 +171,8 @@ class ParallelModel(nn.Module):
         if rows.needed:
             shown = input_ids if masked is None else masked.input_ids
             rows.encoded = self._encode(shown, seen, lengths, languages, rows.needed)
-            # An embedding may be a part of what is trained, as the sum of several vectors.
-            vectors = rows.encoded.get("context", rows.encoded.pooler_output)
-            rows.embeddings = vectors.unflatten(0, (len(rows.needed), input_ids.shape[1]))  # (needed, rows, d_model)
+            shape = (len(rows.needed), input_ids.shape[1])
+            rows.embeddings = rows.encoded.pooler_output.unflatten(0, shape)  # (needed, rows, d_model)
         outputs = {}
         for name, objective in self.objectives.items():
             run = next(run for kind, run in PASSES.items() if isinstance(objective, kind))

@@ -33,7 +33,7 @@ class EncodedRows:
     languages: Codes of the first dimension.
     needed: Which of them were encoded.
     encoded: The encoder's output, texts in the order (needed, rows); None if no objective asked for it.
-    embeddings: (needed, rows, d), what the objectives see of it: every vector that a document embedding is made of.
+    embeddings: (needed, rows, d).
     masked: What was hidden from the encoder by a `MaskingObjective`.
     """
 
@@ -67,9 +67,10 @@ def real_places(lengths: np.ndarray, width: int, device: torch.device) -> torch.
 
 
 def embedding_pass(parallel: "ParallelModel", objective: EmbeddingObjective, rows: EncodedRows) -> ObjectiveOutput:
-    if objective.takes_languages:
-        return objective(rows.embeddings, rows.languages)
-    return objective(rows.embeddings)
+    embeddings = rows.embeddings
+    if objective.takes_context and "context" in rows.encoded:
+        embeddings = rows.encoded.context.unflatten(0, embeddings.shape[:2])  # (languages, rows, vectors * d)
+    return objective(embeddings, rows.languages) if objective.takes_languages else objective(embeddings)
 
 
 def parameter_pass(parallel: "ParallelModel", objective: ParameterObjective, rows: EncodedRows) -> ObjectiveOutput:

@@ -36,10 +36,11 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
     Raises:
         ValueError: A prefix of no parameter, or nothing is left to train.
     """
+    named = list(model.named_parameters(remove_duplicate=False))  # a tied table by each of its names
     for prefix in prefixes or ():
-        found = [item for name, item in model.named_parameters() if f"{name}.".startswith(f"{prefix}.")]
+        found = [item for name, item in named if f"{name}.".startswith(f"{prefix}.")]
         if not found:
-            known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in model.named_parameters())
+            known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in named)
             raise ValueError(
                 f"freeze: found {prefix!r}, expected the beginning of a parameter's name, such as {', '.join(known)}"
             )

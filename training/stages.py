@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ from transformers.utils import logging
 
 from modeling_tmde.loading import local_or_hub
 from modeling_tmde.training.architectures import architecture_of
-from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
+from modeling_tmde.training.recipe import DataConfig, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.run_record import find_checkpoint
 from modeling_tmde.training.warm_start import BAG, warm_start
 
 logger = logging.get_logger("modeling_tmde.training")
 
 STAGE_FOLDER = "warm_start"
-
+DATA_KEYS = {field.name for field in fields(DataConfig)}
 
 # What the run and its first stage have in common: held-out rows depend on the seed, curves should be comparable, and
 # processes share out a model in one way.
@@ -56,13 +56,14 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     training = recipe.sections["training"]
     stage.sections["training"] |= {key: training[key] for key in SHARED_KEYS if key in training}
     languages = {}
-    for key, value in start.overrides.items():
+    for name, value in start.overrides.items():
+        key = f"data.{name}" if name in DATA_KEYS else name
         if key in LANGUAGE_KEYS:
-            languages[key.removeprefix("data.")] = _fewer_languages(key, value, recipe.data.languages)
+            languages[key.removeprefix("data.")] = _fewer_languages(name, value, recipe.data.languages)
             continue
         if key.startswith("data.") or key.removeprefix("training.") in ("seed", "data_seed"):
             raise RecipeError(
-                f"warm_start.overrides: found {key}={value}, but the first stage has the run's data and seed"
+                f"warm_start.overrides: found {name}={value}, but the first stage has the run's data and seed"
             )
         stage.set(key, value)
     stage.sections["data"] = {**recipe.sections["data"], **languages}

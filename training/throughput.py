@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from modeling_tmde.training.batching import ChunkCounts, ParallelBatch
+from modeling_tmde.training.objectives import MaskedTextObjective, MaskingObjective, PairMaskingObjective
 from modeling_tmde.training.parallel_model import ParallelModel
 
 
@@ -113,18 +114,22 @@ class ComponentSums:
 
 
 class OperationCount:
-    """6 operations per parameter and token (Kaplan et al. 2020), embedding tables not counted; of an encoder that has
-    little else, as the bag, 6 per dimension and token, the share of the table that a token has."""
+    """6 operations per parameter and token (Kaplan et al. 2020), tables not counted; of a bag, which has little else,
+    6 per dimension and token, the share of its table that a token has."""
 
     def __init__(self, parallel: ParallelModel):
-        model = parallel.model
-        self.per_source_token = self.per_padded_token = self.per_target_token = 0.0
-        if not parallel.has_decoder:
-            self.per_source_token = 6.0 * parallel.config.hidden_size
-            return
-        encoder, decoder = (self._weights(part, parallel.config) for part in (model.model, model.decoder))
-        self.per_padded_token = 6.0 * encoder
-        self.per_target_token = 6.0 * (decoder + model.lm_head.weight.numel())
+        model, encoder, config = parallel.model, parallel.encoder, parallel.config
+        output = getattr(model, "lm_head", None)
+        written = 0 if output is None else output.weight.numel()
+        per_token = self._weights(encoder, config)
+        objectives = parallel.objectives.values()
+        self.pair_calls = sum(isinstance(objective, PairMaskingObjective) for objective in objectives)
+        self.shared_call = parallel.decodes or any(objective.needs_all_embeddings for objective in objectives)
+        self.masking = [objective for objective in objectives if isinstance(objective, MaskingObjective)]
+        self.per_padded_token = 6.0 * per_token
+        self.per_source_token = 0.0 if per_token else 6.0 * config.hidden_size
+        self.per_target_token = 6.0 * (self._weights(model.decoder, config) + written) if parallel.decodes else 0.0
+        self.per_hidden_token = 6.0 * (self._weights(model.head, config) + written) if self.masking else 0.0
 
     @staticmethod
     def _weights(part: nn.Module, config: PreTrainedConfig) -> float:
@@ -134,10 +139,17 @@ class OperationCount:
         return sum(
             parameter.numel() / shares.get(name.partition(".")[0], 1)
             for name, parameter in part.named_parameters()
-            if name not in tables
+            if name not in tables and not name.endswith("token_weights")
         )
 
     def of(self, batch: ParallelBatch) -> float:
-        operations = self.per_padded_token * batch.attention_mask.numel()
+        calls = self.pair_calls + self.shared_call
+        operations = self.per_padded_token * batch.attention_mask.numel() * calls
         operations += self.per_target_token * batch.sizes.target_tokens
+        operations += self.per_hidden_token * sum(self._hidden(objective, batch) for objective in self.masking)
         return operations + self.per_source_token * float(batch.lengths.sum())
+
+    @staticmethod
+    def _hidden(objective: MaskingObjective, batch: ParallelBatch) -> int:
+        """How many predictions the head makes: one a hidden token, or one a text."""
+        return batch.sizes.texts if isinstance(objective, MaskedTextObjective) else objective.count(batch.sizes)

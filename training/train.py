@@ -115,9 +115,13 @@ def prepare_tokenizer(recipe: Recipe, train: Any, folder: Path) -> PreTrainedTok
 
 
 def _share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
-    """Where a first stage has fewer languages, its tokenizer, which is the run's, learns them all."""
+    """Where a first stage has fewer languages, its tokenizer, which is the run's, learns them all. Not where the run
+    has a tokenizer of its own, or the stage that of a checkpoint."""
     stage = stage_recipe(recipe)
-    if stage is None or stage.data.languages == recipe.data.languages or "path" in stage.sections["tokenizer"]:
+    if stage is None or stage.data.languages == recipe.data.languages or recipe.sections["tokenizer"]:
+        return
+    options = stage.sections["tokenizer"]
+    if "path" in options or (stage.warm_start.checkpoint is not None and not options):
         return
     stage.sections["data"]["languages"] = recipe.data.languages
     prepare_tokenizer(stage, train, folder)

@@ -424,7 +424,10 @@ ARGUMENTS = types.SimpleNamespace(output_dir="runs/one")
 @pytest.mark.usefixtures("pictures")
 def test_drawing_takes_a_hundredth_of_a_run_at_most(monkeypatch):
     drawings = Drawings(monkeypatch, seconds=1.5)
-    trainer, state = types.SimpleNamespace(clock=types.SimpleNamespace(seconds=0.0)), types.SimpleNamespace(is_world_process_zero=True)
+    trainer, state = (
+        types.SimpleNamespace(clock=types.SimpleNamespace(seconds=0.0)),
+        types.SimpleNamespace(is_world_process_zero=True),
+    )
     picture = CurvePicture(trainer)
     drawn = []
     for trainer.clock.seconds in (100.0, 199.0, 201.0, 290.0, 299.0, 301.0, 400.0, 600.0):

@@ -94,6 +94,10 @@ class SpyNamedEmbedding(Spy, EmbeddingObjective):
     takes_languages = True
 
 
+class SpyContext(Spy, EmbeddingObjective):
+    takes_context = True
+
+
 class SpyParameter(Spy, ParameterObjective):
     pass
 
@@ -160,11 +164,11 @@ def test_embeddings_are_the_pooled_outputs_with_their_languages_if_asked_for(mak
 
 
 @pytest.mark.parametrize("vector", ["sum", "concat"])
-def test_embeddings_are_the_context_where_there_is_one(vector, tokenizer):
+def test_who_asks_for_it_gets_the_context(vector, tokenizer):
     """Of NTDV the r context vectors, of which the embedding may be the sum; the encoder is that of each language."""
     model, batch = ntdv(vector=vector), batch_of(tokenizer, ("es", "de"))
-    spy = SpyEmbedding()
-    ParallelModel(model, {"spy": spy})(**batch.model_inputs())
+    spy, plain = SpyContext(), SpyEmbedding()
+    ParallelModel(model, {"spy": spy, "plain": plain})(**batch.model_inputs())
     outputs = [
         [model.model(ids[None], language_ids=torch.tensor([code])) for ids in texts]
         for texts, code in zip(texts_of(batch), (2, 0), strict=True)
@@ -172,9 +176,16 @@ def test_embeddings_are_the_context_where_there_is_one(vector, tokenizer):
     expected = torch.stack([torch.cat([output.context for output in texts]) for texts in outputs])
     assert expected.shape == (2, 5, 3 * 16)
     torch.testing.assert_close(spy.given[0], expected, atol=1e-5, rtol=1e-5)
-    if vector == "sum":
-        summed = torch.stack([torch.cat([output.pooler_output for output in texts]) for texts in outputs])
-        torch.testing.assert_close(spy.given[0].unflatten(-1, (3, 16)).sum(2), summed, atol=1e-5, rtol=1e-5)
+    pooled = torch.stack([torch.cat([output.pooler_output for output in texts]) for texts in outputs])
+    assert pooled.shape == (2, 5, 16 if vector == "sum" else 3 * 16)
+    torch.testing.assert_close(plain.given[0], pooled, atol=1e-5, rtol=1e-5)
+
+
+def test_without_a_context_the_embeddings_take_its_place(tokenizer):
+    spy, plain = SpyContext(), SpyEmbedding()
+    batch = batch_of(tokenizer, ("de", "en"))
+    ParallelModel(bag(), {"spy": spy, "plain": plain})(**batch.model_inputs())
+    assert torch.equal(spy.given[0], plain.given[0])
 
 
 def test_parameters_are_those_of_the_encoder_that_are_trained(tokenizer):

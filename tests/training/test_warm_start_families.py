@@ -265,6 +265,24 @@ def test_aligned_from_aligned_matches_languages_by_their_codes(tokenizer, tmp_pa
         torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-7, msg=name)
 
 
+def test_every_languages_weights_are_its_own_for_another_vocabulary(tokenizer, tmp_path):
+    """A larger vocabulary of the same text only merges more: every bag stays what it was."""
+    small, texts = corpus_tokenizer(330), ["wasser brot haus", "perro agua", "light night river"]
+    torch.manual_seed(0)
+    settings = {"encoder": "bag", "encoder_config": {"d_model": 8, "normalize": True}}
+    source = AlignedModel(AlignedConfig(vocab_size=330, languages=["de", "en"], pivot_languages=["en"], **settings))
+    with torch.no_grad():
+        for part in source.encoders.values():
+            part.token_weights[EOS + 1 :] += torch.randn(330 - EOS - 1)
+    model = aligned("bag", languages=("en", "de"), d_model=8, normalize=True)
+    report = warm_start(model, tokenizer, save(source, small, tmp_path))
+    assert report.tokens_mapped >= 50 and report.tensors_kept == []
+    for language in ("de", "en"):
+        old = source.encoders[language](**small(texts, return_tensors="pt", padding=True)).pooler_output
+        new = model.encoders[language](**tokenizer(texts, return_tensors="pt", padding=True)).pooler_output
+        torch.testing.assert_close(new, old, rtol=1e-4, atol=1e-5)
+
+
 # ---- The same architecture
 
 

@@ -69,10 +69,13 @@ class EmbeddingObjective(Objective):
     """A loss on the embeddings of parallel rows alone: `forward(embeddings)` with embeddings (languages, rows, d).
 
     With `takes_languages`, it is called as `forward(embeddings, languages)`, with the codes of the first dimension.
+    With `takes_context`, the embeddings of a model that makes them of several vectors are all of these, one after
+    another.
     """
 
     needs_all_embeddings = True
     takes_languages = False
+    takes_context = False
 
 
 class ParameterObjective(Objective):

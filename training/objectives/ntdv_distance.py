@@ -37,6 +37,8 @@ class NtdvDistance(EmbeddingObjective):
     ```
     """
 
+    takes_context = True
+
     def __init__(
         self, weight: float = 0.5, margin: float = 64.0, negatives: int = 20, normalizer_gradient: bool = True
     ):

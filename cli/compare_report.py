@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from modeling_tmde.cli.compare_costs import ended_early, unlike_runs
 from modeling_tmde.cli.compare_file import Comparison
 from modeling_tmde.cli.compare_folder import TFIDF, ComparisonFolder
 from modeling_tmde.cli.compare_table import (
@@ -20,7 +21,6 @@ from modeling_tmde.cli.compare_table import (
     add_differences,
     chance_of,
     columns_of,
-    ended_early,
     make_contrasts,
     make_rows,
     read_measured,
@@ -33,7 +33,7 @@ TABLE_NAME, DATA_NAME = "table.md", "table.json"
 DIFFERENCES_NAME = "differences.json"
 LEVEL = 0.05
 BETTER, WORSE = "▲", "▼"
-COSTS = ("CPU minutes", "words / CPU s", "parameters")
+COSTS = ("CPU minutes", "words of pairs / CPU s", "parameters")
 
 
 def write_table(
@@ -57,7 +57,8 @@ def write_table(
         reference = next(row for row in rows if row.system == comparison.reference)
         add_differences(reference, rows, columns, differences)
         contrasts = make_contrasts(comparison.contrasts, rows, columns, differences)
-    problems = [*comparison.budget_notes(), *ended_early(rows), *failures, *measured.problems]
+    unequal = [*comparison.budget_notes(), *ended_early(comparison, folder), *unlike_runs(comparison, folder)]
+    problems = [*unequal, *failures, *measured.problems]
     header, body = table_rows(rows, measured, columns)
     text = _markdown(comparison, header, body, rows, contrasts, measured, problems)
     write_atomically(folder.path / TABLE_NAME, text)
@@ -127,18 +128,50 @@ def _markdown(
 
 
 def _notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
+    """Paragraphs under the table: how values and costs are to be read."""
     reference = comparison.titles.get(comparison.reference, comparison.reference)
-    lines = [
+    values = [
         f"All in %. {BETTER} and {WORSE}: above and below {markdown_escape(reference)} with p < {LEVEL} (approximate "
         "randomisation over test items, not corrected for the number of comparisons).",
         "Same: labels in the language of the test; Cross: in another.",
-        "CPU minutes: of all threads, evaluations while training included, and a first stage and the start that a "
-        "system begins with. Words: those that the encoder read in a CPU second of its own training, evaluations "
-        "included.",
+        *_seed_notes(rows),
     ]
-    if any(len(row.seeds) > 1 for row in rows):
-        lines.append("±: standard deviation over seeds. Tests and costs are those of the first seed.")
-    return [" ".join(lines)]
+    costs = [
+        "CPU minutes: of all threads, a first stage and the start that a system begins with included, each up to its "
+        "last training step; evaluations before that step count, the one after it, loading and saving do not.",
+        "Words of pairs / CPU s: the words of both sides of all text pairs that a system trained on, by the CPU "
+        "seconds of its own training, without first stage and start. They are not what its encoder reads: a plain "
+        "translation system reads one side of most pairs and writes the other, while the distance constraint and "
+        "contrastive losses read both.",
+    ]
+    paragraphs = [" ".join(values), " ".join(costs), *_language_notes(rows)]
+    return [line for paragraph in paragraphs for line in (paragraph, "")][:-1]
+
+
+def _seed_notes(rows: Sequence[Row]) -> list[str]:
+    single = [row for row in rows if len(row.seeds) == 1]
+    several = [row for row in rows if len(row.seeds) > 1]
+    notes = []
+    if several:
+        notes.append("±: standard deviation over seeds. Tests and costs are those of the first seed.")
+    if single:
+        of = f"The values of {_titles(single)} are" if several else "All values are"
+        notes.append(f"{of} of one seed; what another would change is not known, and p does not tell it.")
+    return notes
+
+
+def _language_notes(rows: Sequence[Row]) -> list[str]:
+    """A system that knows the language of a text has an easier task than one that must find it out."""
+    measured = [row for row in rows if row.seeds]
+    told = [row for row in measured if row.told_languages]
+    if not told:
+        return []
+    others = "; those of the others are not" if len(told) < len(measured) else ""
+    return [f"The models of {_titles(told)} are told the language of every text, those of the tests too{others}."]
+
+
+def _titles(rows: Sequence[Row]) -> str:
+    return ", ".join(markdown_escape(row.title) for row in rows)
 
 
 def _contrasts(titles: dict[str, str], contrasts: Sequence[Contrast]) -> list[str]:
@@ -201,6 +234,7 @@ def _content(
             row.system: {
                 "title": row.title,
                 "seeds": row.seeds,
+                "told_languages": row.told_languages,
                 "values": _by_title(row.values),
                 "differences_from_reference": _by_title(row.differences),
                 **row.costs,

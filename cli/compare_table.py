@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from modeling_tmde.cli.compare_file import Comparison, Training
+from modeling_tmde.cli.compare_costs import costs_of, is_told_languages, read_json
+from modeling_tmde.cli.compare_file import Comparison
 from modeling_tmde.cli.compare_folder import TFIDF, ComparisonFolder
 from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.results import TaskResult, group_cells
 from modeling_tmde.eval.significance import ComparisonError, compare
 from modeling_tmde.eval.storage import EVAL_NAME, StorageError, read_results
-from modeling_tmde.training.stages import STAGE_FOLDER
 
 # What the measures are called where the comparison file has no title; the source of a task follows.
 NAMES = {
@@ -42,7 +42,11 @@ class Column:
 
 @dataclass
 class Row:
-    """A system: its values by column, one a seed, differences from the reference, and what its trainings cost."""
+    """A system: its values by column, one a seed, differences from the reference, and what its trainings cost.
+
+    Attributes:
+        told_languages: Whether its model is told the language of every text.
+    """
 
     system: str
     title: str
@@ -50,6 +54,7 @@ class Row:
     values: dict[Column, list[float]] = field(default_factory=dict)
     differences: dict[Column, dict[str, Any]] = field(default_factory=dict)
     costs: dict[str, Any] = field(default_factory=dict)
+    told_languages: bool = False
     missing: list[str] = field(default_factory=list)
 
 
@@ -125,50 +130,12 @@ def chance_of(measured: Measured, column: Column) -> float | None:
     return value_of(result, column.group, "chance")
 
 
-def costs_of(training: Training, comparison: Comparison, folder: ComparisonFolder) -> dict[str, Any]:
-    """Minutes of all that led to a model, words a second of the processor, parameters, and the training data.
-
-    A first stage of the recipe's own and the start count as minutes. The words are those that the encoder read in the
-    training itself.
-    """
-    run = folder.run(training)
-    parts = [run, run / STAGE_FOLDER]
-    parts += [folder.run(each) for each in comparison.trainings if each.is_start and each.system == training.start]
-    found = [part for part in map(_read_json, (part / "results.json" for part in parts)) if part]
-    results, record = _read_json(run / "results.json"), _read_json(run / "run.json")
-    costs: dict[str, Any] = {}
-    for key in ("minutes", "cpu_minutes"):
-        known = [part.get(key) for part in found]
-        costs[key] = round(sum(known), 2) if known and None not in known else None
-        costs[f"own_{key}"] = results.get(key)
-    words, minutes = results.get("seen", {}).get("source_words"), results.get("cpu_minutes")
-    costs["words_per_cpu_second"] = words / (60 * minutes) if words and minutes else None
-    costs["limit"] = training.recipe.sections["training"].get("max_cpu_minutes")
-    return costs | {"steps": results.get("steps"), "parameters": record.get("parameters"), "data": record.get("data")}
-
-
-def ended_early(rows: Sequence[Row]) -> list[str]:
-    """Of trainings that epochs, steps or early stopping ended, not the limit of CPU minutes that makes them equal."""
-    found = [(row.system, row.costs.get("own_cpu_minutes"), row.costs.get("limit")) for row in rows]
-    parts = [
-        f"{name} after {own:g} of {limit:g}" for name, own, limit in found if own and limit and own < 0.95 * limit
-    ]
-    return [f"Ended before its limit of CPU minutes: {', '.join(parts)}"] if parts else []
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
 class Differences:
     """Tests between two evaluations, kept in a file: a table that is made again need not draw them again."""
 
     def __init__(self, measured: Measured, path: Path):
         self.measured, self.path = measured, path
-        self.known: dict[str, list[dict[str, Any]]] = _read_json(path)
+        self.known: dict[str, list[dict[str, Any]]] = read_json(path)
 
     def between(self, a: Key, b: Key, column: Column) -> dict[str, Any] | None:
         """Of b from a: difference, interval and p; None where one was not measured or they cannot be compared."""
@@ -203,6 +170,7 @@ def make_rows(
             continue
         row.seeds.append(training.seed)
         row.costs = row.costs or costs_of(training, comparison, folder)
+        row.told_languages = is_told_languages(training)
         for column in columns:
             value = value_of(results.get(column.task), column.group)
             if value is not None:

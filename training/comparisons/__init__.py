@@ -19,5 +19,8 @@
     folds: false                    # whether classification runs the ten folds of thesis 4.6, too
     titles: {sib200: SIB-200}       # of tasks in the table
 
+`max_cpu_minutes` limits each training by itself, a start and a first stage too; what a system may take is their sum,
+as in the table. The clock stops with the last training step: the evaluation after it does not count.
+
 A start takes the place of a first stage that is a bag; any other first stage begins with the start.
 """

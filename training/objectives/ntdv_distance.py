@@ -17,8 +17,8 @@ class NtdvDistance(EmbeddingObjective):
     is never its own negative. `v` is the mean norm over all texts of the micro-batch.
 
     Args:
-        weight: beta, 0.5 in the thesis. Eq. 3.8 weighs one such cost a pair of rows, here the mean of both directions, and
-            the translation costs of both directions: their mean then weighs 2 * (1 - beta).
+        weight: beta, 0.5 in the thesis. Eq. 3.8 adds one such cost a pair of texts, here the mean of both directions,
+            and the translation costs of both directions, whose mean then weighs 2 * (1 - beta).
         margin: alpha, 2 * sqrt(d_h) in the thesis: 64 for its d_h of 1024.
         negatives: N_s, 20. A batch with fewer other rows uses all of them, whose mean then counts N_s times.
         normalizer_gradient: Whether gradients flow through `v`.

@@ -17,6 +17,8 @@ class WeightRegularization(ParameterObjective):
     Unlike the optimizer's `weight_decay` it leaves the decoder free, and under Adam its gradient is scaled with all
     others.
 
+    For weights that every process holds whole: under FSDP each would see its share.
+
     Args:
         weight: Factor of the penalty, which does not depend on the size of a batch.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from modeling_tmde.training.recipe import ARCHITECTURES
 from modeling_tmde.training.stages import STAGE_FOLDER, stage_recipe
 
 RESULTS, RECORD = "results.json", "run.json"
+TRAINING_DATA, HELD_OUT = "the training data", "the held-out rows"
 NEARLY = 0.95  # of its limit: a run ends with a whole step, and its minutes are rounded
 
 
@@ -81,27 +82,25 @@ def unlike_runs(comparison: Comparison, folder: ComparisonFolder) -> list[str]:
     Runs that a change of files, of the package or of the machine left beside newer ones are found by it; a resumed
     comparison looks at its own file and at recipes alone.
     """
-    records = {}
+    found = []
     for training in comparison.trainings:
         if record := read_json(folder.run(training) / RECORD):
-            records[training] = dict(_facts(record))
-    lines = []
-    for fact in dict.fromkeys(fact for facts in records.values() for fact in facts):
-        values = {training: facts.get(fact) for training, facts in records.items()}
-        lines += _unlike(fact, values, comparison)
-    return lines
+            found.append((training, dict(_facts(record))))
+    facts = dict.fromkeys(fact for _, known in found for fact in known)
+    lines = (_unlike(fact, [(training, known.get(fact)) for training, known in found], comparison) for fact in facts)
+    return [line for line in lines if line is not None]
 
 
 def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What it is called, and its value as text."""
     data = record.get("data") or {}
-    yield "The training data", _fingerprints(data.get("train"))
-    yield "The held-out rows", _fingerprints(data.get("dev"))
-    yield "The data of eval_task", _fingerprints(data.get("eval_task"))
-    yield "The version of tmde", str(record.get("tmde"))
+    yield TRAINING_DATA, _fingerprints(data.get("train"))
+    yield HELD_OUT, _fingerprints(data.get("dev"))
+    yield "the data of eval_task", _fingerprints(data.get("eval_task"))
+    yield "the version of tmde", str(record.get("tmde"))
     for name, version in (record.get("versions") or {}).items():
-        yield f"The version of {name}", str(version)
-    yield "The machine or its threads", json.dumps(record.get("machine"), sort_keys=True)
+        yield f"the version of {name}", str(version)
+    yield "the machine or its threads", json.dumps(record.get("machine"), sort_keys=True)
 
 
 def _fingerprints(data: Any) -> str:
@@ -112,18 +111,17 @@ def _fingerprints(data: Any) -> str:
     return str(data)
 
 
-def _unlike(fact: str, values: Mapping[Training, str | None], comparison: Comparison) -> list[str]:
-    """A line that names the runs which do not have the value of most; none if all have the same."""
-    if len(set(values.values())) < 2:
-        return []
-    by_seed: dict[int, set[str | None]] = {}
-    for training, value in values.items():
-        by_seed.setdefault(training.seed, set()).add(value)
-    if all(len(found) == 1 for found in by_seed.values()):
-        return [f"{fact}: not the same for all seeds"]  # rows are held out, mixed and drawn by the seed
-    usual = Counter(values.values()).most_common(1)[0][0]
-    names = [_short_name(training, comparison) for training, value in values.items() if value != usual]
-    return [f"{fact}: other than of the rest for {', '.join(dict.fromkeys(names))}"]
+def _unlike(fact: str, values: Sequence[tuple[Training, str | None]], comparison: Comparison) -> str | None:
+    """A line that names the runs which do not have the value of most; None if all have the same."""
+    if len({value for _, value in values}) < 2:
+        return None
+    by_seed = {(training.seed, value) for training, value in values}
+    seeds, found = ({pair[place] for pair in by_seed} for place in (0, 1))
+    if fact in (TRAINING_DATA, HELD_OUT) and len(by_seed) == len(seeds) == len(found):
+        return f"Not the same for all seeds: {fact}"  # rows are held out, mixed and drawn by the seed
+    ((usual, _),) = Counter(value for _, value in values).most_common(1)
+    names = [_short_name(training, comparison) for training, value in values if value != usual]
+    return f"Not the same in all runs: {fact} ({', '.join(names)} unlike the rest)"
 
 
 def _short_name(training: Training, comparison: Comparison) -> str:

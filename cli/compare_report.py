@@ -138,11 +138,11 @@ def _notes(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     ]
     costs = [
         "CPU minutes: of all threads, a first stage and the start that a system begins with included, each up to its "
-        "last training step; evaluations before that step count, the one after it, loading and saving do not.",
-        "Words of pairs / CPU s: the words of both sides of all text pairs that a system trained on, by the CPU "
-        "seconds of its own training, without first stage and start. They are not what its encoder reads: a plain "
-        "translation system reads one side of most pairs and writes the other, while the distance constraint and "
-        "contrastive losses read both.",
+        "last training step: evaluations on the way count, the last one does not.",
+        "Words of pairs / CPU s: the words of both sides of all text pairs that a system trained on (texts that "
+        "train_max_length cut counted whole), by the CPU seconds of its own training, without first stage and start. "
+        "They are not what its encoder reads: a plain translation system reads one side of most pairs and writes the "
+        "other, while the distance constraint and contrastive losses read both.",
     ]
     paragraphs = [" ".join(values), " ".join(costs), *_language_notes(rows)]
     return [line for paragraph in paragraphs for line in (paragraph, "")][:-1]

@@ -67,6 +67,10 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
             )
         stage.set(key, value)
     stage.sections["data"] = {**recipe.sections["data"], **languages}
+    pairs = stage.sections["training"].get("eval_pairs")
+    if pairs is not None:  # of the run, whose languages may be more
+        kept = [pair for pair in pairs if set(pair.split("-")) <= set(stage.data.languages)]
+        stage.sections["training"]["eval_pairs"] = kept or None
     _check_width(recipe, stage.build_config())
     if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
         raise RecipeError(f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own")

@@ -209,3 +209,11 @@ def test_a_run_with_a_tokenizer_of_its_own_maps_that_of_the_stage(tmp_path):
     assert AutoModel.from_pretrained(folder).encoders["de"].config.vocab_size == 300
     report = record(folder)["warm_start"]
     assert report["tokens_copied"] + report["tokens_mapped"] == 300 and report["tokens_mapped"] > 0
+
+
+@pytest.mark.parametrize(("pairs", "expected"), [(["de-en", "fr-en"], ["de-en"]), (["fr-en"], None)])
+def test_a_stage_is_evaluated_on_the_pairs_that_it_has(pairs, expected):
+    recipe = load_recipe("xnli_bilstm", ["data.languages=[de, en, fr]", f"eval_pairs={pairs}"])
+    recipe.set("warm_start.overrides.data.languages", ["de", "en"])
+    recipe.set("warm_start.overrides.data.pivot_languages", ["de"])
+    assert stage_recipe(recipe).sections["training"]["eval_pairs"] == expected

@@ -37,6 +37,7 @@ class RunLimits(TrainerCallback):
         self.last_evaluation = self.trainer.clock.elapsed
 
     def on_step_end(self, args, state, control, **kwargs):
+        self.trainer.clock.step_ended()
         if args.eval_minutes and self.trainer.clock.elapsed - self.last_evaluation >= args.eval_minutes * 60:
             self.last_evaluation = self.trainer.clock.elapsed
             control.should_log = True

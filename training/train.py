@@ -297,7 +297,7 @@ def _write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> 
         "metric": trainer.args.metric_for_best_model,
         "best": chosen,
         "minutes": round(trainer.clock.seconds / 60, 2),
-        "cpu_minutes": round(trainer.clock.cpu_elapsed / 60, 2),  # what the last evaluation takes is not training
+        "cpu_minutes": round(trainer.clock.trained_cpu_seconds / 60, 2),
         "seen": {name: value * trainer.args.world_size for name, value in trainer.seen.items()},
         "rows": asdict(trainer.throughput.chunk_counts),
         "corpus": asdict(report),

@@ -70,7 +70,7 @@ def test_a_comparison_from_nothing_and_again(tmp_path):
 @pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_from_the_last_checkpoint(tmp_path):
     values = content(contrasts=None, start=None, systems={"bag": {"recipe": "bag", "overrides": dict(TINY)}})
-    limits = {"max_steps": -1, "num_train_epochs": 1_000_000, "max_cpu_minutes": 0.15, "eval_steps": 20}
+    limits = {"max_steps": -1, "num_train_epochs": 1_000_000, "max_cpu_minutes": 0.5, "eval_steps": 20}
     values["shared"] = {"all": SHARED | limits}
     out = tmp_path / "out"
     command = tmde("compare", write(tmp_path / "file.yaml", values), "--train", "sample", "--dev", "sample", "-o", out)

@@ -94,5 +94,5 @@ def test_an_interrupted_comparison_goes_on_from_the_last_checkpoint(tmp_path):
     losses = [line["step"] for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if "loss" in line]
     assert losses.count(losses[0]) == 1 and losses[-1] > before  # it did not begin again
     results = json.loads((run / "results.json").read_text())
-    assert 0.15 <= results["cpu_minutes"] < 0.5
+    assert 0.5 <= results["cpu_minutes"] < 1.0
     assert json.loads((out / "table.json").read_text())["systems"]["bag"]["values"]

@@ -189,7 +189,7 @@ def test_recipes_are_those_of_the_thesis():
     assert nv.sections["model"] == cnv.sections["model"] and nv.build_config() == NtdvConfig()
     assert list(nv.build_objectives()) == ["translation"]
     objectives = cnv.build_objectives()
-    assert (objectives["translation"].weight, objectives["ntdv_distance"].weight) == (1.0, 0.5)  # beta, and 2 (1 - beta)
+    assert (objectives["translation"].weight, objectives["ntdv_distance"].weight) == (1.0, 0.5)
     assert (objectives["ntdv_distance"].margin, objectives["ntdv_distance"].negatives) == (64.0, 20)
     for recipe in (first, nv, cnv):
         section = recipe.sections["training"]

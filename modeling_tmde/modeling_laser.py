@@ -327,13 +327,6 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # there are no keys and values to keep, but a `LaserState`
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """As in transformers, which knows the encoder's table and the output; the decoder's goes along."""
-        self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-
     @can_return_tuple
     def forward(
         self,
@@ -370,10 +363,7 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
         encoder_outputs, _ = self._encoded(input_ids, attention_mask, encoder_outputs, kwargs)
         if labels is not None:
             use_cache = False
-            if decoder_input_ids is None:
-                decoder_input_ids = labels.masked_fill(labels == -100, self.config.pad_token_id)
-        if decoder_input_ids is None:
-            raise ValueError("Give decoder_input_ids, or labels to make them from")
+        decoder_input_ids = self._target_ids(decoder_input_ids, labels)
         embedding = encoder_outputs.pooler_output
         outputs = self.decoder(
             input_ids=decoder_input_ids,

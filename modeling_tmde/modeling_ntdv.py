@@ -355,13 +355,6 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
         """As in transformers, with all tokens written so far: a text is read by one fused call, not step by step."""
         return super().prepare_inputs_for_generation(input_ids, next_sequence_length=None, **kwargs)
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """As in transformers, which knows the encoders' table and the output; the decoders' goes along."""
-        self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-
     @can_return_tuple
     def forward(
         self,
@@ -397,10 +390,7 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
         encoder_outputs, attention_mask = self._encoded(
             input_ids, attention_mask, encoder_outputs, {"language_ids": language_ids}
         )
-        if labels is not None and decoder_input_ids is None:
-            decoder_input_ids = labels.masked_fill(labels == -100, self.config.pad_token_id)
-        if decoder_input_ids is None:
-            raise ValueError("Give decoder_input_ids, or labels to make them from")
+        decoder_input_ids = self._target_ids(decoder_input_ids, labels)
         hidden_states = self.decoder(
             decoder_input_ids,
             encoder_outputs.pooler_output,

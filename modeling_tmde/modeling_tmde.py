@@ -407,8 +407,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
-        """As in transformers, which knows the encoder's table and the output; the decoder's goes along."""
-        self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        """As in transformers, with the weights of the tokens."""
         embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         self.model.resize_token_weights()
         return embeddings
@@ -447,10 +446,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         encoder_outputs, attention_mask = self._encoded(input_ids, attention_mask, encoder_outputs, kwargs)
         if labels is not None:
             use_cache = False
-            if decoder_input_ids is None:
-                decoder_input_ids = labels.masked_fill(labels == -100, self.config.pad_token_id)
-        if decoder_input_ids is None:
-            raise ValueError("Give decoder_input_ids, or labels to make them from")
+        decoder_input_ids = self._target_ids(decoder_input_ids, labels)
         embedding = encoder_outputs.pooler_output
         inputs = {
             "input_ids": decoder_input_ids,

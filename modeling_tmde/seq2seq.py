@@ -27,6 +27,13 @@ class EmbeddingSeq2Seq:
     def get_decoder(self) -> nn.Module:
         return self.decoder
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in transformers, which knows the encoder's table and the output; the decoder's goes along."""
+        self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
     def language_ids(
         self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int
     ) -> torch.LongTensor:
@@ -55,6 +62,16 @@ class EmbeddingSeq2Seq:
         if isinstance(encoder_outputs, torch.Tensor):
             return self.embedding_as_encoder_outputs(encoder_outputs), None
         return encoder_outputs, attention_mask
+
+    def _target_ids(
+        self, decoder_input_ids: torch.LongTensor | None, labels: torch.LongTensor | None
+    ) -> torch.LongTensor:
+        """What the decoder reads: given, or made from labels."""
+        if decoder_input_ids is not None:
+            return decoder_input_ids
+        if labels is None:
+            raise ValueError("Give decoder_input_ids, or labels to make them from")
+        return labels.masked_fill(labels == -100, self.config.pad_token_id)
 
     def _loss(
         self, logits: torch.Tensor, labels: torch.LongTensor, num_items_in_batch: int | torch.Tensor | None

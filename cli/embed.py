@@ -12,16 +12,20 @@ import typer
 
 from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embed_shards import Outcome, ShardFolder, embed_in_shards
+from modeling_tmde.cli.embedder_options import (
+    DeviceOption,
+    DtypeOption,
+    MaxLengthOption,
+    ModelOption,
+    PoolingOption,
+    RevisionOption,
+    TrustRemoteCodeOption,
+)
 from modeling_tmde.cli.embedding_job import EmbeddingJob, embed_chunks, load_embedder, stderr_is_terminal
 from modeling_tmde.cli.processes import OtherProcessFailed, joined_processes, process_count
 from modeling_tmde.cli.vector_files import check_output, replacing, vector_writer
 
 SHARD_SIZE = 8192
-
-
-class Pooling(str, Enum):
-    cls = "cls"
-    mean = "mean"
 
 
 class Backend(str, Enum):
@@ -33,16 +37,10 @@ class Quantization(str, Enum):
     int8 = "int8"
 
 
-class Dtype(str, Enum):
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
 def embed(
     source: Annotated[str, typer.Argument(metavar="INPUT", help="File of documents, or - for stdin.")],
     out: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="File to write: .npy or .parquet.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")],
+    model: ModelOption,
     format: Annotated[InputFormat | None, typer.Option(help="Default: by INPUT's suffix; text for stdin.")] = None,
     field: Annotated[str | None, typer.Option(help="JSONL field or parquet column to embed. Default: text.")] = None,
     language: Annotated[
@@ -52,24 +50,21 @@ def embed(
     language_field: Annotated[
         str | None, typer.Option(help="JSONL field or parquet column with the language of each document.")
     ] = None,
-    pooling: Annotated[Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.")] = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tokens where documents are cut. Default: all a model takes; 750 if it is silent."),
-    ] = None,
+    pooling: PoolingOption = None,
+    max_length: MaxLengthOption = None,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.")
     ] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.")] = None,
+    dtype: DtypeOption = None,
     backend: Annotated[Backend, typer.Option(help="What runs the model; onnx: ONNX Runtime.")] = Backend.torch,
     quantization: Annotated[
         Quantization | None, typer.Option(help="int8: weights of 8 bits; with torch on a CPU only.")
     ] = None,
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile; takes a minute at first.")] = False,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. Default: the best there is.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the Hub model's code.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")] = None,
+    device: DeviceOption = None,
+    trust_remote_code: TrustRemoteCodeOption = False,
+    revision: RevisionOption = None,
     resume: Annotated[
         bool,
         typer.Option(

@@ -57,10 +57,21 @@ class EmbeddingJob:
 
 
 def load_embedder(job: EmbeddingJob, device: str | None, bar: bool) -> DocumentEmbedder:
-    """Loads the model; `bar`: with a progress bar.
+    """Loads the job's model; `bar`: with a progress bar.
 
     Raises:
         EmbedError: For all that can be wrong with --model, and for a language that it needs and does not get.
+    """
+    embedder = load_model(job.model, device, bar, job.loading)
+    _check_language(job, embedder)
+    return embedder
+
+
+def load_model(model: str, device: str | None, bar: bool, loading: dict[str, Any]) -> DocumentEmbedder:
+    """Loads what --model names; `loading`: arguments of `DocumentEmbedder.from_pretrained`.
+
+    Raises:
+        EmbedError: For all that can be wrong with --model.
     """
     from transformers.utils import logging
 
@@ -70,16 +81,14 @@ def load_embedder(job: EmbeddingJob, device: str | None, bar: bool) -> DocumentE
     if not bar:
         logging.disable_progress_bar()
     try:
-        embedder = DocumentEmbedder.from_pretrained(job.model, device=device, **job.loading)
+        return DocumentEmbedder.from_pretrained(model, device=device, **loading)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-        where = "" if Path(job.model).expanduser().exists() else "no such folder, and as a Hub id: "
+        where = "" if Path(model).expanduser().exists() else "no such folder, and as a Hub id: "
         where = "" if isinstance(error, FileNotFoundError) else where
-        raise EmbedError(f"--model {job.model}: {where}{error}") from None
+        raise EmbedError(f"--model {model}: {where}{error}") from None
     finally:
         if bars:
             logging.enable_progress_bar()
-    _check_language(job, embedder)
-    return embedder
 
 
 def _check_language(job: EmbeddingJob, embedder: DocumentEmbedder) -> None:

@@ -1,0 +1,61 @@
+"""Options of commands that embed what they read, and the model that they name."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from modeling_tmde.cli.embedding_job import stderr_is_terminal
+
+# torch and transformers are imported where they are used: `tmde --help` must not wait for them.
+if TYPE_CHECKING:
+    from modeling_tmde.embedding import DocumentEmbedder
+
+
+class Pooling(str, Enum):
+    cls = "cls"
+    mean = "mean"
+
+
+class Dtype(str, Enum):
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+ModelOption = Annotated[str, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")]
+PoolingOption = Annotated[Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.")]
+MaxLengthOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Tokens of the longest input. Default: all a model takes; 750 if it is silent."
+    ),
+]
+DtypeOption = Annotated[Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
+TrustRemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run the Hub model's code.")]
+RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")]
+
+
+def open_embedder(
+    model: str,
+    pooling: Pooling | None = None,
+    max_length: int | None = None,
+    dtype: Dtype | None = None,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    **loading,
+) -> DocumentEmbedder:
+    """Loads the model that the options name; `loading`: more arguments of `DocumentEmbedder.from_pretrained`.
+
+    Raises:
+        EmbedError: For all that can be wrong with --model.
+    """
+    from modeling_tmde.cli.embedding_job import load_model
+
+    options = {"pooling": pooling and pooling.value, "max_length": max_length, "dtype": dtype and dtype.value}
+    options |= {"trust_remote_code": trust_remote_code, "revision": revision}
+    return load_model(model, device, stderr_is_terminal(), options | loading)

@@ -29,9 +29,7 @@ ModelOption = Annotated[str, typer.Option("--model", "-m", help="Folder of a sav
 PoolingOption = Annotated[Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.")]
 MaxLengthOption = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Tokens of the longest input. Default: all a model takes; 750 if it is silent."
-    ),
+    typer.Option(min=1, help="Tokens of the longest input. Default: all a model takes; 750 if it is silent."),
 ]
 DtypeOption = Annotated[Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. Default: the best there is.")]

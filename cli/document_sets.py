@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from modeling_tmde.cli.documents import EmbedError, InputFormat, open_documents
+from modeling_tmde.cli.documents import VECTOR_COLUMN, EmbedError, InputFormat, open_documents
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +68,8 @@ def read_document_set(
             tables.append(chunk.columns)
         columns = pa.concat_tables(tables) if tables else pa.schema(documents.schema).empty_table()
         name, word = documents.name, documents.words[0]
+    if VECTOR_COLUMN in columns.column_names:  # of `tmde embed`
+        columns = columns.drop_columns([VECTOR_COLUMN])
     if id_field is None and "id" in columns.column_names:
         id_field = "id"
     if id_field is None:

@@ -6,6 +6,7 @@ import codecs
 import io
 import itertools
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 VECTOR_COLUMN = "embedding"
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_TEXT = {".csv", ".tsv", ".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".npy", ".xml", ".html", ".pdf"}
 
 
@@ -131,8 +133,6 @@ def open_documents(
     read = {"text": _read_text, "jsonl": _read_jsonl, "parquet": _read_parquet}[kind]
     request = _Request(name, "text" if field is None else field, keep_columns, size, wanted, language_field)
     documents = read(stream, request)
-    if keep_columns and VECTOR_COLUMN in documents.schema.names:
-        raise EmbedError(f"{name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename the column")
     # The first documents are read now, before the model is loaded: most mistakes show there.
     documents.chunks = itertools.chain(list(itertools.islice(documents.chunks, 1)), documents.chunks)
     return documents
@@ -194,7 +194,7 @@ def _json_row(number: int, raw: bytes, request: _Request) -> dict:
             raise EmbedError(f"{where}: field {field!r} is missing, found {list(row)}; see {option}")
         if not isinstance(row[field], str):
             raise EmbedError(f"{where}, field {field!r}: found {_short(json.dumps(row[field]))}, expected a string")
-        if not row[field].isascii() and any("\ud800" <= character <= "\udfff" for character in row[field]):
+        if not row[field].isascii() and _SURROGATE.search(row[field]):
             raise EmbedError(f"{where}, field {field!r}: found a lone surrogate (\\ud800 to \\udfff), expected text")
     return row
 

@@ -13,13 +13,18 @@ import typer
 from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embed_shards import Outcome, ShardFolder, embed_in_shards
 from modeling_tmde.cli.embedder_options import (
+    AggregationOption,
     DeviceOption,
     DtypeOption,
+    LongDocumentsOption,
     MaxLengthOption,
     ModelOption,
     PoolingOption,
     RevisionOption,
+    StrideOption,
     TrustRemoteCodeOption,
+    WindowOption,
+    long_document_options,
 )
 from modeling_tmde.cli.embedding_job import EmbeddingJob, embed_chunks, load_embedder, stderr_is_terminal
 from modeling_tmde.cli.processes import OtherProcessFailed, joined_processes, process_count
@@ -45,13 +50,20 @@ def embed(
     field: Annotated[str | None, typer.Option(help="JSONL field or parquet column to embed. Default: text.")] = None,
     language: Annotated[
         str | None,
-        typer.Option(help="Code of the documents' language, such as de: for a model with an encoder for each one."),
+        typer.Option(
+            help="Code of the documents' language, such as de: for a model with an encoder for each one, and for the "
+            "ends of sentences."
+        ),
     ] = None,
     language_field: Annotated[
         str | None, typer.Option(help="JSONL field or parquet column with the language of each document.")
     ] = None,
     pooling: PoolingOption = None,
     max_length: MaxLengthOption = None,
+    long_documents: LongDocumentsOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    aggregation: AggregationOption = None,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.")
     ] = None,
@@ -87,6 +99,10 @@ def embed(
 
         zcat news.txt.gz | tmde embed - -o news.npy -m path/to/model
 
+    Documents longer than the model takes, sentence by sentence; the mean of a document's sentences is its vector:
+
+        tmde embed books.jsonl -o books.npy -m path/to/model --long-documents sentences
+
     Several processes share the shards of a file (on each accelerator one; of a CPU, set OMP_NUM_THREADS):
 
         torchrun --nproc-per-node 4 -m modeling_tmde.cli.main embed news.txt -o news.npy -m path/to/model
@@ -98,6 +114,7 @@ def embed(
     loading = {"pooling": pooling and pooling.value, "max_length": max_length, "dtype": dtype and dtype.value}
     loading |= {"backend": backend.value, "quantization": quantization and quantization.value, "compile": compile}
     loading |= {"trust_remote_code": trust_remote_code, "revision": revision}
+    loading |= long_document_options(long_documents, window, stride, aggregation)
     encoding = {"batch_tokens": batch_tokens, "normalize": normalize}
     job = EmbeddingJob(
         source, out, model, format, field, shard_size, overwrite, device, loading, encoding, language, language_field
@@ -144,8 +161,12 @@ def _embed_directly(job: EmbeddingJob) -> Outcome:
 def _summarise(outcome: Outcome, out: Path) -> None:
     report, seconds = outcome.report, outcome.seconds
     before = outcome.rows - report.texts
+    long = f"{report.truncated:,} truncated"
+    if report.split:
+        pieces = report.pieces - (report.texts - report.split)
+        long += f", {report.split:,} split into {pieces:,} pieces"
     typer.echo(
-        f"{report.texts:,} texts ({report.tokens:,} tokens, {report.truncated:,} truncated) in {seconds:.1f} s, "
+        f"{report.texts:,} texts ({report.tokens:,} tokens, {long}) in {seconds:.1f} s, "
         f"{report.texts / seconds:,.0f} texts/s{f'; {before:,} were done before' if before else ''} -> {out} "
         f"({outcome.rows} x {outcome.dimension} float32)",
         err=True,

@@ -272,6 +272,7 @@ def _fingerprint(job: EmbeddingJob, embedder: DocumentEmbedder) -> dict[str, Any
             "model version": _folder_version(model) if model.is_dir() else _commit(embedder),
             "pooling": embedder.pooling,
             "max_length": embedder.max_length,
+            **embedder.long_document_settings,
             "shard_size": job.shard_size,
             "tmde": __version__,
         }

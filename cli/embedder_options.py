@@ -25,16 +25,49 @@ class Dtype(str, Enum):
     float16 = "float16"
 
 
+class LongDocumentsMode(str, Enum):
+    truncate = "truncate"
+    chunk = "chunk"
+    sentences = "sentences"
+
+
 ModelOption = Annotated[str, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")]
 PoolingOption = Annotated[Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.")]
 MaxLengthOption = Annotated[
     int | None,
     typer.Option(min=1, help="Tokens of the longest input. Default: all a model takes; 750 if it is silent."),
 ]
+LongDocumentsOption = Annotated[
+    LongDocumentsMode | None,
+    typer.Option(
+        help="Of a document too long for the model, embed the beginning (truncate, the default), overlapping windows "
+        "(chunk) or every sentence (sentences)."
+    ),
+]
+WindowOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="With chunk or sentences: split documents of more tokens. Default: as --max-length."),
+]
+StrideOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Tokens from the start of one window to the next. Default: half of a window."),
+]
+AggregationOption = Annotated[
+    str | None,
+    typer.Option(help="Of a document's pieces: mean, max, or a saved SentenceDensity, for a weighted mean."),
+]
 DtypeOption = Annotated[Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
 TrustRemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run the Hub model's code.")]
 RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")]
+
+
+def long_document_options(
+    mode: LongDocumentsMode | None, window: int | None, stride: int | None, aggregation: str | None
+) -> dict[str, str | int]:
+    """Arguments of `DocumentEmbedder.from_pretrained`: those that were given."""
+    options = {"long_documents": mode and mode.value, "window": window, "stride": stride, "aggregation": aggregation}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def open_embedder(
@@ -45,6 +78,10 @@ def open_embedder(
     device: str | None = None,
     trust_remote_code: bool = False,
     revision: str | None = None,
+    long_documents: LongDocumentsMode | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+    aggregation: str | None = None,
     **loading,
 ) -> DocumentEmbedder:
     """Loads the model that the options name; `loading`: more arguments of `DocumentEmbedder.from_pretrained`.
@@ -56,4 +93,5 @@ def open_embedder(
 
     options = {"pooling": pooling and pooling.value, "max_length": max_length, "dtype": dtype and dtype.value}
     options |= {"trust_remote_code": trust_remote_code, "revision": revision}
+    options |= long_document_options(long_documents, window, stride, aggregation)
     return load_model(model, device, stderr_is_terminal(), options | loading)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modeling_tmde.cli.documents import Chunk, Documents, EmbedError, InputFormat, open_documents
+from modeling_tmde.cli.documents import VECTOR_COLUMN, Chunk, Documents, EmbedError, InputFormat, open_documents
 
 # torch and transformers are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
@@ -47,13 +47,22 @@ class EmbeddingJob:
     def open(
         self, stack: ExitStack, keep_columns: bool, wanted: Callable[[int], bool] = lambda number: True
     ) -> Documents:
-        """Opens the input; see `open_documents`."""
+        """Opens the input; see `open_documents`.
+
+        Raises:
+            EmbedError: Also where the vectors would need the name of a column that is kept.
+        """
         if self.language is not None and self.language_field is not None:
             raise EmbedError("--language and --language-field exclude each other; give one of them")
         field, language_field = self.field, self.language_field
-        return open_documents(
+        documents = open_documents(
             stack, self.source, self.format, field, keep_columns, self.shard_size, wanted, language_field
         )
+        if keep_columns and VECTOR_COLUMN in documents.schema.names:
+            raise EmbedError(
+                f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename the column"
+            )
+        return documents
 
 
 def load_embedder(job: EmbeddingJob, device: str | None, bar: bool) -> DocumentEmbedder:
@@ -130,7 +139,7 @@ def embed_chunks(
             sizes.append(chunk.rows)
             if chunk.texts is not None:
                 pending.append((number, chunk.columns))
-                codes.extend(_known_languages(job, embedder, documents, chunk))
+                codes.extend(_told_languages(job, embedder, documents, chunk))
                 yield from chunk.texts
 
     def languages() -> Iterator[str]:
@@ -148,16 +157,18 @@ def embed_chunks(
     return sizes
 
 
-def _known_languages(
+def _told_languages(
     job: EmbeddingJob, embedder: DocumentEmbedder, documents: Documents, chunk: Chunk
 ) -> Sequence[str]:
-    """Languages of the texts, if the model is to be told.
+    """Languages of the texts, if the model is to be told, or what finds the ends of sentences.
 
     Raises:
         EmbedError: One that the model does not know.
     """
-    if chunk.languages is None or not embedder.needs_language:
+    if chunk.languages is None:
         return ()
+    if not embedder.needs_language:
+        return chunk.languages if embedder.long_documents == "sentences" else ()
     known = list(embedder.model.config.languages)
     for number, code in zip(chunk.numbers, chunk.languages, strict=True):
         if code not in known:

@@ -100,10 +100,13 @@ class EmbeddingSystem:
     def describe(self) -> dict[str, str | int]:
         """How texts become vectors."""
         embedder = self.embedder
+        # Results of before there was a choice say nothing of it, and are of the same settings.
+        long = embedder.long_document_settings if embedder.long_documents != "truncate" else {}
         return {
             "pooling": embedder.pooling,
             "max_length": embedder.max_length,
             "dtype": str(embedder.model.dtype).removeprefix("torch."),
+            **long,
         }
 
     def represent(
@@ -116,7 +119,8 @@ class EmbeddingSystem:
         """
         texts = list(texts)
         columns = [texts]
-        if self.embedder.needs_language:  # the same text has a vector in each language
+        # The same text has a vector in each language, or other sentences.
+        if self.embedder.needs_language or self.embedder.long_documents == "sentences":
             columns.append([language] * len(texts) if language is None or isinstance(language, str) else language)
         key = text_fingerprint(*columns)
         if key in self._recent:
@@ -170,7 +174,7 @@ def _no_truncation_warnings() -> Iterator[None]:
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
-    """SHA-256 (first 16 hex digits) over what decides a vector: weights, config, tokenizer, pooling, limit, code."""
+    """SHA-256 (first 16 hex digits) over what decides a vector: weights, config, tokenizer, pooling, limits, code."""
     digest = hashlib.sha256()
     package = Path(inspect.getfile(type(embedder))).parent
     for code in [*sorted(package.glob("*.py")), Path(inspect.getfile(type(embedder.model)))]:
@@ -187,7 +191,8 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
     else:
         state = tokenizer.get_vocab()
     digest.update(json.dumps(state, sort_keys=True).encode("utf-8", "surrogatepass"))
-    digest.update(f"{type(embedder.model).__name__} {embedder.pooling} {embedder.max_length}".encode())
+    settings = [type(embedder.model).__name__, embedder.pooling, embedder.max_length, embedder.long_document_settings]
+    digest.update(json.dumps(settings).encode())
     return digest.hexdigest()[:16]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .configuration_laser import LaserConfig
     from .configuration_ntdv import NtdvConfig
     from .configuration_tmde import TmdeConfig
+    from .density import SentenceDensity
     from .embedding import DocumentEmbedder
     from .modeling_aligned import AlignedModel
     from .modeling_bag import BagModel
@@ -38,6 +39,7 @@ _HOMES = {
     "NtdvConfig": "configuration_ntdv",
     "NtdvForConditionalGeneration": "modeling_ntdv",
     "NtdvModel": "modeling_ntdv",
+    "SentenceDensity": "density",
     "TmdeConfig": "configuration_tmde",
     "TmdeEncoderConfig": "configuration_encoder",
     "TmdeEncoderForMaskedLM": "modeling_encoder",
@@ -58,6 +60,7 @@ __all__ = [
     "NtdvConfig",
     "NtdvForConditionalGeneration",
     "NtdvModel",
+    "SentenceDensity",
     "TmdeConfig",
     "TmdeEncoderConfig",
     "TmdeEncoderForMaskedLM",

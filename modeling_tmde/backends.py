@@ -203,6 +203,22 @@ def is_compiled(model: nn.Module) -> bool:
     return getattr(model, "_compiled_call_impl", None) is not None
 
 
+def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """(rows, d) float32 of outputs (rows, length, d): the mean over the tokens of the mask, (rows, length).
+
+    Raises:
+        ValueError: another number of outputs than of tokens.
+    """
+    if hidden.shape[:2] != attention_mask.shape:
+        raise ValueError(
+            f"pooling 'mean' needs one output per token: found {tuple(hidden.shape)}, expected "
+            f"{(*attention_mask.shape, 'd')}; use pooling='cls'"
+        )
+    # fp32 sum: in bf16 a long text would lose its last tokens. masked_fill: padding may hold anything, even NaN.
+    summed = hidden.masked_fill(attention_mask[:, :, None] == 0, 0.0).sum(dim=1, dtype=torch.float32)
+    return summed / attention_mask.sum(dim=1, keepdim=True)
+
+
 def fetch_vectors(part: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
     """The tensor on this device, and the event after which its values are there."""
     if part.device.type != "cuda" or device.type == "cuda":

@@ -11,35 +11,39 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .backends import LENGTH_MULTIPLE, fetch_vectors, is_compiled, load_encoder, store_vectors
+from .backends import LENGTH_MULTIPLE, fetch_vectors, is_compiled, load_encoder, mean_pooled, store_vectors
 from .loading import (
+    check_vocabulary,
     encoder_body,
     evaluating,
     filler_ids,
     input_vocabulary,
     is_ours,
     length_limit,
+    load_tokenizer,
     local_or_hub,
     pooled_options,
 )
-from .text_batches import EncodeReport, TextTokenizer, TokenizedTexts, check_arguments, check_texts
+from .long_documents import DocumentGroup, Progress, load_aggregation, long_documents_of
+from .text_batches import EncodeReport, TextTokenizer, TokenizedTexts, check_arguments, check_texts, progress_bar
 from .text_languages import TextLanguages, needs_language
+
+if TYPE_CHECKING:
+    from .density import SentenceDensity
 
 logger = logging.getLogger(__name__)
 
 POOLINGS = ("cls", "mean")
-_PROGRESS_BAR_FROM = 2000  # texts; fewer are done before a bar is read
 
 
 class DocumentEmbedder:
@@ -53,10 +57,19 @@ class DocumentEmbedder:
             package's models (position 0 is the document embedding in every variant), `"mean"` for any other.
         max_length: longest input in tokens, special tokens included. Default: all that model and tokenizer can take,
             and 750 for a model of the Hub where neither names a limit. A larger number is lowered to what they can
-            take. Texts beyond it are truncated, counted in `last_report` and warned of.
+            take.
+        long_documents: what becomes of a text of more than `window` tokens. `"truncate"`: it is cut off at
+            `max_length`, counted in `last_report` and warned of. `"chunk"`: it is cut into overlapping windows of
+            `window` tokens. `"sentences"`: it is split into sentences. Every other text gets its plain vector.
+        window: tokens, special tokens included, up to which a text is not split. Default: `max_length`.
+        stride: tokens from the start of one window to that of the next; a sentence longer than `max_length` is cut
+            into windows as well. Default: half of the text in a window.
+        aggregation: of the vectors of a text's pieces: `"mean"`, `"max"` of each element, or a fitted
+            `SentenceDensity` (or the file of a saved one), by whose weights the mean is taken.
 
     Raises:
-        ValueError: unknown pooling, a `max_length` that leaves no room for text, a tokenizer without vocabulary.
+        ValueError: unknown pooling, a `max_length` that leaves no room for text, a tokenizer without vocabulary,
+            settings for long documents that exclude each other or leave text out.
     """
 
     def __init__(
@@ -65,6 +78,10 @@ class DocumentEmbedder:
         tokenizer: PreTrainedTokenizerBase,
         pooling: str | None = None,
         max_length: int | None = None,
+        long_documents: str = "truncate",
+        window: int | None = None,
+        stride: int | None = None,
+        aggregation: str | os.PathLike | SentenceDensity = "mean",
     ) -> None:
         model = encoder_body(model)
         ours = is_ours(model)
@@ -76,12 +93,7 @@ class DocumentEmbedder:
             raise ValueError(
                 "pooling: found 'mean' with backend='onnx', whose graph of T-MDE gives P alone; use 'cls'"
             )
-        # Where tokenizer files are missing, transformers 5 makes up a tokenizer of special tokens without a warning.
-        if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:  # mBART's made-up one has a word mark as well
-            raise ValueError(
-                f"tokenizer: found a vocabulary of {len(tokenizer)} with {len(tokenizer.all_special_ids)} special "
-                f"tokens, expected more than these: are the tokenizer's files in {tokenizer.name_or_path!r}?"
-            )
+        check_vocabulary(tokenizer)
         self.model = model
         self.tokenizer = tokenizer
         self.pooling = pooling
@@ -91,14 +103,11 @@ class DocumentEmbedder:
         # A bag of tokens needs no padding, and gets none; a mean is taken over the outputs of a padded batch.
         self._ragged = hasattr(model, "embed_ragged") and pooling == "cls" and not needs_language(model)
         self._max_length = length_limit(model, tokenizer, ours, max_length)
-        special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
-        if self._max_length <= special_tokens:
-            raise ValueError(
-                f"max_length: found {self._max_length}, expected more than the {special_tokens} special tokens "
-                "that the tokenizer adds to every text"
-            )
         self._pad_id, self._empty_id = filler_ids(model, tokenizer)
         self._tokenize = TextTokenizer(tokenizer, self._max_length, input_vocabulary(model), self._empty_id)
+        self.long_documents = long_documents
+        self._long = long_documents_of(self._tokenize, long_documents, window, stride, aggregation)
+        self.aggregation = "mean" if self._long is None else self._long.aggregation
         self._dimension: int | None = None
 
     @classmethod
@@ -115,13 +124,17 @@ class DocumentEmbedder:
         trust_remote_code: bool = False,
         revision: str | None = None,
         token: str | bool | None = None,
+        long_documents: str = "truncate",
+        window: int | None = None,
+        stride: int | None = None,
+        aggregation: str | os.PathLike | SentenceDensity = "mean",
         **model_kwargs,
     ) -> DocumentEmbedder:
         """Loads model and tokenizer from a folder or the Hub, ready to encode.
 
         Args:
             path_or_hub_id: what `AutoModel.from_pretrained` takes.
-            pooling, max_length: see the class.
+            pooling, max_length, long_documents, window, stride, aggregation: see the class.
             device: default: cuda, else mps, else cpu; untouched when `device_map` is given.
             dtype: of the weights, e.g. `torch.bfloat16` or `"bfloat16"`; default: that of the checkpoint. Vectors are
                 float32 in any case.
@@ -142,15 +155,11 @@ class DocumentEmbedder:
         """
         name = local_or_hub(path_or_hub_id)
         shared = {"trust_remote_code": trust_remote_code, "revision": revision or "main", "token": token}
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(name, **shared)
-        except OSError:
-            raise
-        except Exception as error:  # without its files, anything from KeyError to a Rust error
-            raise ValueError(f"{name}: its tokenizer cannot be loaded; are its files there? {error}") from error
+        aggregation = load_aggregation(aggregation)  # before a large model
+        tokenizer = load_tokenizer(name, shared)
         modes = {"backend": backend, "quantization": quantization, "compile": compile, "dtype": dtype}
         model = load_encoder(name, device=device, shared=shared, **modes, **model_kwargs)
-        return cls(model, tokenizer, pooling=pooling, max_length=max_length)
+        return cls(model, tokenizer, pooling, max_length, long_documents, window, stride, aggregation)
 
     @property
     def max_length(self) -> int:
@@ -159,6 +168,11 @@ class DocumentEmbedder:
         1,000,000,000 where nothing limits it.
         """
         return self._max_length
+
+    @property
+    def long_document_settings(self) -> dict[str, str | int]:
+        """What decides the vectors of long documents, with its defaults; only the mode where they are truncated."""
+        return {"long_documents": "truncate"} if self._long is None else self._long.describe()
 
     @property
     def device(self) -> torch.device:
@@ -216,7 +230,8 @@ class DocumentEmbedder:
             normalize: scale each vector to Euclidean length 1.
             convert_to_tensor: return a tensor on the model's device instead of a numpy array.
             language: code of the language of all texts, or one for each, of `model.config.languages`; for a model
-                that `needs_language`. Others embed all languages alike and ignore it.
+                that `needs_language`. Others embed all languages alike; any code helps to find the ends of sentences,
+                where `long_documents` is "sentences".
 
         Returns:
             float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts.
@@ -229,11 +244,11 @@ class DocumentEmbedder:
         check_arguments(texts, batch_tokens)
         single = isinstance(texts, str)
         texts = [texts] if single else list(texts)
-        languages = TextLanguages(self.model, language)
-        language_ids = languages.take(len(texts))
+        languages = TextLanguages(self.model, language, self.long_documents == "sentences")
+        languages.take(len(texts))
         languages.finish(len(texts))
-        with _progress_bar(show_progress_bar, len(texts)) as bar:
-            vectors, report = self._encode(texts, batch_tokens, normalize, convert_to_tensor, bar.update, language_ids)
+        with progress_bar(show_progress_bar, logger, len(texts)) as bar:
+            vectors, report = self._encode(texts, batch_tokens, normalize, convert_to_tensor, bar.update, languages)
         self._finish(report)
         return vectors[0] if single else vectors
 
@@ -257,17 +272,17 @@ class DocumentEmbedder:
         check_arguments(texts, batch_tokens, chunk_size)
         if isinstance(texts, str):
             raise TypeError("texts: found one str, expected an iterable of str; for one text use encode()")
-        languages = TextLanguages(self.model, language)
+        languages = TextLanguages(self.model, language, self.long_documents == "sentences")
 
         def chunks() -> Iterator[np.ndarray | torch.Tensor]:
             report = EncodeReport()
             stream = iter(texts)
-            with _progress_bar(show_progress_bar, total, stream=True) as bar:
+            with progress_bar(show_progress_bar, logger, total, stream=True) as bar:
                 try:
                     while chunk := list(itertools.islice(stream, chunk_size)):
-                        ids = languages.take(len(chunk), report.texts)
+                        languages.take(len(chunk), report.texts)
                         vectors, part = self._encode(
-                            chunk, batch_tokens, normalize, convert_to_tensor, bar.update, ids, report.texts
+                            chunk, batch_tokens, normalize, convert_to_tensor, bar.update, languages, report.texts
                         )
                         report = self.last_report = report + part
                         yield vectors
@@ -283,8 +298,8 @@ class DocumentEmbedder:
         batch_tokens: int | None,
         normalize: bool,
         convert_to_tensor: bool,
-        progress: Callable[[int], object],
-        language_ids: torch.Tensor | None = None,
+        progress: Progress,
+        languages: TextLanguages,
         first_index: int = 0,
     ) -> tuple[np.ndarray | torch.Tensor, EncodeReport]:
         """One list of texts to (n, d), with its report; warns of nothing."""
@@ -296,24 +311,36 @@ class DocumentEmbedder:
         window = max(4096, batch_tokens // 2)
         vectors, pending, report = None, None, EncodeReport()
         with evaluating(self.model), torch.inference_mode():
-            for tokenized in self._tokenize.windows(texts, window, first_index):
-                if language_ids is not None:
-                    ids = language_ids[report.texts : report.texts + len(tokenized)]
-                    tokenized = replace(tokenized, language_ids=ids)
-                part = self._embed_window(tokenized, batch_tokens, normalize, progress)
+            if self._long is None:
+                groups = self._tokenize.windows(texts, window, first_index)
+            else:
+                groups = self._long.groups(texts, window, first_index, languages.codes)
+            for group in groups:
+                if languages.ids is not None:
+                    group = replace(group, language_ids=languages.ids[report.texts : report.texts + len(group)])
+                part = self._embed_group(group, batch_tokens, normalize, progress)
                 if vectors is None:
                     with torch.inference_mode(False):  # for whoever trains on these vectors
                         vectors = torch.empty((len(texts), part.shape[-1]), dtype=torch.float32, device=device)
                 # One window behind, so that a GPU need not wait for its vectors to be fetched.
                 store_vectors(pending, vectors)
                 pending = (report.texts, *fetch_vectors(part, device))
-                report += EncodeReport.of(tokenized)
+                report += group.report()
             store_vectors(pending, vectors)
         report = replace(report, seconds=time.perf_counter() - start)
         return (vectors if convert_to_tensor else vectors.numpy()), report
 
+    def _embed_group(
+        self, group: TokenizedTexts | DocumentGroup, batch_tokens: int, normalize: bool, progress: Progress
+    ) -> torch.Tensor:
+        """(n, d) float32, on the model's device."""
+        if isinstance(group, TokenizedTexts):
+            return self._embed_window(group, batch_tokens, normalize, progress)
+        vectors = group.embedded(lambda pieces, done: self._embed_window(pieces, batch_tokens, False, done), progress)
+        return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
+
     def _embed_window(
-        self, texts: TokenizedTexts, batch_tokens: int, normalize: bool, progress: Callable[[int], object]
+        self, texts: TokenizedTexts, batch_tokens: int, normalize: bool, progress: Progress
     ) -> torch.Tensor:
         """(n, d) float32, on the model's device."""
         vectors = None
@@ -360,27 +387,13 @@ class DocumentEmbedder:
         hidden = outputs[0]  # last_hidden_state (rows, length, d)
         if self.pooling == "cls":
             return hidden[:, 0].float()
-        if hidden.shape[:2] != attention_mask.shape:
-            raise ValueError(
-                f"pooling 'mean' needs one output per token: found {tuple(hidden.shape)}, expected "
-                f"{(*attention_mask.shape, 'd')}; use pooling='cls'"
-            )
-        # fp32 sum: in bf16 a long text would lose its last tokens. masked_fill: padding may hold anything, even NaN.
-        summed = hidden.masked_fill(attention_mask[:, :, None] == 0, 0.0).sum(dim=1, dtype=torch.float32)
-        return summed / attention_mask.sum(dim=1, keepdim=True)
+        return mean_pooled(hidden, attention_mask)
 
     def _finish(self, report: EncodeReport) -> None:
         self.last_report = report
         if report.truncated:
             logger.warning(
                 f"{report.truncated:,} of {report.texts:,} texts were longer than {self.max_length:,} tokens and were "
-                f"truncated (longest {report.longest:,} tokens); what lies beyond is not in their vectors. Split long "
-                "texts, or raise max_length if the model can take more"
+                f"truncated (longest {report.longest:,} tokens); what lies beyond is not in their vectors. Embed them "
+                "whole with long_documents='chunk' or 'sentences', or raise max_length if the model can take more"
             )
-
-
-def _progress_bar(show: bool | None, total: int | None, stream: bool = False) -> tqdm:
-    if show is None:
-        many = stream or (total or 0) > _PROGRESS_BAR_FROM
-        show = logger.isEnabledFor(logging.INFO) or (many and sys.stderr is not None and sys.stderr.isatty())
-    return tqdm(total=total, desc="Embedding", unit=" texts", disable=not show)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 NO_LIMIT = 10**9  # tokenizers without a limit say 1e30
 _DEFAULT_LENGTH = 750  # tokens, of a model that names no limit but was not trained on any length either
@@ -38,13 +38,51 @@ def length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, our
         ours: a model of this package. If it names no limit (a bag), the tokenizer's is that of other models.
         asked: lowered to what model and tokenizer can take; None takes all of it, or 750 of a foreign model where
             neither names a limit.
+
+    Raises:
+        ValueError: no room for text.
     """
     limit = position_limit(model)
     if limit < NO_LIMIT or not ours:
         limit = min(limit, tokenizer_limit(tokenizer))
     if asked is not None:
-        return min(asked, limit)
-    return limit if limit < NO_LIMIT or ours else _DEFAULT_LENGTH
+        limit = min(asked, limit)
+    elif limit >= NO_LIMIT and not ours:
+        limit = _DEFAULT_LENGTH
+    special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
+    if limit <= special_tokens:
+        raise ValueError(
+            f"max_length: found {limit}, expected more than the {special_tokens} special tokens that the tokenizer "
+            "adds to every text"
+        )
+    return limit
+
+
+def load_tokenizer(name: str, shared: dict) -> PreTrainedTokenizerBase:
+    """Of a folder or a Hub id; `shared`: arguments of every `from_pretrained`.
+
+    Raises:
+        OSError, ValueError: its files are missing or damaged.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(name, **shared)
+    except OSError:
+        raise
+    except Exception as error:  # without its files, anything from KeyError to a Rust error
+        raise ValueError(f"{name}: its tokenizer cannot be loaded; are its files there? {error}") from error
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Where tokenizer files are missing, transformers 5 makes up a tokenizer of special tokens without a warning.
+
+    Raises:
+        ValueError: this is such a one.
+    """
+    if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:  # mBART's made-up one has a word mark as well
+        raise ValueError(
+            f"tokenizer: found a vocabulary of {len(tokenizer)} with {len(tokenizer.all_special_ids)} special "
+            f"tokens, expected more than these: are the tokenizer's files in {tokenizer.name_or_path!r}?"
+        )
 
 
 def input_vocabulary(model: PreTrainedModel) -> int | None:

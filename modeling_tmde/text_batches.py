@@ -1,16 +1,44 @@
 """From texts to the token ids of batches, with as little Python per text as can be."""
 
+import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
+from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+Item = TypeVar("Item")
+_PROGRESS_BAR_FROM = 2000  # texts; fewer are done before a bar is read
 _CHUNK = 2048  # texts tokenised at once: enough for the tokenizer's threads, little memory
+
+
+@dataclass(frozen=True)
+class EncodeReport:
+    """What one `encode` (or `encode_iter`, up to now) did.
+
+    texts: number of texts; tokens: tokens given to the model, special tokens included, after truncation; truncated:
+    texts of which something was cut off; longest: tokens of the longest text **before** truncation; seconds: wall
+    clock; split: texts that became several inputs of the model; pieces: inputs of the model, of all texts.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    longest: int = 0
+    seconds: float = 0.0
+    split: int = 0
+    pieces: int = 0
+
+    def __add__(self, other: "EncodeReport") -> "EncodeReport":
+        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        return EncodeReport(**sums | {"longest": max(self.longest, other.longest)})
 
 
 @dataclass(frozen=True)
@@ -34,6 +62,12 @@ class TokenizedTexts:
     def ends(self) -> np.ndarray:
         """(n,) where the tokens of each text end."""
         return np.cumsum(self.lengths)
+
+    def report(self) -> EncodeReport:
+        """Of texts that are an input each, without the time that it took."""
+        truncated = int((self.full_lengths > self.lengths).sum())
+        longest = int(self.full_lengths.max(initial=0))
+        return EncodeReport(len(self), int(self.lengths.sum()), truncated, longest, pieces=len(self))
 
     def padded(
         self, texts: np.ndarray, pad_id: int, multiple: int = 1, limit: int | None = None
@@ -78,31 +112,6 @@ class TokenizedTexts:
             start += rows
 
 
-@dataclass(frozen=True)
-class EncodeReport:
-    """What one `encode` (or `encode_iter`, up to now) did.
-
-    texts: number of texts; tokens: tokens given to the model, special tokens included, after truncation; truncated:
-    texts longer than the limit; longest: tokens of the longest text **before** truncation; seconds: wall clock.
-    """
-
-    texts: int = 0
-    tokens: int = 0
-    truncated: int = 0
-    longest: int = 0
-    seconds: float = 0.0
-
-    @classmethod
-    def of(cls, texts: TokenizedTexts) -> "EncodeReport":
-        """Of one window, without its time."""
-        truncated = int((texts.full_lengths > texts.lengths).sum())
-        return cls(len(texts), int(texts.lengths.sum()), truncated, int(texts.full_lengths.max(initial=0)))
-
-    def __add__(self, other: "EncodeReport") -> "EncodeReport":
-        sums = (getattr(self, name) + getattr(other, name) for name in ("texts", "tokens", "truncated"))
-        return EncodeReport(*sums, max(self.longest, other.longest), self.seconds + other.seconds)
-
-
 class TextTokenizer:
     """Tokenises lists of texts for one model.
 
@@ -129,22 +138,12 @@ class TextTokenizer:
         )
 
     def windows(self, texts: list[str], size: int, first_number: int = 0) -> Iterator[TokenizedTexts]:
-        """Token ids of `size` texts at a time, in order.
-
-        The next window is tokenised by a second thread while the caller works on this one: neither tokenizer nor model
-        holds Python's lock for most of its time.
-        """
+        """Token ids of `size` texts at a time, in order; the next ones are tokenised by a second thread."""
         if len(texts) <= size:
             yield self(texts, first_number)
             return
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer") as pool:
-            starts = range(0, len(texts), size)
-            pending = pool.submit(self, texts[:size], first_number)
-            for following in (*starts[1:], None):
-                window = pending.result()
-                if following is not None:
-                    pending = pool.submit(self, texts[following : following + size], first_number + following)
-                yield window
+        starts = range(0, len(texts), size)
+        yield from made_ahead(self(texts[start : start + size], first_number + start) for start in starts)
 
     def __call__(self, texts: list[str], first_number: int = 0) -> TokenizedTexts:
         """Token ids of texts, which errors number from `first_number`.
@@ -205,6 +204,18 @@ class TextTokenizer:
         )
 
 
+def made_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; each is made by a second thread while the caller works on the one before it.
+
+    Neither tokenizer nor model holds Python's lock for most of its time.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer") as pool:
+        pending = pool.submit(next, items, None)
+        while (item := pending.result()) is not None:
+            pending = pool.submit(next, items, None)
+            yield item
+
+
 def check_arguments(texts: object, batch_tokens: int | None, chunk_size: int = 1) -> None:
     """What `encode` and `encode_iter` are given.
 
@@ -237,3 +248,11 @@ def _check_unicode(texts: list[str], first_number: int) -> None:
         except UnicodeEncodeError as error:
             found = f"{text[error.start]!r} at character {error.start}"
             raise ValueError(f"text {i}: found the lone surrogate {found}, expected valid Unicode") from error
+
+
+def progress_bar(show: bool | None, logger: logging.Logger, total: int | None, stream: bool = False) -> tqdm:
+    """On stderr; None shows it where the logger tells of details, or a terminal's user would have to wait."""
+    if show is None:
+        many = stream or (total or 0) > _PROGRESS_BAR_FROM
+        show = logger.isEnabledFor(logging.INFO) or (many and sys.stderr is not None and sys.stderr.isatty())
+    return tqdm(total=total, desc="Embedding", unit=" texts", disable=not show)

@@ -15,21 +15,26 @@ def needs_language(model: nn.Module) -> bool:
 
 
 class TextLanguages:
-    """The languages of texts that come in one list or several; nothing, where the model does not need them.
+    """The languages of texts that come in one list or several; not read, where nothing needs them.
 
     Args:
         model: an encoder, whose `config.languages` are the codes it knows.
         language: one code for all texts, or one for each, read in step with them.
+        splits: the texts are split into sentences, for which a code helps; any code will do, and None.
 
     Raises:
         ValueError: None, for a model that needs languages.
     """
 
-    def __init__(self, model: nn.Module, language: str | Iterable[str] | None) -> None:
+    def __init__(self, model: nn.Module, language: str | Iterable[str] | None, splits: bool = False) -> None:
         self.needed = needs_language(model)
-        if not self.needed:
+        # Of the texts that were taken last: as they were given, where they are read, and what `take` returns.
+        self.codes: list[str | None] | None = None
+        self.ids: torch.Tensor | None = None
+        self._read = self.needed or (splits and language is not None)
+        if not self._read:
             return
-        self._known = list(model.config.languages)
+        self._known = list(model.config.languages) if self.needed else []
         if language is None:
             raise ValueError(
                 f"language: found None, but {type(model).__name__} has an encoder for each language; give language=, "
@@ -48,21 +53,24 @@ class TextLanguages:
         Raises:
             ValueError: an unknown code, or fewer codes than texts.
         """
-        if not self.needed:
+        if not self._read:
             return None
-        codes = list(itertools.islice(self._codes, texts))
+        self.codes = codes = list(itertools.islice(self._codes, texts))
         if len(codes) < texts:
             raise ValueError(f"language: found {first_number + len(codes)} codes for {first_number + texts} texts")
+        if not self.needed:
+            return None
         for number, code in enumerate(codes, first_number):
             if code not in self._known:
                 where = "language" if self._for_all else f"language of text {number}"
                 raise ValueError(f"{where}: found {code!r}, expected one of {self._known}")
-        return torch.tensor([self._known.index(code) for code in codes], dtype=torch.long)
+        self.ids = torch.tensor([self._known.index(code) for code in codes], dtype=torch.long)
+        return self.ids
 
     def finish(self, texts: int) -> None:
         """
         Raises:
             ValueError: more codes than texts.
         """
-        if self.needed and not self._for_all and (more := sum(1 for _ in self._codes)):
+        if self._read and not self._for_all and (more := sum(1 for _ in self._codes)):
             raise ValueError(f"language: found {texts + more} codes for {texts} texts")

@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from modeling_tmde.density import SentenceDensity
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.cache import ArrayCache, default_cache_dir
 from modeling_tmde.eval.sample import sample_documents
@@ -79,6 +80,38 @@ def test_fingerprint_is_of_everything_that_decides_a_vector(embedder, tokenizer)
     with torch.no_grad():
         next(model.parameters()).view(-1)[0] += 1e-3
     assert model_fingerprint(embedder) != before
+
+
+def test_fingerprint_tells_settings_of_long_documents_apart(embedder, tokenizer):
+    rng = np.random.default_rng(0)
+    densities = [SentenceDensity(components=2).fit(rng.normal(size=(30, 32))) for _ in range(2)]
+    options = [
+        {},
+        {"long_documents": "chunk"},
+        {"long_documents": "chunk", "window": 9},
+        {"long_documents": "chunk", "window": 9, "stride": 2},
+        {"long_documents": "chunk", "window": 9, "aggregation": "max"},
+        *({"long_documents": "chunk", "window": 9, "aggregation": density} for density in densities),
+        {"long_documents": "sentences"},
+        {"long_documents": "sentences", "window": 9},
+    ]
+    embedders = [DocumentEmbedder(embedder.model, tokenizer, max_length=12, **one) for one in options]
+    assert len(set(map(model_fingerprint, embedders))) == len(options)
+    described = [EmbeddingSystem("one", one).describe() for one in embedders]
+    assert described[0] == {"pooling": "cls", "max_length": 12, "dtype": "float32"}
+    assert len({tuple(one.items()) for one in described}) == len(options)
+    again = DocumentEmbedder(embedder.model, tokenizer, max_length=12, **options[3] | {"aggregation": "mean"})
+    assert model_fingerprint(again) == model_fingerprint(embedders[3])
+
+
+def test_sentences_of_another_language_are_not_taken_from_the_cache(embedder, tokenizer, tmp_path):
+    """The abbreviation ends a sentence where the language does not know it."""
+    texts = ["haus bzw. Hund katze. Nacht"]
+    options = {"max_length": 12, "long_documents": "sentences", "window": 1}
+    system = EmbeddingSystem("one", DocumentEmbedder(embedder.model, tokenizer, **options), ArrayCache(tmp_path))
+    german, english = system.represent(texts, language="de"), system.represent(texts, language=["en"])
+    assert np.abs(german - english).max() > 1e-3
+    np.testing.assert_array_equal(system.represent(texts, language=["de"]), german)
 
 
 def test_fingerprint_of_a_copy_is_the_same(embedder, tokenizer, tmp_path):

@@ -181,7 +181,7 @@ def test_truncation_is_counted_and_warned_of_once(tokenizer, caplog):
     assert [record.message.startswith(expected) for record in caplog.records] == [True]
     assert f"longest {max(lengths):,} tokens" in caplog.text
     report = embedder.last_report
-    assert report == EncodeReport(4, sum(min(n, 8) for n in lengths), 2, max(lengths), report.seconds)
+    assert report == EncodeReport(4, sum(min(n, 8) for n in lengths), 2, max(lengths), report.seconds, pieces=4)
     # what is kept is the beginning, special tokens included
     ids = tokenizer(texts[3], truncation=True, max_length=8)["input_ids"]
     with torch.no_grad():

@@ -1,0 +1,206 @@
+"""Density of sentence vectors: against scikit-learn's KernelDensity, plain loops and hand-computed weights."""
+
+import math
+import os
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.decomposition import PCA
+from sklearn.neighbors import KernelDensity
+
+from modeling_tmde import density
+from modeling_tmde.density import SentenceDensity, _tophat_ratio
+
+RNG = np.random.default_rng(3)
+VECTORS = np.concatenate([RNG.standard_normal((180, 24)), np.tile(RNG.standard_normal(24), (40, 1))])
+
+
+def distances(points):
+    return np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))
+
+
+@pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
+@pytest.mark.parametrize("block", [2**22, 1000])
+def test_the_density_is_that_of_kernel_density(monkeypatch, kernel, block):
+    monkeypatch.setattr(density, "_BLOCK", block)
+    fitted = SentenceDensity(components=5, kernel=kernel).fit(VECTORS)
+    analysis = PCA(5).fit(VECTORS)
+    reference = KernelDensity(kernel=kernel, bandwidth=fitted.bandwidth_).fit(analysis.transform(VECTORS))
+    others = np.concatenate([VECTORS, RNG.standard_normal((50, 24)), [np.full(24, 50.0)]])
+    expected = reference.score_samples(analysis.transform(others))
+    # scikit-learn gives a tophat's log density of nothing as some -1e300 or -inf
+    expected[expected < -1e10] = -np.inf
+    np.testing.assert_allclose(fitted.log_density(others), expected, atol=1e-8)
+    assert (expected[-1] == -np.inf) == (kernel == "tophat")
+
+
+@pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
+def test_weights_are_those_of_a_plain_loop(kernel):
+    fitted = SentenceDensity(components=24, kernel=kernel, bandwidth=5.0).fit(VECTORS)  # 24 axes keep all distances
+    between = distances(VECTORS)
+    for row, weight in enumerate(fitted.weights(VECTORS)):
+        values = (between < 5.0).astype(float) if kernel == "tophat" else np.exp(-(between**2) / 50)
+        of_each = values.sum(axis=1)
+        b = of_each.mean() / 2
+        assert weight == pytest.approx(b / (b + of_each[row]), rel=1e-5)
+
+
+def test_hand_computed_weights():
+    """Three equal sentences and one far away: densities 3, 3, 3, 1 of a mean of 2.5, so that b = 1.25."""
+    vectors = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [10.0, 0.0]])
+    fitted = SentenceDensity(bandwidth=1.0).fit(vectors)
+    np.testing.assert_allclose(fitted.weights(vectors), [1.25 / 4.25] * 3 + [1.25 / 2.25], rtol=1e-6)
+    assert fitted.weights(np.array([[40.0, 0.0]])).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
+def test_boilerplate_weighs_little_and_what_is_unique_much(kernel):
+    menus = np.repeat(RNG.standard_normal((4, 64)), 100, axis=0) + 1e-6 * RNG.standard_normal((400, 64))
+    vectors = np.concatenate([menus, RNG.standard_normal((600, 64))])
+    weights = SentenceDensity(kernel=kernel).fit(vectors).weights(vectors)
+    assert weights[:400].max() < 0.3 < 0.6 < np.median(weights[400:]) and weights.max() <= 1
+
+
+def test_the_chosen_bandwidth_is_that_of_highest_held_out_likelihood():
+    """One cluster of a normal distribution in one dimension: the best gaussian is known (Silverman, 1.06 s n^-1/5)."""
+    points = np.random.default_rng(0).standard_normal((1000, 1))
+    chosen = SentenceDensity(kernel="gaussian").fit(points).bandwidth_
+    assert 0.5 < chosen / (1.06 * 1000**-0.2) < 2
+    scores = {}
+    for factor in (0.25, 1, 4):
+        tree = KernelDensity(bandwidth=factor * chosen)
+        scores[factor] = sum(tree.fit(np.delete(points, slice(f, None, 5), 0)).score(points[f::5]) for f in range(5))
+    assert scores[1] == max(scores.values())
+
+
+def test_equal_sentences_do_not_make_the_bandwidth_vanish():
+    """Each twenty times: the likelihood of held-out ones, which are all there, has no highest bandwidth above 0."""
+    vectors = np.repeat(np.random.default_rng(0).standard_normal((40, 16)), 20, axis=0)
+    nearest = np.sort(distances(vectors[::20]), axis=1)[:, 1].min()
+    assert SentenceDensity(kernel="gaussian").fit(vectors).bandwidth_ > nearest / 4
+
+
+def test_a_tophat_is_as_wide_as_a_gaussian_that_smooths_as_much():
+    gaussian, tophat = (SentenceDensity(kernel=kernel).fit(VECTORS).bandwidth_ for kernel in ("gaussian", "tophat"))
+    assert tophat / gaussian == pytest.approx(_tophat_ratio(16)) == pytest.approx(3.95, abs=0.001)
+    assert _tophat_ratio(1) == pytest.approx(1.7401, abs=1e-4)  # Scott 2015, table 6.3: gaussian to uniform
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(1e-3, 1e3), st.integers(0, 5), st.sampled_from(["tophat", "gaussian"]))
+def test_weights_do_not_depend_on_scale_or_place(scale, seed, kernel):
+    vectors = np.random.default_rng(seed).standard_normal((60, 8))
+    options = {"components": 4, "kernel": kernel}
+    weights = SentenceDensity(**options).fit(vectors).weights(vectors)
+    assert ((weights > 0) & (weights <= 1)).all()
+    moved = vectors * scale + 7 * scale
+    np.testing.assert_allclose(SentenceDensity(**options).fit(moved).weights(moved), weights, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
+@pytest.mark.parametrize("size", [1e-6, 1e6])
+def test_many_dimensions_neither_over_nor_underflow(kernel, size):
+    vectors = size * RNG.standard_normal((300, 256))
+    weights = SentenceDensity(components=128, kernel=kernel).fit(vectors).weights(vectors)
+    assert np.isfinite(weights).all() and (weights > 0).all() and (weights <= 1).all()
+
+
+@pytest.mark.parametrize("chosen", [None, 2.5])
+@pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
+def test_what_is_loaded_gives_the_same_weights(tmp_path, kernel, chosen):
+    fitted = SentenceDensity(components=6, kernel=kernel, bandwidth=chosen, sample=100, seed=5).fit(VECTORS)
+    path = tmp_path / "menus.density"
+    fitted.save(path)
+    assert os.listdir(tmp_path) == ["menus.density"]
+    loaded = SentenceDensity.load(path)
+    assert repr(loaded) == repr(fitted) and loaded.bandwidth_ == fitted.bandwidth_
+    np.testing.assert_array_equal(loaded.weights(VECTORS), fitted.weights(VECTORS))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).weights(VECTORS), fitted.weights(VECTORS))
+    assert (tmp_path / "menus.density").read_bytes() == _saved_again(fitted, tmp_path)
+
+
+def _saved_again(fitted, folder):
+    fitted.save(folder / "again")
+    return (folder / "again").read_bytes()
+
+
+def test_the_sample_is_drawn_with_the_seed():
+    fits = [SentenceDensity(sample=50, seed=seed).fit(VECTORS) for seed in (1, 1, 2)]
+    assert fits[0].points_.shape == (50, 16)
+    np.testing.assert_array_equal(fits[0].points_, fits[1].points_)
+    assert fits[0].bandwidth_ != fits[2].bandwidth_
+
+
+@pytest.mark.parametrize(("count", "dimension"), [(2, 8), (5, 8), (30, 3), (2, 1)])
+def test_fewer_vectors_or_dimensions_than_components(count, dimension):
+    vectors = RNG.standard_normal((count, dimension)).astype(np.float32)
+    weights = SentenceDensity().fit(vectors).weights(vectors)
+    assert weights.dtype == np.float32 and weights.shape == (count,) and (weights > 0).all() and (weights < 1).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_constant_vectors_weigh_a_third():
+    """All densities are equal to their mean: b / (b + 2 b)."""
+    vectors = np.full((20, 8), 0.1, np.float32)
+    np.testing.assert_allclose(SentenceDensity().fit(vectors).weights(vectors), 1 / 3, rtol=1e-6)
+
+
+def test_no_vectors_have_no_weights():
+    assert SentenceDensity().fit(VECTORS).weights(np.empty((0, 24))).shape == (0,)
+
+
+def test_a_number_that_is_not_finite_is_named():
+    broken = VECTORS.copy()
+    broken[123, 4] = math.nan
+    with pytest.raises(ValueError, match="not finite in row 123, expected finite"):
+        SentenceDensity(sample=10).fit(broken)  # also where it was not drawn
+    with pytest.raises(ValueError, match="not finite in row 123"):
+        SentenceDensity().fit(VECTORS).weights(broken)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "cosine"}, "kernel: found 'cosine', expected one of"),
+        ({"components": 0}, "components: found 0, expected at least 1"),
+        ({"sample": 1}, "sample: found 1, expected at least 2"),
+        ({"bandwidth": 0.0}, "bandwidth: found 0.0, expected a number above 0"),
+        ({"bandwidth": math.nan}, "bandwidth: found nan"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        SentenceDensity(**options)
+
+
+def test_bad_vectors(tmp_path):
+    with pytest.raises(ValueError, match="found 1, expected at least 2"):
+        SentenceDensity().fit(VECTORS[:1])
+    with pytest.raises(ValueError, match=r"found shape \(24,\), expected \(n, d\)"):
+        SentenceDensity().fit(VECTORS[0])
+    with pytest.raises(ValueError, match=r"found shape \(220, 23\), expected \(n, 24\)"):
+        SentenceDensity().fit(VECTORS).weights(VECTORS[:, 1:])
+    with pytest.raises(ValueError, match="fit it to sentence vectors first"):
+        SentenceDensity().weights(VECTORS)
+    with pytest.raises(ValueError, match="fit it"):
+        SentenceDensity().save(tmp_path / "nothing")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut off"])
+def test_a_file_of_something_else(tmp_path, content):
+    path = tmp_path / "other.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="other.npz: not a density that SentenceDensity.save wrote"):
+        SentenceDensity.load(path)
+
+
+def test_an_archive_of_other_arrays(tmp_path):
+    np.savez(tmp_path / "other.npz", mean=np.zeros(3))
+    with pytest.raises(ValueError, match="other.npz: not a density"):
+        SentenceDensity.load(tmp_path / "other.npz")
+    with pytest.raises(FileNotFoundError):
+        SentenceDensity.load(tmp_path / "missing.npz")

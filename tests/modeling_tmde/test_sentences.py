@@ -1,0 +1,137 @@
+"""Sentences of documents: abbreviations of five languages, other scripts, no character lost, nothing that panics."""
+
+import itertools
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from modeling_tmde.sentences import SPLITTER_LANGUAGES, split_sentences
+
+# "|" marks where a sentence ends.
+KNOWN = [
+    ("de", "Am 3. Mai kam Dr. Meier an.| Er blieb ca. 2 Std. im Hotel."),
+    ("de", "Das gilt z. B. auch hier, d. h. überall.| Oder?| Ja!"),
+    ("en", "Mr. Smith paid 3.5 dollars, i.e. too much.| Why?| He said so."),
+    ("es", "El Sr. Pérez llegó.| ¿Qué quería?| Nadie lo sabe."),
+    ("fr", "Elle habite av. Foch.| Il est né en 1950.| « Ça va ? »"),
+    ("it", "Il sig. Rossi è arrivato.| Dove?| Non lo so."),
+    ("ru", "Привет.| Как дела?| Хорошо."),
+    ("el", "Τι κάνεις;| Καλά."),  # the question mark looks like a semicolon
+    ("ja", "今日は晴れです。|明日は雨ですか？|はい！"),
+    ("zh", "我来了。|你好吗？|好。"),
+    ("hi", "यह अच्छा है।| वह आया।"),
+    ("ar", "كيف حالك؟| بخير."),
+    ("am", "ሰላም።| እንዴት ነህ።"),
+    ("hy", "Բարեւ։| Ինչպես ես։"),
+    ("my", "မင်္ဂလာပါ။| နေကောင်းလား။"),
+]
+# Where the language is not known, the rules of five have to agree.
+UNKNOWN = [
+    "Das gilt z. B. auch hier.| M. Dupont est là.| El Sr. Pérez también.| Il sig. Rossi è qui.| Mr. Smith left.",
+    "Am 3. Mai kam Dr. Meier.| Er blieb drei Tage.",
+    'He said: "Go away. Now!"| Then he left.',
+    "今日は晴れです。|明日は雨ですか？| Привет.| यह अच्छा है।| كيف حالك؟| بخير.",
+    "Version 1.2.3 is on www.example.com now.| It costs 3.50 euros.",
+]
+MARKED = [*KNOWN, *((None, text) for text in UNKNOWN)]
+
+
+@pytest.mark.parametrize(("language", "marked"), MARKED)
+def test_sentences_of_many_languages(language, marked):
+    expected = [sentence.strip() for sentence in marked.split("|")]
+    assert split_sentences(marked.replace("|", ""), language) == expected
+
+
+def test_an_abbreviation_ends_a_sentence_where_the_language_does_not_know_it():
+    text = "Das ist bzw. Das war. Ende"
+    assert split_sentences(text, "de") == ["Das ist bzw. Das war.", "Ende"]
+    assert split_sentences(text, "en") == ["Das ist bzw.", "Das war.", "Ende"]
+    assert split_sentences(text) == split_sentences(text, "de")  # one that knows it is enough
+
+
+def test_a_language_without_rules_is_split_sanely():
+    for code in ("xx", "qaa", "de-AT", "zz-Latn", ""):
+        assert split_sentences("Uno. Dos? Tres!", code) == ["Uno.", "Dos?", "Tres!"], code
+
+
+def test_a_script_without_full_stops_stays_whole():
+    assert split_sentences("สวัสดีครับ คุณสบายดีไหม") == ["สวัสดีครับ คุณสบายดีไหม"]
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\n\n", "\u2028", "\u2029", "\x85", "\x0b", "\x0c"])
+def test_a_line_break_ends_a_sentence(line_break):
+    text = f"  A heading{line_break}- an item{line_break}One. Two{line_break} \t{line_break}"
+    assert split_sentences(text) == ["A heading", "- an item", "One.", "Two"]
+    assert split_sentences(text, "en") == split_sentences(text)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "\u3000\x85 \t\u2028"])
+def test_white_space_has_no_sentences(text):
+    assert split_sentences(text) == split_sentences(text, "fr") == []
+
+
+def test_white_space_within_a_sentence_is_kept():
+    assert split_sentences("Ein  Satz\tmit\u00a0Raum.  Noch\u2003einer. ", "de") == [
+        "Ein  Satz\tmit\u00a0Raum.",
+        "Noch\u2003einer.",
+    ]
+
+
+PARTS = [
+    "z. B.", "Dr.", "M.", "e.g.", "3.", "A", "B", "é", "日", "。", "؟", "।", "😀", "e\u0301", ".", "!", "?", "…", ";",
+    "»", "“", '"', ")", "(", " ", "\n", "\t", "\u00a0", "\u2003", "\u2009", "\u202f", "\u3000", "\u200b", "\ufeff",
+    "\x1c", "\x1f", "\x85", "\u2028", "\u180e", "\x00",
+]  # fmt: skip
+ANY = st.one_of(st.lists(st.sampled_from(PARTS), max_size=20).map("".join), st.text(max_size=40))
+LANGUAGES = [None, *SPLITTER_LANGUAGES, "pt", "ru", "ja", "zh", "ar", "hi", "el", "nl", "kk", "my", "xx"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=ANY, language=st.sampled_from(LANGUAGES))
+@example(text="A\u2003. B", language="en")
+def test_every_other_character_is_kept_in_order(text, language):
+    sentences = split_sentences(text, language)
+    assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+    place, rest = 0, []
+    for sentence in sentences:  # each is a piece of the text, after the one before
+        start = text.index(sentence, place)
+        rest.append(text[place:start])
+        place = start + len(sentence)
+    assert not "".join([*rest, text[place:]]).strip()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_wide_and_narrow_spaces_do_not_panic(language):
+    """The library counts such a space as one byte where it stands between a capital and a full stop."""
+    spaces = [character for character in map(chr, range(0x10000)) if re.match(r"\s", character)]
+    assert len(spaces) > 20
+    for space, mark in itertools.product(spaces, ".!?。…"):
+        for text in (f"A{space}{mark}", f"Wort A{space}{mark}{space}Noch eins{space}{mark}”{space}3{space}."):
+            kept = re.sub(r"\s", "", "".join(split_sentences(text, language)))
+            assert kept == re.sub(r"\s", "", text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=ANY)
+def test_without_a_language_no_language_joins_what_is_cut(text):
+    """A sentence of the five rules together is one or more sentences of each of them."""
+
+    def ends(language):
+        lengths = [len(re.sub(r"\s", "", sentence)) for sentence in split_sentences(text, language)]
+        return set(itertools.accumulate(lengths))
+
+    common = set.intersection(*map(ends, SPLITTER_LANGUAGES))
+    assert ends(None) == common
+
+
+@pytest.mark.parametrize("bad", [None, b"bytes", 3, ["text"]])
+def test_what_is_no_text_is_refused(bad):
+    with pytest.raises(TypeError, match=f"text: found {type(bad).__name__}, expected str"):
+        split_sentences(bad)
+
+
+def test_a_long_document_without_an_end():
+    text = "wort " * 50_000
+    assert split_sentences(text) == [text.strip()]

@@ -69,7 +69,7 @@ def draw_embedding_space(
         title = f"{title} ({max_documents:,} of {len(names):,} documents)".strip()
     if len(vectors) < 5:
         raise ValueError(f"t-SNE needs at least 5 documents, found {len(vectors)}")
-    _save(embedding_space_figure(vectors, labels, languages, document_ids, title, seed), path)
+    save_figure(embedding_space_figure(vectors, labels, languages, document_ids, title, seed), path)
 
 
 def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> None:
@@ -84,7 +84,7 @@ def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequenc
         ImportError: If matplotlib is missing.
         ValueError: If there are no cells, or cells of several metrics.
     """
-    _save(accuracy_matrix_figure(cells_by_system, title), path)
+    save_figure(accuracy_matrix_figure(cells_by_system, title), path)
 
 
 def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> None:
@@ -98,7 +98,7 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> No
         ImportError: If matplotlib is missing.
         LogError: If a log is missing, empty or damaged, or holds nothing to draw.
     """
-    _save(training_curves_figure(logs), path)
+    save_figure(training_curves_figure(logs), path)
 
 
 def embedding_space_figure(
@@ -110,20 +110,20 @@ def embedding_space_figure(
     seed: int = 0,
 ) -> Figure:
     """See `draw_embedding_space`."""
-    figure = _new_figure((16.5, 5.6))
+    figure = new_figure((16.5, 5.6))
     points = TSNE(
         metric="cosine", init="random", perplexity=min(30, len(vectors) // 4), random_state=seed
     ).fit_transform(vectors)
     by_class, by_language, joined = figure.subplots(1, 3)
     for axes, groups, name in ((by_class, labels, "by class"), (by_language, languages, "by language")):
-        _scatter(axes, points, np.asarray(groups))
+        scatter(axes, points, np.asarray(groups))
         axes.set_title(name)
     rows_of: dict[str, list[int]] = {}
     for row, document in enumerate(document_ids):
         rows_of.setdefault(document, []).append(row)
     for rows in rows_of.values():
         joined.plot(*points[rows].T, color="0.6", linewidth=0.6, zorder=1)
-    _scatter(joined, points, np.asarray(languages), size=7)
+    scatter(joined, points, np.asarray(languages), size=7)
     if len(set(languages)) > len(COLOURS):  # as large as the panel, and the second panel has it
         joined.get_legend().remove()
     joined.set_title("translations joined")
@@ -131,7 +131,8 @@ def embedding_space_figure(
     return figure
 
 
-def _scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, size: float = 14) -> None:
+def scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, size: float = 14) -> None:
+    """Points (n, 2) in the colours of their groups (n,), with a legend's labels."""
     names = sorted(set(groups))
     for index, group in enumerate(names):
         colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
@@ -161,7 +162,7 @@ def accuracy_matrix_figure(cells_by_system: Mapping[str, Sequence[Cell]], title:
     rows = math.ceil(len(cells_by_system) / columns)
     side = 0.68 if max(len(sources), len(targets)) <= 12 else 0.48
     size = (columns * (side * len(targets) + 1.2) + 1.2, rows * (side * len(sources) + 1.5) + 0.4)
-    figure = _new_figure(size)
+    figure = new_figure(size)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(cells_by_system) :]:
         axes.set_axis_off()
@@ -214,7 +215,7 @@ def training_curves_figure(logs: Mapping[str, str | Path]) -> Figure:
     sets.sort(key=lambda name: name != "training")
     every = [one for found in runs.values() for curves in found.values() for one in curves.values()]
     axes_names = ["step"] + (["minutes"] if any(np.isfinite(one.minutes).any() for one in every) else [])
-    figure = _new_figure((6.2 * len(axes_names) + 0.4, 2.3 * len(titles) + 0.9))
+    figure = new_figure((6.2 * len(axes_names) + 0.4, 2.3 * len(titles) + 0.9))
     grid = figure.subplots(len(titles), len(axes_names), squeeze=False, sharex="col", sharey="row")
     for row, title in zip(grid, titles, strict=True):
         row[0].set_ylabel(title)
@@ -256,7 +257,12 @@ def _cycle(values: Sequence[str], count: int) -> list[str]:
     return [values[index % len(values)] for index in range(count)]
 
 
-def _new_figure(size: tuple[float, float]) -> Figure:
+def new_figure(size: tuple[float, float]) -> Figure:
+    """Of width and height in inches.
+
+    Raises:
+        ImportError: Without matplotlib.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -264,6 +270,7 @@ def _new_figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
-def _save(figure: Figure, path: str | Path) -> None:
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Writes it whole or not at all."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=DPI)

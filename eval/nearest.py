@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse
+from tqdm.auto import tqdm
 
 from modeling_tmde.eval.systems import Matrix
 
@@ -77,7 +78,7 @@ def row_cosines(first: Matrix, second: Matrix) -> np.ndarray:
     Raises:
         ValueError: Different shapes, no rows, or numbers that are not finite.
     """
-    sides = _two_sides(("first", first), ("second", second))
+    sides = two_sides(("first", first), ("second", second))
     if len(sides[0]) != len(sides[1]):
         raise ValueError(f"Found {len(sides[0])} rows in first and {len(sides[1])} in second, expected as many")
     return np.concatenate([_row_products(unit, sides[1][rows]) for rows, unit in sides[0].blocks(BLOCK)])
@@ -99,18 +100,28 @@ def nearest_neighbours(queries: Matrix, candidates: Matrix, k: int) -> tuple[np.
         ValueError: `k` out of range, no rows, different dimensions, or numbers that are not finite.
         ImportError: Dense vectors without faiss.
     """
-    sides = _two_sides(("queries", queries), ("candidates", candidates))
+    sides = two_sides(("queries", queries), ("candidates", candidates))
     if not 1 <= k <= len(sides[1]):
         raise ValueError(f"k: found {k}, expected 1 to {len(sides[1])}, the number of candidates")
-    search = _search_sparse if scipy.sparse.issparse(sides[1].matrix) else _search_dense
-    cosines = np.full((len(sides[0]), k), -np.inf, np.float32)
-    indices = np.full((len(sides[0]), k), len(sides[1]), np.int64)
-    for columns, pool in sides[1].blocks(BLOCK):
-        for rows, unit in sides[0].blocks(BLOCK):
-            found = search(unit, pool, min(k, pool.shape[0]))
-            both = np.hstack([cosines[rows], found[0]]), np.hstack([indices[rows], found[1] + columns.start])
-            order = np.lexsort((both[1], -both[0]), axis=1)[:, :k]
-            cosines[rows], indices[rows] = (np.take_along_axis(each, order, axis=1) for each in both)
+    return unit_neighbours(*sides, k)
+
+
+def unit_neighbours(
+    queries: UnitRows, candidates: UnitRows, k: int, show_progress_bar: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """[`nearest_neighbours`] of rows that are checked already."""
+    search = _search_sparse if scipy.sparse.issparse(candidates.matrix) else _search_dense
+    cosines = np.full((len(queries), k), -np.inf, np.float32)
+    indices = np.full((len(queries), k), len(candidates), np.int64)
+    pairs = len(queries) * len(candidates)
+    with tqdm(total=pairs, desc="Searching", unit=" pairs", unit_scale=True, disable=not show_progress_bar) as bar:
+        for columns, pool in candidates.blocks(BLOCK):
+            for rows, unit in queries.blocks(BLOCK):
+                found = search(unit, pool, min(k, pool.shape[0]))
+                both = np.hstack([cosines[rows], found[0]]), np.hstack([indices[rows], found[1] + columns.start])
+                order = np.lexsort((both[1], -both[0]), axis=1)[:, :k]
+                cosines[rows], indices[rows] = (np.take_along_axis(each, order, axis=1) for each in both)
+                bar.update(unit.shape[0] * pool.shape[0])
     return np.clip(cosines, -1, 1), indices
 
 
@@ -154,7 +165,7 @@ def target_ranks(
     for name, number in (("k", k), ("block", block)):
         if number < 1:
             raise ValueError(f"{name}: found {number}, expected at least 1")
-    sides = _two_sides(("queries", queries), ("candidates", candidates))
+    sides = two_sides(("queries", queries), ("candidates", candidates))
     targets = _check_targets(targets, *sides)
     right = np.concatenate([_row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks(block)])
     means = _mean_cosines(*sides, k) if scoring in ("ratio", "distance") else None
@@ -168,6 +179,13 @@ def target_ranks(
             needed = _needed_cosines(scoring, right[rows], means, targets[rows], rows, columns)
             ranks[rows] += np.count_nonzero(cosines >= needed, axis=1)
     return ranks
+
+
+def margin_scores(scoring: str, cosines: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """The margins `distance` or `ratio` of cosines, given m(x, y) of each pair; float32. See [`target_ranks`]."""
+    if scoring == "distance":
+        return (cosines - means).astype(np.float32)
+    return (cosines / np.maximum(means, SMALLEST_MEAN)).astype(np.float32)
 
 
 def _needed_cosines(
@@ -184,18 +202,17 @@ def _needed_cosines(
     of_queries, of_candidates = means
     margins = (of_queries[rows, None] + of_candidates[None, columns]) / 2  # m(x, y) of every candidate
     margin = (of_queries[rows] + of_candidates[targets]) / 2  # m(x, y) of the right one
+    score = margin_scores(scoring, right, margin)[:, None]
     if scoring == "distance":
-        score = (right - margin).astype(np.float32)
-        return score[:, None] + margins - TIE
-    score = (right / np.maximum(margin, SMALLEST_MEAN)).astype(np.float32)
-    return score[:, None] * np.maximum(margins, SMALLEST_MEAN) - TIE
+        return score + margins - TIE
+    return score * np.maximum(margins, SMALLEST_MEAN) - TIE
 
 
 def _mean_cosines(queries: UnitRows, candidates: UnitRows, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean cosine of each query to its k nearest candidates, of each candidate to its k nearest queries; float32."""
     sides = ((queries, candidates), (candidates, queries))
     of_queries, of_candidates = (
-        nearest_neighbours(rows.matrix, others.matrix, min(k, len(others)))[0].mean(axis=1) for rows, others in sides
+        unit_neighbours(rows, others, min(k, len(others)))[0].mean(axis=1) for rows, others in sides
     )
     return of_queries, of_candidates
 
@@ -232,7 +249,8 @@ def _search_sparse(
     return np.take_along_axis(cosines, indices, axis=1), indices
 
 
-def _two_sides(*named: tuple[str, Matrix]) -> tuple[UnitRows, UnitRows]:
+def two_sides(*named: tuple[str, Matrix]) -> tuple[UnitRows, UnitRows]:
+    """The unit rows of two named matrices; ValueError if one cannot be searched by the other."""
     first, second = (UnitRows(name, matrix) for name, matrix in named)
     if scipy.sparse.issparse(first.matrix) != scipy.sparse.issparse(second.matrix):
         raise ValueError(f"Found one of {named[0][0]} and {named[1][0]} sparse, expected both dense or both sparse")

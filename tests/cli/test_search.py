@@ -1,0 +1,294 @@
+"""`tmde index` and `tmde search`: documents in, hits out; interrupted, updated, and told what is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from typer.testing import CliRunner
+
+pytest.importorskip("faiss")
+
+from modeling_tmde import BagConfig, BagModel
+from modeling_tmde.cli import index as index_module
+from modeling_tmde.cli.main import app
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval import DocumentIndex
+from modeling_tmde.eval.documents.index_files import DocumentIndexBusy
+from tests.conftest import WORDS, make_rows, tiny_model
+
+ROWS = [
+    {"id": "a", "text": "casa perro. Gato árbol.", "language": "es", "title": "Casa"},
+    {"id": "b", "text": "haus hund. Katze baum.", "language": "de", "title": "Haus"},
+    {"id": "c", "text": "fluss stadt. Licht nacht.", "language": "de", "title": "Fluss [rot]"},
+    {"id": "d", "text": "pan agua " * 60, "language": "es", "title": None},
+]
+
+
+def run(*arguments, **kwargs):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], **kwargs)
+
+
+def ok(*arguments, **kwargs):
+    result = run(*arguments, **kwargs)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def hits(*arguments, **kwargs):
+    return [json.loads(line) for line in ok("search", *arguments, "--json", **kwargs).stdout.splitlines()]
+
+
+@pytest.fixture(scope="session")
+def model(tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("bag")
+    torch.manual_seed(0)
+    BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def docs(tmp_path):
+    return write(tmp_path / "docs.jsonl", ROWS)
+
+
+@pytest.fixture
+def made(docs, model, tmp_path):
+    ok("index", docs, "-o", tmp_path / "index", "-m", model)
+    return tmp_path / "index"
+
+
+def test_index_and_search(docs, model, tmp_path):
+    out = tmp_path / "index"
+    result = ok("index", docs, "-o", out, "-m", model, "--max-length", 30)
+    assert (
+        "4 added, 0 updated, 0 unchanged, 0 deleted" in result.stderr and "4 documents, search: exact" in result.stderr
+    )
+    assert "0 texts truncated" in result.stderr and result.stdout == ""  # sentence by sentence
+    index, embedder = DocumentIndex.open(out), DocumentEmbedder.from_pretrained(model, max_length=30)
+    assert index.settings["long_documents"] == "sentences"
+    found = hits("Katze baum", out, "-k", 3)
+    scores = embedder.encode(["Katze baum"], normalize=True) @ index.vectors(list("abcd")).T
+    assert found[0] == {
+        "query": "Katze baum", "rank": 1, "score": pytest.approx(float(scores[0, 1]), abs=1e-5), "id": "b",
+        "snippet": "Katze baum.", "metadata": {"language": "de", "title": "Haus"},
+    }  # fmt: skip
+    assert [hit["rank"] for hit in found] == [1, 2, 3]
+    assert [hit["id"] for hit in found] == ["abcd"[row] for row in (-scores[0]).argsort()[:3]]
+    table = ok("search", "licht nacht", out).stdout
+    assert "Fluss [rot]" in table and "Licht nacht." in table and "score" in table and "language" in table
+
+
+def test_truncated_texts_are_counted(docs, model, tmp_path):
+    options = ["--max-length", 30, "--long-documents", "truncate"]
+    result = ok("index", docs, "-o", tmp_path / "index", "-m", model, *options)
+    assert "1 texts truncated" in result.stderr and "were longer" not in result.stderr
+
+
+def test_a_second_run_does_what_is_new(docs, made, tmp_path, monkeypatch):
+    encoded = []
+    real = DocumentEmbedder.encode
+
+    def encode(self, texts, *args, **kwargs):
+        encoded.extend(texts)
+        return real(self, texts, *args, **kwargs)
+
+    monkeypatch.setattr(DocumentEmbedder, "encode", encode)
+    assert "0 added, 0 updated, 4 unchanged" in ok("index", docs, "-o", made).stderr
+    rows = [ROWS[0], ROWS[1] | {"text": "nuit pain"}, ROWS[2] | {"title": "Neu"}, {"id": "e", "text": "light night"}]
+    changed = write(tmp_path / "docs.jsonl", rows)
+    encoded.clear()
+    assert "1 added, 2 updated, 1 unchanged, 0 deleted" in ok("index", changed, "-o", made).stderr
+    assert "light night" in encoded and "nuit pain" in encoded and not {row["text"] for row in ROWS} & set(encoded)
+    index = DocumentIndex.open(made)
+    assert sorted(index) == list("abcde") and index.document("c").metadata["title"] == "Neu"
+    assert "1 deleted" in ok("index", changed, "-o", made, "--prune").stderr
+    assert sorted(DocumentIndex.open(made)) == list("abce")
+
+
+def test_delete(made, tmp_path):
+    (tmp_path / "ids").write_text("a\nb\n")
+    result = ok("index", "-o", made, "--delete", "d", "--delete-file", tmp_path / "ids")
+    assert "3 deleted" in result.stderr and list(DocumentIndex.open(made)) == ["c"]
+    result = run("index", "-o", made, "--delete", "c", "--delete", "x")
+    assert result.exit_code == 1 and "found 'x'" in result.stderr and "nothing was deleted" in result.stderr
+    ok("index", "-o", made, "--delete", "c")
+    assert hits("katze", made) == [] and "No documents" in ok("search", "katze", made).stdout
+
+
+def test_filters_and_several_queries(made, tmp_path):
+    assert {hit["id"] for hit in hits("katze", made, "--filter", "language=de")} == {"b", "c"}
+    filters = ["--filter", "language=de", "--filter", "language=es", "--filter", "title=Haus"]
+    assert [hit["id"] for hit in hits("katze", made, *filters)] == ["b"]
+    texts = [row["text"].strip() for row in ROWS]
+    (tmp_path / "queries").write_bytes(f"\ufeff{texts[2]}\r\n\n {texts[3]} \n".encode())
+    found = hits("-", texts[0], made, "--queries", tmp_path / "queries", "-k", 1, input=f"{texts[1]}\n{texts[0]}\n")
+    assert [hit["query"] for hit in found] == [texts[1], texts[0], texts[0], texts[2], texts[3]]
+    assert [hit["id"] for hit in found] == ["b", "a", "a", "c", "d"]
+    assert "agua" in ok("search", "-", made, input="agua\nhund\n").stdout  # each above its table
+
+
+def test_other_inputs(model, tmp_path):
+    """Text files, whose lines have no ids, do not replace each other's documents; parquet has columns."""
+    out, second, table = tmp_path / "index", tmp_path / "zwei.txt", tmp_path / "in.parquet"
+    second.write_text("haus\nhund\n\nbaum\n")
+    ok("index", "-", "-o", out, "-m", model, "--language", "it", input="casa\ncane\n")
+    result = ok("index", second, "-o", out, "--language", "de")
+    assert "1 empty ones left out (first: line 3)" in result.stderr
+    pq.write_table(
+        pa.table({"key": [7, 8], "body": ["ville", "nuit"], "lang": ["fr", "fr"], "text": ["x", "y"]}), table
+    )
+    ok("index", table, "-o", out, "--field", "body", "--id-field", "key", "--language-field", "lang")
+    index = DocumentIndex.open(out)
+    assert sorted(index) == ["7", "8", "stdin:1", "stdin:2", "zwei.txt:1", "zwei.txt:2", "zwei.txt:4"]
+    assert index.document("zwei.txt:4").text == "baum" and index.document("stdin:2").metadata["language"] == "it"
+    metadata = {"language": None, "lang": "fr", "text": "x"}
+    assert (index.document("7").text, index.document("7").metadata) == ("ville", metadata)
+
+
+def test_models_that_move(made, model, tokenizer, docs, tmp_path):
+    moved, other = tmp_path / "moved", tmp_path / "other"
+    ok("index", docs, "-o", tmp_path / "second", "-m", model)
+    for path, seed in ((moved, 0), (other, 1)):
+        torch.manual_seed(seed)
+        BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(path)
+        tokenizer.save_pretrained(path)
+    assert hits("hund", made, "-m", moved) == hits("hund", made)
+    result = run("search", "hund", made, "-m", other)
+    assert result.exit_code == 1 and "was made with another model" in result.stderr
+    manifest = made / "index.json"
+    manifest.write_text(manifest.read_text().replace(str(model), str(tmp_path / "gone")))
+    for command in (("search", "hund", made), ("index", docs, "-o", made)):
+        result = run(*command)
+        assert result.exit_code == 1 and "gone" in result.stderr and "if it was moved, give --model" in result.stderr
+        ok(*command, "-m", moved)
+
+
+def test_a_model_that_needs_languages(model, docs, tokenizer, tmp_path, monkeypatch):
+    """Codes reach the embedder in order, without those of empty documents."""
+    told = []
+    real = DocumentIndex.upsert
+
+    def upsert(self, *args, language=None, **kwargs):
+        told.append(language)
+        return real(self, *args, language=language, **kwargs)
+
+    monkeypatch.setattr(DocumentIndex, "upsert", upsert)
+    rows = [*ROWS[:2], {"id": "x", "text": " ", "language": "fr"}, *ROWS[2:]]
+    ok("index", write(docs, rows), "-o", tmp_path / "index", "-m", model, "--language-field", "language")
+    ok("index", docs, "-o", tmp_path / "index", "--language", "de")
+    assert told == [["es", "de", "de", "es"], "de"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_killed_and_run_again(model, tmp_path, monkeypatch):
+    """Killed by SIGKILL after some batches; the same command goes on where it was."""
+    rows = [{"id": str(number), "text": " ".join(row.values())} for number, row in enumerate(make_rows(300))]
+    docs, out = write(tmp_path / "docs.jsonl", rows), tmp_path / "index"
+    program = (
+        "import sys, time\nfrom modeling_tmde.cli import index, main\n"
+        "from modeling_tmde.embedding import DocumentEmbedder\n"
+        "index._BATCH = 50\nreal = DocumentEmbedder.encode\n"
+        "def slow(*args, **kwargs):\n    time.sleep(0.2)\n    return real(*args, **kwargs)\n"
+        "DocumentEmbedder.encode = slow\nmain.main()"
+    )
+    command = [sys.executable, "-c", program, "index", str(docs), "-o", str(out), "-m", str(model)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    end = time.monotonic() + 100
+    while time.monotonic() < end and process.poll() is None:
+        if (out / "index.json").exists() and json.loads((out / "index.json").read_text())["documents"] >= 100:
+            with pytest.raises(DocumentIndexBusy):
+                DocumentIndex.open(out).delete("0")
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    kept = len(DocumentIndex.open(out))
+    assert 100 <= kept < 300 and kept % 50 == 0
+    monkeypatch.setattr(index_module, "_BATCH", 50)
+    assert f"{300 - kept} added, 0 updated, {kept} unchanged" in ok("index", docs, "-o", out).stderr
+    index = DocumentIndex.open(out)
+    assert len(index) == 300 and all(index.document(row["id"]).text == row["text"] for row in rows[::37])
+
+
+def test_interrupted(model, docs, tmp_path, monkeypatch):
+    def upsert(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DocumentIndex, "upsert", upsert)
+    result = run("index", docs, "-o", tmp_path / "index", "-m", model)
+    assert result.exit_code == 130 and "the same command goes on" in result.stderr
+
+
+def test_bad_arguments_to_index(made, model, docs, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("text")
+    twice = write(tmp_path / "twice.jsonl", [ROWS[0], ROWS[1], ROWS[0]])
+    mixed = write(tmp_path / "mixed.jsonl", [{"id": "z", "text": "haus", "title": 3}])
+    new = tmp_path / "new"
+    for arguments, message in [
+        ((docs, "-o", new), "there is no index yet; give --model"),
+        (("-o", new), "found neither DOCS nor --delete"),
+        (("-o", made, "--delete", "a", "--prune"), "--prune: removes what is not in DOCS"),
+        (("-o", new, "--delete", "a"), "found no index.json"),
+        ((docs, "-o", tmp_path / "full", "-m", model), "is not an index; expected a new name"),
+        ((docs, "-o", docs, "-m", model), "is not an index"),
+        ((tmp_path / "no.jsonl", "-o", new, "-m", model), "No such file"),
+        ((docs, "-o", new, "-m", model, "--id-field", "key"), "no column 'key'"),
+        ((docs, "-o", new, "-m", model, "--field", "body"), "field 'body' is missing"),
+        ((docs, "-o", new, "-m", tmp_path / "nowhere"), "no folder"),
+        ((docs, "-o", made, "--long-documents", "chunk"), "--long-documents: found chunk, but"),
+        ((docs, "-o", made, "--max-length", 9), "--max-length: found 9, but"),
+        ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
+        ((docs, "-o", made, "--delete-file", tmp_path / "no"), "--delete-file"),
+        ((twice, "-o", made), "twice.jsonl, line 3, 'id': found 'a', which line 1 has too"),
+        ((mixed, "-o", made), "mixed.jsonl, lines 1 to 1: metadata: found int64 in 'title', expected string"),
+    ]:
+        result = run("index", *arguments)
+        assert result.exit_code == 1 and message in result.stderr, (arguments, result.output)
+        assert result.stderr.startswith("Error: ") and not new.exists()
+    assert sorted(DocumentIndex.open(made)) == list("abcd")
+
+
+def test_bad_arguments_to_search(made, tmp_path):
+    (tmp_path / "bad").write_bytes(b"fine\n\xff")
+    for arguments, message in [
+        ((made,), "expected a query and an index"),
+        (("query", tmp_path), "found no index.json"),
+        (("", made), "query 1: found ''"),
+        (("fine", " ", made), "query 2: found ' '"),
+        (("query", made, "--filter", "language"), "expected NAME=VALUE"),
+        (("query", made, "--filter", "color=red"), "filter: found 'color', expected a name of the metadata"),
+        ((made, "--queries", tmp_path / "no"), "--queries"),
+        ((made, "--queries", tmp_path / "bad"), "bad, line 2: found 0xff, expected UTF-8"),
+    ]:
+        result = run("search", *arguments)
+        assert result.exit_code == 1 and message in result.stderr, (arguments, result.output)
+        assert result.stderr.startswith("Error: ")
+    assert run("search", "-", made, input="\n \n").exit_code == 1
+
+
+def test_a_transformer_whose_documents_are_too_long(tokenizer, tmp_path):
+    """Their end is found: sentence by sentence, nothing is cut off."""
+    path, out = tmp_path / "model", tmp_path / "index"
+    tiny_model().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    long = ". ".join(" ".join(WORDS["en"][number % 7] for number in range(start, start + 9)) for start in range(40))
+    docs = write(tmp_path / "docs.jsonl", [{"id": "long", "text": long}, {"id": "same", "text": f"{long}. water."}])
+    assert "0 texts truncated" in ok("index", docs, "-o", out, "-m", path).stderr
+    vectors = DocumentIndex.open(out).vectors(["long", "same"])
+    assert 1e-4 < abs(vectors[0] - vectors[1]).max()
+    assert hits("bread water", out)[0]["snippet"]

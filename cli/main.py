@@ -9,16 +9,24 @@ import typer
 
 from modeling_tmde import __version__
 from modeling_tmde.cli import evaluate
+from modeling_tmde.cli.align import align
 from modeling_tmde.cli.compare import compare
 from modeling_tmde.cli.embed import embed
+from modeling_tmde.cli.index import index
+from modeling_tmde.cli.mine import mine
 from modeling_tmde.cli.processes import end_process
 from modeling_tmde.cli.quickstart import quickstart
+from modeling_tmde.cli.search import search
 from modeling_tmde.training.command import train
 
 app = typer.Typer(name="tmde", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(quickstart)
 app.command()(train)
 app.command()(embed)
+app.command()(align)
+app.command()(mine)
+app.command()(index)
+app.command()(search)
 app.command()(compare)
 app.add_typer(evaluate.app, name="eval")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -17,23 +17,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def check_output(out: Path, overwrite: bool) -> Path:
+def check_output(
+    out: Path, overwrite: bool, suffixes: Sequence[str] = (".npy", ".parquet"), option: str = "--output"
+) -> Path:
     """The file to write, through links.
 
     Raises:
-        EmbedError: A name or place that cannot be written, a file that is there and may not be replaced.
+        EmbedError: A name or place that cannot be written, a file that is there and may not be replaced; `option`
+            named it.
     """
-    if out.suffix not in (".npy", ".parquet"):
-        raise EmbedError(f"--output {out}: found suffix {out.suffix!r}, expected .npy or .parquet")
+    if out.suffix not in suffixes:
+        raise EmbedError(f"{option} {out}: found suffix {out.suffix!r}, expected {' or '.join(suffixes)}")
     if out.is_dir():
-        raise EmbedError(f"--output {out} is a folder, expected a file name")
+        raise EmbedError(f"{option} {out} is a folder, expected a file name")
     if out.exists() and not overwrite:
-        raise EmbedError(f"--output {out} exists; give --overwrite to replace it")
+        raise EmbedError(f"{option} {out} exists; give --overwrite to replace it")
     target = out.resolve()  # through a link, to replace what it points to and not the link
     if not target.parent.is_dir():
-        raise EmbedError(f"--output {out}: folder {target.parent} does not exist")
+        raise EmbedError(f"{option} {out}: folder {target.parent} does not exist")
     if not os.access(target.parent, os.W_OK):
-        raise EmbedError(f"--output {out}: folder {target.parent} is not writable")
+        raise EmbedError(f"{option} {out}: folder {target.parent} is not writable")
     return target
 
 

@@ -1,0 +1,320 @@
+"""`tmde align`: documents, URLs, known pairs and references in; pairs and parallel rows out; nothing left behind."""
+
+import functools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from modeling_tmde import BagConfig, BagModel, NtdvConfig, NtdvModel
+from modeling_tmde.cli.main import app
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.corpora import load_parallel
+from modeling_tmde.eval.documents.alignment import SCORINGS, align_documents
+from modeling_tmde.eval.documents.lawdr import Lawdr
+from tests.conftest import LANGUAGES, WORDS, tiny_model
+
+LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]
+
+
+def turned(text):
+    """To a bag, the same sentence: its words, but for the first, which has no space before it, in reversed order."""
+    first, *others = text.split() or [""]
+    return " ".join([first, *others[::-1]])
+
+
+def make_documents(count=8):
+    """Lines of random words, none twice; their translations have the words of each line in another order."""
+    rng = random.Random(0)
+    first = [
+        [" ".join(rng.choices(WORDS["de"], k=rng.randint(4, 7))) for _ in range(rng.randint(3, 6))]
+        for _ in range(count)
+    ]
+    return ["\n".join(lines) for lines in first], ["\n".join(turned(line) for line in lines) for lines in first]
+
+
+GERMAN, ENGLISH = make_documents()
+ORDER = [3, 1, 7, 0, 2, 6, 4, 5]  # of the second file
+
+
+def run(*arguments, **kwargs):
+    return CliRunner().invoke(app, ["align", *(str(argument) for argument in arguments)], **kwargs)
+
+
+@pytest.fixture(scope="session")
+def bag(tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("aligning") / "bag"
+    torch.manual_seed(0)
+    BagModel(BagConfig(vocab_size=400, d_model=48)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """Two files, of which the second is in another order and has an empty document; and the right pairs."""
+    first = [{"id": f"a{number}", "text": text, "url": f"e.org/de/{number}"} for number, text in enumerate(GERMAN)]
+    second = [{"id": f"b{number}", "text": ENGLISH[number], "url": f"f.org/en/{number}"} for number in ORDER]
+    second.insert(2, {"id": "empty", "text": " \n ", "url": "e.org/en/0"})
+    for name, rows in (("a", first), ("b", second)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    (tmp_path / "right.tsv").write_text("".join(f"a{number}\tb{number}\n" for number in range(len(GERMAN))))
+    return tmp_path
+
+
+def lines_of(path):
+    header, *lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_from_documents_to_a_parallel_corpus(bag, inputs):
+    out, rows = inputs / "pairs.tsv", inputs / "rows.jsonl"
+    options = ["-o", out, "--rows", rows, *LANGUAGE_OPTIONS, "--reference", inputs / "right.tsv"]
+    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert "b.jsonl: 9 documents (1 empty: left out; 0 truncated) embedded" in result.stderr
+    assert "found 8 of 8 right pairs: recall 1.0000, precision 1.0000" in result.stderr
+    pairs = lines_of(out)
+    assert list(pairs[0]) == ["score", "id_a", "id_b"]
+    assert {(pair["id_a"], pair["id_b"]) for pair in pairs} == {(f"a{number}", f"b{number}") for number in range(8)}
+    scores = [float(pair["score"]) for pair in pairs]
+    assert scores == sorted(scores, reverse=True)
+
+    written = rows_of(rows)
+    expected = {(line, turned(line)) for text in GERMAN for line in text.split("\n") if line != turned(line)}
+    assert {(row["translation"]["de"], row["translation"]["en"]) for row in written} == expected
+    assert f"{len(written):,} rows -> {rows}" in result.stderr
+    assert written[0]["doc_id"] == f"{pairs[0]['id_a']}|{pairs[0]['id_b']}" and written[0]["score"] > 0.99
+    assert load_parallel(str(rows), document_ids=True)["translation"] == [row["translation"] for row in written]
+
+
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_options_reach_the_alignment(bag, inputs, scoring):
+    halves = [ENGLISH[number].split("\n") for number in ORDER]
+    halves = ["\n".join(lines[: 1 + len(lines) // 2]) for lines in halves]  # no pair is quite equal
+    rows = [{"id": f"b{number}", "text": text} for number, text in zip(ORDER, halves, strict=True)]
+    (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    embedder = DocumentEmbedder.from_pretrained(bag, device="cpu")
+    everything = align_documents(embedder.encode(GERMAN), embedder.encode(halves), scoring, k=2)
+    threshold = (everything[3].score + everything[4].score) / 2
+    options = ["--scoring", scoring, "-k", 2, "--threshold", threshold, "-o", inputs / "pairs.tsv"]
+    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
+    assert result.exit_code == 0, result.output
+    found = [(pair["id_a"], pair["id_b"]) for pair in lines_of(inputs / "pairs.tsv")]
+    assert found == [(f"a{pair.first}", f"b{ORDER[pair.second]}") for pair in everything[:4]]
+
+
+def test_urls_and_websites(bag, inputs):
+    out = inputs / "pairs.tsv"
+    arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--url-field", "url", "--overwrite"]
+    result = run(*arguments, *LANGUAGE_OPTIONS)
+    assert result.exit_code == 0 and "8 pairs of documents" in result.stderr and "0 by URL" in result.stderr
+    assert {line["matched_by"] for line in lines_of(out)} == {"score"}
+    # all on one website: the URLs say it all, of documents that are not empty
+    content = (inputs / "b.jsonl").read_text().replace("f.org", "www.e.org")
+    (inputs / "b.jsonl").write_text(content)
+    result = run(*arguments, "--same-domain")
+    assert result.exit_code == 0 and "8 by URL" in result.stderr, result.output
+    first = next(line for line in lines_of(out) if line["id_a"] == "a3")
+    assert (first["id_b"], first["url_a"], first["url_b"]) == ("b3", "e.org/de/3", "www.e.org/en/3")
+    # nothing in common
+    (inputs / "b.jsonl").write_text(content.replace("e.org", "g.org"))
+    result = run(*arguments, "--same-domain")
+    assert result.exit_code == 0 and "0 pairs of documents" in result.stderr and lines_of(out) == []
+
+
+def test_known_pairs(bag, inputs):
+    run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", inputs / "pairs.tsv")
+    found = {}
+    for name in ("pairs.tsv", "right.tsv"):  # with a header, and without one
+        rows = inputs / "rows.jsonl"
+        options = ["--pairs", inputs / name, "--rows", rows, *LANGUAGE_OPTIONS, "--overwrite"]
+        result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
+        assert result.exit_code == 0 and "pairs of documents" not in result.stderr, result.output
+        found[name] = sorted(map(json.dumps, rows_of(rows)))
+    assert found["pairs.tsv"] == found["right.tsv"] != []
+
+
+def test_options_of_rows(bag, inputs):
+    rows = inputs / "rows.jsonl"
+    arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "--rows", rows, *LANGUAGE_OPTIONS, "--overwrite"]
+    result = run(*arguments, "--paragraphs", "--min-score", "1.5")
+    assert result.exit_code == 0 and rows_of(rows) == [], result.output
+    lines = sum(len(text.split("\n")) for text in GERMAN)
+    assert f"8 pairs: {lines} and {lines} paragraphs" in result.stderr
+    assert f"(left out: {lines} below 1.5, 0 identical, 0 without letters)" in result.stderr
+    assert run(*arguments, "--paragraphs").exit_code == 0 and len(rows_of(rows)) > 20
+
+
+def test_long_documents(tokenizer, inputs, tmp_path):
+    """Documents are embedded sentence by sentence unless told otherwise."""
+    model = tmp_path / "model"
+    tiny_model(max_position_embeddings=16).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "out.tsv", "--overwrite"]
+    split, cut = run(*arguments), run(*arguments, "--long-documents", "truncate")
+    assert split.exit_code == cut.exit_code == 0, split.output + cut.output
+    assert "a.jsonl: 8 documents (0 empty: left out; 0 truncated, 8 split into" in split.stderr
+    assert "a.jsonl: 8 documents (0 empty: left out; 8 truncated) embedded" in cut.stderr
+
+
+def test_lawdr(bag, inputs):
+    out = inputs / "pairs.tsv"
+    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS)
+    assert result.exit_code == 0 and "as LAWDR of rank 2" in result.stderr, result.output
+    lawdr = Lawdr(DocumentEmbedder.from_pretrained(bag, device="cpu"), rank=2)
+    vectors = lawdr.fit_transform(GERMAN + [ENGLISH[number] for number in ORDER], ["de"] * 8 + ["en"] * 8)
+    expected = align_documents(vectors[:8], vectors[8:])
+    assert [float(line["score"]) for line in lines_of(out)] == pytest.approx([p.score for p in expected], abs=1e-5)
+    result = run(
+        inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2000, *LANGUAGE_OPTIONS,
+        "--overwrite",
+    )  # fmt: skip
+    assert result.exit_code == 1 and result.stderr.count("Error: ") == 1 and "rank" in result.stderr
+
+
+def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
+    torch.manual_seed(0)
+    model = tmp_path / "ntdv"
+    NtdvModel(NtdvConfig(vocab_size=400, d_model=16, languages=LANGUAGES)).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "pairs.tsv"]
+    result = run(*arguments, "--language-a", "de")
+    assert result.exit_code == 1 and "--language-b: found None, expected one of de, en" in result.stderr
+    result = run(*arguments, "--language-a", "de", "--language-b", "en")
+    assert result.exit_code == 0, result.output
+
+
+def test_overwrite_and_links(bag, inputs):
+    real, link = inputs / "real.tsv", inputs / "link.tsv"
+    real.write_text("old")
+    link.symlink_to(real)
+    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", "no/model", "-o", link)
+    assert result.exit_code == 1 and "exists; give --overwrite" in result.stderr and real.read_text() == "old"
+    assert run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", link, "--overwrite").exit_code == 0
+    assert link.is_symlink() and len(lines_of(real)) == 8
+
+
+@pytest.mark.slow
+def test_real_process_with_a_pipe(bag, inputs):
+    """Text has one document a line and no ids: lines are numbered."""
+    texts = [text.replace("\n", ". ") for text in GERMAN]
+    (inputs / "b.txt").write_text("\n".join(reversed(texts)), encoding="utf-8")
+    command = [sys.executable, "-m", "modeling_tmde.cli.main", "align", "-", "b.txt", "-o", "out.tsv", "-m", str(bag)]
+    done = subprocess.run(command, cwd=inputs, input="\n".join(texts).encode(), capture_output=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == b"", done.stderr.decode()
+    assert {(line["id_a"], line["id_b"]) for line in lines_of(inputs / "out.tsv")} == {
+        (str(number), str(9 - number)) for number in range(1, 9)
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_interrupt_leaves_nothing(bag, inputs):
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    rows = [json.dumps({"id": str(number), "text": "\n".join(GERMAN * 40)}) for number in range(60)]
+    for name in ("a", "b"):
+        (inputs / f"{name}.jsonl").write_text("\n".join(rows))
+    (inputs / "known.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(60)))
+    before = set(inputs.iterdir())
+    options = ["--pairs", "known.tsv", "--rows", "rows.jsonl", *LANGUAGE_OPTIONS, "-m", str(bag)]
+    command = [sys.executable, "-m", "modeling_tmde.cli.main", "align", "a.jsonl", "b.jsonl", *options]
+    process = subprocess.Popen(command, cwd=inputs, stderr=subprocess.PIPE, preexec_fn=listen)
+    end = time.monotonic() + 100
+    while set(inputs.iterdir()) == before and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    assert [path.suffix for path in set(inputs.iterdir()) - before] == [".tmp"]
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode != 0 and b"Traceback" not in stderr, stderr.decode()
+    assert set(inputs.iterdir()) == before
+
+
+BAD = [
+    ([], "Nothing to write"),
+    (["-o", "out.txt"], "--output out.txt: found suffix '.txt', expected .tsv"),
+    (["-o", "no/out.tsv"], "does not exist"),
+    (["--rows", "rows.tsv", *LANGUAGE_OPTIONS], "--rows rows.tsv: found suffix '.tsv', expected .jsonl"),
+    (["--rows", "rows.jsonl", "--language-a", "de"], "--rows needs the languages of both sides; --language-b"),
+    (["-o", "out.tsv", "--lawdr-rank", "2"], "--lawdr-rank needs the languages"),
+    (["-o", "out.tsv", "--language-a", "de", "--language-b", "de"], "--language-b: found 'de', that of --language-a"),
+    (["-o", "out.tsv", "--language-a", "german"], "--language-a: found 'german', expected a language code"),
+    (["-o", "out.tsv", "--same-domain"], "--same-domain needs the URLs"),
+    (["-o", "out.tsv", "--min-score", "0.5"], "--rows, which is missing"),
+    (["-o", "out.tsv", "--paragraphs"], "--rows, which is missing"),
+    (["--pairs", "right.tsv"], "Nothing to write"),
+    (["--pairs", "right.tsv", "-o", "out.tsv"], "there is nothing to do without --rows"),
+    (
+        ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
+        "--pairs and --output exclude",
+    ),
+    (["--pairs", "no.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "--pairs no.tsv: No such file"),
+    (["-o", "out.tsv", "--reference", "a.jsonl"], "--reference a.jsonl, line 1: found 1 field"),
+    (["-o", "out.tsv", "--url-field", "link"], "no column 'link'"),
+    (["-o", "out.tsv", "--id-field", "text", "--field", "id"], "found id"),
+    (["-o", "out.tsv", "--field", "body"], "field 'body' is missing"),
+    (["-o", "out.tsv", "-m", "no/such/model"], "--model no/such/model"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_mistakes_are_named(bag, inputs, options, message, monkeypatch):
+    monkeypatch.chdir(inputs)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    before = set(inputs.iterdir())
+    result = run("a.jsonl", "b.jsonl", *(() if "-m" in options else ("-m", bag)), *options)
+    assert result.exit_code == 1 and result.exception.code == 1, result.output
+    assert result.stderr.startswith("Error: ") and message in result.stderr and set(inputs.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("b.jsonl", "", "b.jsonl: found no document that is not empty"),
+        ("b.jsonl", '{"text": " "}', "b.jsonl: found no document that is not empty"),
+        ("b.jsonl", '{"id": "x", "text": "a"}\n{"id": "x", "text": "b"}', "found 'x', which line 1 has too"),
+        ("b.jsonl", '{"id": "x\\ty", "text": "a"}', "b.jsonl, row 1: found id 'x\\ty', expected one without tab"),
+        ("known.tsv", "", "known.tsv: found no pair"),
+        ("known.tsv", "a1\n", "known.tsv, line 1: found 1 field"),
+        ("known.tsv", "a1\tb99\n", "known.tsv, line 1: found id 'b99'"),
+        ("known.tsv", "id_a\tid_b\n", "known.tsv: found no pairs"),
+        ("known.tsv", "score\tid_a\tid_b\n1\ta1\tb1\n\n1\tb1\ta1\n", "line 4: found id 'b1', which no document of"),
+        ("known.tsv", "id_b\tid_a\nb1\ta1\nb1\n", "line 3: found 1 fields, expected 2"),
+        ("known.tsv", b"id_a\tid_b\n\xff\tb1\n", "known.tsv: found bytes that are not UTF-8"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_named(bag, inputs, name, content, message, monkeypatch):
+    monkeypatch.chdir(inputs)
+    (inputs / "known.tsv").write_text("a1\tb1\n")
+    (inputs / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    before = set(inputs.iterdir())
+    options = ["--pairs", "known.tsv", "--rows", "rows.jsonl", *LANGUAGE_OPTIONS]
+    result = run("a.jsonl", "b.jsonl", "-m", bag, *options)
+    assert result.exit_code == 1 and message in result.stderr, result.output
+    assert result.stderr.startswith("Error: ") and set(inputs.iterdir()) == before
+
+
+def test_vectors_that_are_not_finite(bag, tokenizer, inputs, tmp_path):
+    broken = tmp_path / "broken"
+    model = BagModel.from_pretrained(bag)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(np.nan)
+    model.save_pretrained(broken)
+    tokenizer.save_pretrained(broken)
+    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", broken, "-o", inputs / "out.tsv")
+    assert result.exit_code == 1 and "found a vector that is not finite in row 0" in result.stderr, result.output
+    assert not (inputs / "out.tsv").exists()

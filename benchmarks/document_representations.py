@@ -39,12 +39,14 @@ RANKS = (1, 2, 4, 8, 16, 32)
 PIECE_TOKENS = 512  # of paper 003
 SPLITS = ("train", "dev", "test")
 Vectors = dict[str, np.ndarray]  # by language, (documents, d)
+Pieces = dict[tuple[str, str], list[list[str]]]  # by language and split, the inputs that stand for each document
 
 
 class Encoder:
     """Texts to vectors, none of them twice; `cut` keeps the first `PIECE_TOKENS` tokens of a text."""
 
     def __init__(self, dimension: int) -> None:
+        self.truncated: set[str] = set()  # texts of which something was cut off
         self._rows: dict[str, int] = {}
         self._vectors = np.empty((0, dimension), np.float32)
 
@@ -74,7 +76,14 @@ class ModelEncoder(Encoder):
         self.embedder = embedder
 
     def compute(self, texts: list[str]) -> np.ndarray:
-        return self.embedder.encode(texts, show_progress_bar=len(texts) > 10_000)
+        vectors = self.embedder.encode(texts, show_progress_bar=len(texts) > 10_000)
+        if self.embedder.last_report.truncated:
+            tokens = [len(ids) for ids in self.embedder.tokenizer(texts)["input_ids"]]
+            cut = [text for text, count in zip(texts, tokens, strict=True) if count > self.embedder.max_length]
+            if len(cut) != self.embedder.last_report.truncated:
+                raise RuntimeError(f"found {len(cut)} truncated texts, expected {self.embedder.last_report.truncated}")
+            self.truncated.update(cut)
+        return vectors
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.embedder.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
@@ -158,9 +167,9 @@ def joined(sentences: Sequence[str], lengths: Sequence[int]) -> list[str]:
     return [" ".join(piece) for piece in pieces]
 
 
-def pieces_of(documents: Documents, encoder: Encoder, unit: str) -> dict[tuple[str, str], list[list[str]]]:
+def pieces_of(documents: Documents, encoder: Encoder, unit: str) -> Pieces:
     """By language and split, the inputs that stand for each document."""
-    pieces = {}
+    pieces: Pieces = {}
     for key, sentences in documents.sentences.items():
         if unit == "sentences":
             pieces[key] = sentences
@@ -187,7 +196,7 @@ class Representation:
         parts = [self.unit, f"debiased (rank {self.rank})" if self.debias else "biased"]
         return ", ".join(parts + ["weighted" if self.weighted else "mean"] * (self.unit in UNITS[:2]))
 
-    def fit(self, encoder: Encoder, pieces: dict[tuple[str, str], list[list[str]]], languages: list[str], split: str):
+    def fit(self, encoder: Encoder, pieces: Pieces, languages: list[str], split: str) -> Lawdr:
         """A `Lawdr` fitted on all languages of a split."""
         lawdr = Lawdr(encoder, rank=self.rank, debias=self.debias, weighting="density" if self.weighted else None)
         inputs = [document for code in languages for document in pieces[code, split]]
@@ -235,17 +244,18 @@ class Looked:
         return np.stack([self.rows[text] for text in texts])
 
 
-def topic_accuracy(documents: Documents, representation: Representation, encoder: Encoder, pieces: dict) -> dict:
-    """`Same` and `Cross` of logistic regression on the vectors, which are fitted on the train split."""
+def topic_result(documents: Documents, representation: Representation, encoder: Encoder, pieces: Pieces) -> TaskResult:
+    """Logistic regression on the vectors, which are fitted on the train split; a cell for each pair of languages."""
     fitted = representation.fit(encoder, pieces, documents.languages, "train")
     rows: dict[str, np.ndarray] = {}
     for code, split in itertools.product(documents.languages, SPLITS):
         vectors = fitted.transform(pieces[code, split], code)
         rows |= dict(zip(documents.texts(code, split), vectors, strict=True))
-    return summarize(evaluate_classification(documents.data, Looked(rows)))
+    cells = evaluate_classification(documents.data, Looked(rows))
+    return TaskResult("topics", representation.name, "zero-shot", cells)
 
 
-def best_rank(documents: Documents, encoder: Encoder, pieces: dict) -> tuple[int, list[dict]]:
+def best_rank(documents: Documents, encoder: Encoder, pieces: Pieces) -> tuple[int, list[dict]]:
     """The rank of the highest recall on the dev split, of debiased means under the margin; and the table of all."""
     rows = []
     for rank in (0, *RANKS):
@@ -259,7 +269,7 @@ def best_rank(documents: Documents, encoder: Encoder, pieces: dict) -> tuple[int
     return best["rank"], rows
 
 
-def vectors_of(documents: Documents, chosen: Representation, encoder: Encoder, pieces: dict, split: str) -> Vectors:
+def vectors_of(documents: Documents, chosen: Representation, encoder: Encoder, pieces: Pieces, split: str) -> Vectors:
     fitted = chosen.fit(encoder, pieces, documents.languages, split)
     return {code: fitted.transform(pieces[code, split], code) for code in documents.languages}
 
@@ -275,13 +285,19 @@ def measure(name: str, encoder: Encoder, documents: Documents, topics: bool) -> 
     rank, ranks = best_rank(documents, encoder, pieces["sentences"])
     print(f"\n## {name}\n\nRecall on dev by rank (0: biased), means of sentences, in %\n\n{markdown(ranks)}")
     results: dict[str, TaskResult] = {}
+    of_topics: dict[str, TaskResult] = {}
     rows = []
     for unit, debias, weighted in tqdm(list(itertools.product(UNITS, (False, True), (False, True))), desc=name):
         if weighted and unit not in UNITS[:2]:
             continue  # one input has no weights
         chosen = Representation(unit, debias, weighted, rank)
         vectors = vectors_of(documents, chosen, encoder, pieces[unit], "test")
-        accuracy = topic_accuracy(documents, chosen, encoder, pieces[unit]) if topics else {}
+        inputs = [text for code in documents.languages for document in pieces[unit][code, "test"] for text in document]
+        truncated = sum(text in encoder.truncated for text in inputs)
+        accuracy = {}
+        if topics:
+            of_topics[chosen.name] = topic_result(documents, chosen, encoder, pieces[unit])
+            accuracy = summarize(of_topics[chosen.name].cells)
         for scoring in ("cosine", "ratio"):
             label = f"{chosen.name}, {'margin' if scoring == 'ratio' else scoring}"
             result = alignment_result(label, vectors, documents.ids("test"), scoring)
@@ -290,13 +306,13 @@ def measure(name: str, encoder: Encoder, documents: Documents, topics: bool) -> 
             row = {"variant": label, "recall": mean_recall(result), "interval": f"[{100 * low:.1f}, {100 * high:.1f}]"}
             row |= {f"{cell.source}-{cell.target}": 100 * cell.value for cell in result.cells}
             row |= {f"topics {group}": 100 * accuracy[group] for group in ("Same", "Cross") if group in accuracy}
-            rows.append(row)
+            rows.append(row | {"truncated": truncated})  # inputs of the test split that lost something
     print(f"\nRecall of alignment and accuracy of topics on test, in %\n\n{markdown(rows)}", flush=True)
-    return {"rank": rank, "by_rank": ranks, "variants": rows, "differences": differences(results, rank)}
+    return {"rank": rank, "by_rank": ranks, "variants": rows, "differences": differences(results, of_topics, rank)}
 
 
-def differences(results: dict[str, TaskResult], rank: int) -> list[dict]:
-    """One step at a time, from the mean of biased sentences by cosine, and from a whole document."""
+def differences(results: dict[str, TaskResult], of_topics: dict[str, TaskResult], rank: int) -> list[dict]:
+    """One step at a time: of recall, and of the accuracy of topics."""
     biased, debiased = "biased", f"debiased (rank {rank})"
     steps = [
         (f"sentences, {biased}, mean, cosine", f"sentences, {debiased}, mean, cosine"),
@@ -307,12 +323,24 @@ def differences(results: dict[str, TaskResult], rank: int) -> list[dict]:
         (f"whole, {biased}, margin", f"sentences, {biased}, mean, margin"),
         (f"sentences, {debiased}, mean, margin", f"sentences, {debiased}, weighted, margin"),
     ]
+    topic_steps = [
+        (f"sentences, {biased}, mean", f"sentences, {debiased}, mean"),
+        (f"sentences, {biased}, mean", f"sentences, {biased}, weighted"),
+        (f"sentences, {biased}, mean", f"several sentences, {biased}, mean"),
+        (f"cut at 512, {biased}", f"whole, {biased}"),
+        (f"sentences, {biased}, mean", f"whole, {biased}"),
+        (f"whole, {biased}", f"whole, {debiased}"),
+    ]
+    found = [(step, results, {"Cross": "recall"}) for step in steps]
+    found += [(step, of_topics, {"Same": "topics Same", "Cross": "topics Cross"}) for step in topic_steps if of_topics]
     rows = []
-    for before, after in steps:
-        (found,) = compare(results[before], results[after])
-        low, high = (100 * bound for bound in found.interval)
-        row = {"from": before, "to": after, "difference": 100 * found.difference}
-        rows.append(row | {"interval": f"[{low:+.1f}, {high:+.1f}]", "p": round(found.p, 4)})
+    for (before, after), measured, names in found:
+        for difference in compare(measured[before], measured[after]):
+            if difference.group in names:
+                low, high = (100 * bound for bound in difference.interval)
+                row = {"of": names[difference.group], "from": before, "to": after}
+                row |= {"difference": 100 * difference.difference, "interval": f"[{low:+.1f}, {high:+.1f}]"}
+                rows.append(row | {"p": round(difference.p, 4)})
     print(f"\nOne step at a time\n\n{markdown(rows)}", flush=True)
     return rows
 

@@ -14,8 +14,8 @@ paragraphs, apart by an empty line, in each language. Three settings:
   right beads).
 
 The peer is the dynamic program of Gale & Church (1993, "A program for aligning sentences in bilingual corpora") over
-lengths in characters, on the same units. Models are named by their folders; `--skip` and `--max-size` are those of
-`align_sentences`.
+lengths in characters, on the same units. Models are named by their folders, and align by vectors and lengths, or (no
+lengths) by vectors alone; `--skip`, `--merge`, `--length-weight` and `--max-size` are those of `align_sentences`.
 """
 
 import argparse
@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 from common import markdown, write_json
-from scipy.special import log_ndtr
 
 from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.documents.length_model import LengthModel
 from modeling_tmde.eval.documents.sentence_alignment import (
     Bead,
     align_by_costs,
@@ -43,8 +43,7 @@ from modeling_tmde.sentences import split_sentences
 
 SETTINGS = ("paragraphs", "edited paragraphs", "sentences")
 EDITED = 0.1  # of the paragraphs of a side are deleted, and as many merged with the next one
-VARIANCE = 6.8  # of the characters of a translation by those of the original, and the priors: Gale & Church 1993
-PRIORS = {(1, 1): 0.89, (1, 2): 0.0445, (2, 1): 0.0445, (2, 2): 0.011}
+PRIORS = {(1, 1): 0.89, (1, 2): 0.0445, (2, 1): 0.0445, (2, 2): 0.011}  # Gale & Church 1993
 SKIP_PRIOR = 0.0099 / 2
 
 Texts = list[tuple[list[str], list[str]]]  # units of both sides of each document
@@ -124,23 +123,16 @@ def gold_beads(first: list[Unit], second: list[Unit]) -> set[tuple[range, range]
 
 def gale_church(first: list[str], second: list[str], max_size: int) -> list[Bead]:
     """Alignment by lengths in characters alone."""
-    lengths = [np.array([len(text) for text in side], float) for side in (first, second)]
-    ratio = max(lengths[1].sum(), 1) / max(lengths[0].sum(), 1)
-    sums = [np.concatenate([[0.0], np.cumsum(side)]) for side in lengths]
-
-    def surprise(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """-log of the probability of lengths that differ at least as much."""
-        mean = (expected + found / ratio) / 2
-        delta = np.abs(found - expected * ratio) / np.sqrt(np.maximum(mean, 1) * VARIANCE)
-        return -np.log(2) - log_ndtr(-delta)
+    lengths = LengthModel(*characters(first, second))
 
     def costs(a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        spans = [side[size:] - side[:-size] for side, size in zip(sums, (a, b), strict=True)]
-        prior = PRIORS.get((a, b), PRIORS[2, 2])
-        return surprise(spans[0][rows, None], spans[1][None, columns]) - np.log(prior)
+        return lengths(a, b, rows, columns) - np.log(PRIORS.get((a, b), PRIORS[2, 2]))
 
-    skips = surprise(lengths[0], np.zeros(len(first))), surprise(np.zeros(len(second)), lengths[1])
-    return align_by_costs(costs, tuple(each - np.log(SKIP_PRIOR) for each in skips), max_size)
+    return align_by_costs(costs, tuple(each - np.log(SKIP_PRIOR) for each in lengths.alone()), max_size)
+
+
+def characters(first: list[str], second: list[str]) -> tuple[list[int], list[int]]:
+    return [len(text) for text in first], [len(text) for text in second]
 
 
 def counts(setting: str, first: list[Unit], second: list[Unit], beads: list[Bead]) -> dict[str, int]:
@@ -207,7 +199,9 @@ def by_lengths(max_size: int) -> Aligner:
     return lambda texts, pair: ([gale_church(*both, max_size) for both in texts], 0)
 
 
-def by_model(embedder: DocumentEmbedder, max_size: int, skip: float) -> Aligner:
+def by_model(embedder: DocumentEmbedder, options: dict[str, Any]) -> Aligner:
+    """options: of `align_sentences`; a weight of 0 leaves lengths out."""
+
     def align(texts: Texts, pair: tuple[str, str]) -> tuple[list[list[Bead]], int]:
         truncated = 0
 
@@ -218,10 +212,14 @@ def by_model(embedder: DocumentEmbedder, max_size: int, skip: float) -> Aligner:
             return vectors
 
         sides = [
-            embedded_spans([both[side] for both in texts], partial(encode, language=language), max_size - 1)
+            embedded_spans([both[side] for both in texts], partial(encode, language=language), options["max_size"] - 1)
             for side, language in enumerate(pair)
         ]
-        return [align_sentences(*both, max_size, skip) for both in zip(*sides, strict=True)], truncated
+        beads = [
+            align_sentences(*vectors, lengths=characters(*both), **options)
+            for *vectors, both in zip(*sides, texts, strict=True)
+        ]
+        return beads, truncated
 
     return align
 
@@ -246,6 +244,8 @@ def main() -> None:
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--max-size", type=int, default=3)
     parser.add_argument("--skip", type=float, default=0.55)
+    parser.add_argument("--merge", type=float, default=0.3)
+    parser.add_argument("--length-weight", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -257,7 +257,10 @@ def main() -> None:
     documents = load(args.data, args.split, languages, args.documents)
     systems = {"lengths (Gale & Church)": by_lengths(args.max_size)}
     for model in args.model:
-        systems[Path(model).name] = by_model(DocumentEmbedder.from_pretrained(model), args.max_size, args.skip)
+        name, embedder = Path(model).name, DocumentEmbedder.from_pretrained(model)
+        options = {"max_size": args.max_size, "skip": args.skip, "merge": args.merge}
+        systems[name] = by_model(embedder, options | {"length_weight": args.length_weight})
+        systems[f"{name}, no lengths"] = by_model(embedder, options | {"length_weight": 0})
     results = []
     for setting in settings:
         for pair in pairs:

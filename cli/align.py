@@ -24,7 +24,6 @@ from modeling_tmde.cli.embedder_options import (
     DeviceOption,
     DtypeOption,
     LongDocumentsMode,
-    LongDocumentsOption,
     MaxLengthOption,
     ModelOption,
     PoolingOption,
@@ -72,8 +71,10 @@ def align(
         typer.Option(help="Code of A's language, such as de: of sentences, URLs, rows, a model that needs it."),
     ] = None,
     language_b: Annotated[str | None, typer.Option(help="Code of B's language.")] = None,
-    scoring: Annotated[Scoring, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")] = Scoring.ratio,
-    k: Annotated[int, typer.Option("-k", min=1, help="Neighbours of a margin.")] = 4,
+    scoring: Annotated[
+        Scoring | None, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine. Default: ratio.")
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", min=1, help="Neighbours of a margin. Default: 4.")] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Lowest score of a pair that is not one by URL. Default: all pairs.")
     ] = None,
@@ -99,7 +100,13 @@ def align(
         float | None,
         typer.Option(help="Least score of a row: 1 is alike, 0 unrelated. Default: all that are aligned."),
     ] = None,
-    long_documents: LongDocumentsOption = LongDocumentsMode.sentences,
+    long_documents: Annotated[
+        LongDocumentsMode | None,
+        typer.Option(
+            help="A document too long for the model: embed it sentence by sentence (sentences, the default), in "
+            "overlapping windows (chunk), or cut it off (truncate)."
+        ),
+    ] = None,
     window: WindowOption = None,
     stride: StrideOption = None,
     aggregation: AggregationOption = None,
@@ -123,7 +130,7 @@ def align(
         tmde align german.jsonl english.jsonl -o pairs.tsv -m path/to/model --rows rows.jsonl --language-a de
         --language-b en
 
-        tmde train quickstart data.train=rows.jsonl
+        tmde train bag --train rows.jsonl 'languages=\\[de, en]' 'pivot_languages=\\[en]' -o runs/mine
 
     Documents that are known to be pairs are not scored, only their sentences aligned:
 
@@ -131,14 +138,17 @@ def align(
     """
     job = AlignmentJob(
         a, b, out, rows, pairs, (language_a, language_b), format, field, id_field, url_field, same_domain,
-        scoring.value, k, threshold, lawdr_rank, "paragraphs" if paragraphs else "sentences", min_score, overwrite,
+        scoring and scoring.value, k, threshold, lawdr_rank,
+        "paragraphs" if paragraphs else "sentences", min_score, overwrite,
     )  # fmt: skip
+    given = {"--long-documents": long_documents, "--window": window, "--stride": stride, "--aggregation": aggregation}
+    long_documents = long_documents or LongDocumentsMode.sentences
     loading = {"pooling": pooling, "max_length": max_length, "dtype": dtype, "device": device}
     loading |= {"trust_remote_code": trust_remote_code, "revision": revision, "long_documents": long_documents}
     loading |= {"window": window, "stride": stride, "aggregation": aggregation}
     start = time.perf_counter()
     try:
-        targets = check_options(job, paragraphs)
+        targets = check_options(job, paragraphs, given)
         sides = open_sides(job)
         known = None if pairs is None else read_pairs(pairs, "--pairs", *sides)
         right = None if reference is None else read_pairs(reference, "--reference", *sides)

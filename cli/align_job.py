@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from modeling_tmde.cli.align_pairs import KnownPair, pair_lines
-from modeling_tmde.cli.document_sets import DocumentSet, read_document_set
+from modeling_tmde.cli.document_sets import DocumentSet, check_languages, read_document_set
 from modeling_tmde.cli.documents import EmbedError, InputFormat
-from modeling_tmde.cli.embedding_job import stderr_is_terminal
+from modeling_tmde.cli.embedding_job import stderr_is_terminal, told_out_of_memory
 from modeling_tmde.cli.vector_files import check_output, replacing
 
 # torch and numpy are imported where they are used: `tmde --help` must not wait for them.
@@ -44,8 +45,8 @@ class AlignmentJob:
     id_field: str | None
     url_field: str | None
     same_domain: bool
-    scoring: str
-    k: int
+    scoring: str | None
+    k: int | None
     threshold: float | None
     lawdr_rank: int | None
     unit: str
@@ -53,21 +54,34 @@ class AlignmentJob:
     overwrite: bool
 
 
-def check_options(job: AlignmentJob, paragraphs: bool) -> tuple[Path | None, Path | None]:
+def check_options(
+    job: AlignmentJob, paragraphs: bool, long_documents: dict[str, object]
+) -> tuple[Path | None, Path | None]:
     """Files to write, through links: that of the pairs, and that of the rows.
+
+    Args:
+        long_documents: Options of how those are embedded, by name; None where one is not given.
 
     Raises:
         EmbedError: Options that exclude or need each other, files that cannot be written.
     """
     if job.a == job.b == "-":
         raise EmbedError("A and B are both -, but there is one stdin; give a file for one of them")
+    if job.threshold is not None and math.isnan(job.threshold):
+        raise EmbedError("--threshold: found nan, expected a number")
     if job.out is None and job.rows is None:
         raise EmbedError("Nothing to write; give --output for pairs of documents, --rows for their sentences, or both")
     if job.pairs is not None:
         if job.rows is None:
             raise EmbedError("--pairs are known: there is nothing to do without --rows")
-        _refuse(job, "--pairs", {"--output": job.out, "--threshold": job.threshold, "--url-field": job.url_field,
-                                 "--lawdr-rank": job.lawdr_rank})  # fmt: skip
+        _refuse("--pairs", {"--output": job.out, "--threshold": job.threshold, "--url-field": job.url_field,
+                            "--same-domain": job.same_domain or None, "--lawdr-rank": job.lawdr_rank,
+                            "--scoring": job.scoring, "-k": job.k},
+                "known pairs are neither searched nor written")  # fmt: skip
+    if job.scoring == "cosine":
+        _refuse("--scoring cosine", {"-k": job.k}, "only margins have neighbours")
+    if job.lawdr_rank is not None and job.rows is None:
+        _refuse("--lawdr-rank", long_documents, "LAWDR embeds sentences, and weights them itself")
     if job.rows is None and (job.min_score is not None or paragraphs):
         raise EmbedError("--min-score and --paragraphs are of --rows, which is missing")
     if job.same_domain and job.url_field is None:
@@ -86,13 +100,17 @@ def open_sides(job: AlignmentJob) -> Sides:
     Raises:
         EmbedError: What cannot be read, no documents, an id that a file of pairs cannot hold.
     """
-    sides = tuple(read_document_set(source, job.format, job.field, job.id_field) for source in (job.a, job.b))
+    columns = [] if job.url_field is None else [job.url_field]
+    sides = tuple(read_document_set(source, job.format, job.field, job.id_field, columns) for source in (job.a, job.b))
     for side in sides:
         if not any(text.strip() for text in side.texts):
             raise EmbedError(f"{side.name}: found no document that is not empty, expected at least one")
         for number, id in zip(side.numbers, side.ids, strict=True):
-            if len(id.split("\t")) > 1 or len(id.splitlines()) > 1:
-                raise EmbedError(f"{side.name}, row {number}: found id {id!r}, expected one without tab and line end")
+            if "\t" in id or id.splitlines() != [id]:
+                raise EmbedError(
+                    f"{side.name}, {side.words[0]} {number}: found id {id!r}, expected one without tab and "
+                    "line end, and not empty"
+                )
     return sides
 
 
@@ -110,7 +128,8 @@ def align_sides(job: AlignmentJob, sides: Sides, embedder: DocumentEmbedder) -> 
     kept = [np.array([row for row, text in enumerate(side.texts) if text.strip()]) for side in sides]
     texts = [[side.texts[row] for row in rows.tolist()] for side, rows in zip(sides, kept, strict=True)]
     urls = _urls(job, sides)
-    options = {"scoring": job.scoring, "k": job.k, "threshold": job.threshold, "same_domain": job.same_domain}
+    options = {"scoring": job.scoring or "ratio", "k": 4 if job.k is None else job.k}
+    options |= {"threshold": job.threshold, "same_domain": job.same_domain}
     if urls is not None:
         options["first_urls"], options["second_urls"] = (
             [of_side[row] for row in rows.tolist()] for of_side, rows in zip(urls, kept, strict=True)
@@ -120,13 +139,15 @@ def align_sides(job: AlignmentJob, sides: Sides, embedder: DocumentEmbedder) -> 
     with _told_errors(sides, embedder):
         vectors = _vectors(job, sides, texts, embedder)
         start = time.perf_counter()
-        pairs = align_documents(*vectors, **options, show_progress_bar=stderr_is_terminal())
+        pairs = align_documents(
+            *vectors, **options, show_progress_bar=stderr_is_terminal(), say=lambda line: typer.echo(line, err=True)
+        )
     by_url = sum(pair.by_url for pair in pairs)
     scored = [pair.score for pair in pairs if not pair.by_url]
     typer.echo(
         f"{len(pairs):,} pairs of documents in {time.perf_counter() - start:.1f} s"
         + (f", {by_url:,} by URL" if urls else "")
-        + (f"; {job.scoring} {scored[0]:.4f} to {scored[-1]:.4f}" if scored else ""),
+        + (f"; {options['scoring']} {scored[0]:.4f} to {scored[-1]:.4f}" if scored else ""),
         err=True,
     )
     return [pair._replace(first=int(kept[0][pair.first]), second=int(kept[1][pair.second])) for pair in pairs]
@@ -224,8 +245,24 @@ def _lawdr_vectors(
 def _urls(job: AlignmentJob, sides: Sides) -> tuple[list[str], list[str]] | None:
     if job.url_field is None:
         return None
-    first, second = ([" ".join(url.split()) for url in side.strings(job.url_field, "--url-field")] for side in sides)
+    first, second = (
+        [" ".join(url.split()) for url in _without_nulls(side, job.url_field).strings(job.url_field, "--url-field")]
+        for side in sides
+    )
     return first, second
+
+
+def _without_nulls(side: DocumentSet, column: str) -> DocumentSet:
+    """Empty strings for the nulls of a column of strings: URLs that are not known."""
+    import pyarrow as pa
+
+    if column not in side.columns.column_names:
+        return side
+    values = side.columns.column(column)
+    if not values.null_count or values.type not in (pa.string(), pa.large_string(), pa.null()):
+        return side
+    index = side.columns.column_names.index(column)
+    return replace(side, columns=side.columns.set_column(index, column, values.cast(pa.string()).fill_null("")))
 
 
 def _pair_id(sides: Sides, pair: AlignedPair | KnownPair) -> str:
@@ -233,23 +270,18 @@ def _pair_id(sides: Sides, pair: AlignedPair | KnownPair) -> str:
     return first if first == second else f"{first}|{second}"
 
 
-def _refuse(job: AlignmentJob, option: str, others: dict[str, object]) -> None:
+def _refuse(option: str, others: dict[str, object], reason: str) -> None:
     for other, value in others.items():
         if value is not None:
-            raise EmbedError(f"{option} and {other} exclude each other: known pairs are neither searched nor written")
+            raise EmbedError(f"{option} and {other} exclude each other: {reason}")
 
 
 def _check_languages(job: AlignmentJob) -> None:
-    from modeling_tmde.eval.corpora.checks import is_code
-
+    check_languages(*job.languages)
     for option, code in zip(("--language-a", "--language-b"), job.languages, strict=True):
-        if code is not None and not is_code(code):
-            raise EmbedError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
         for needing, value in (("--rows", job.rows), ("--lawdr-rank", job.lawdr_rank)):
             if code is None and value is not None:
                 raise EmbedError(f"{needing} needs the languages of both sides; {option} is missing")
-    if job.languages[0] is not None and job.languages[0] == job.languages[1]:
-        raise EmbedError(f"--language-b: found {job.languages[1]!r}, that of --language-a too; expected another one")
 
 
 def _check_model_languages(job: AlignmentJob, embedder: DocumentEmbedder) -> None:
@@ -276,12 +308,9 @@ def _writing(option: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def _told_errors(sides: Sides, embedder: DocumentEmbedder) -> Iterator[None]:
-    import torch
-
     try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise EmbedError(f"out of memory on {embedder.device}; lower --max-length or --window. {error}") from None
+        with told_out_of_memory(embedder, "lower --max-length or --window"):
+            yield
     except (ValueError, ImportError) as error:
         names = f"{sides[0].name} and {sides[1].name}"
         raise EmbedError(f"{names} with model {embedder.model.name_or_path}: {error}") from None

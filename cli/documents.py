@@ -1,4 +1,4 @@
-"""Reading documents for `tmde embed`: text, JSONL or parquet, in chunks, with errors that name file, row and field."""
+"""Reading documents for `tmde embed`: text, TSV, JSONL or parquet, in chunks; errors name file, row and field."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 VECTOR_COLUMN = "embedding"
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_LINES = {"text": "which has no fields", "tsv": "whose columns are id and text"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_TEXT = {".csv", ".tsv", ".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".npy", ".xml", ".html", ".pdf"}
 
@@ -30,6 +31,7 @@ _NO_TEXT = {".csv", ".tsv", ".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".np
 class InputFormat(str, Enum):
     text = "text"
     jsonl = "jsonl"
+    tsv = "tsv"
     parquet = "parquet"
 
 
@@ -41,8 +43,8 @@ class EmbedError(Exception):
 class Chunk:
     """Consecutive documents, as many as asked for (the last chunk: the rest).
 
-    texts: None where the chunk was not wanted; columns: all of the input's, if the output keeps them; languages: of
-    each text, if a field of the input holds them, with the numbers of their lines or rows.
+    texts: None where the chunk was not wanted; columns: those of the input that are kept, if any; languages: of each
+    text, if a field of the input holds them, with the numbers of their lines or rows.
     """
 
     rows: int
@@ -54,13 +56,15 @@ class Chunk:
 
 @dataclass
 class Documents:
-    """An open input; `schema`: of the columns to keep; `rows`: how many documents, if known."""
+    """An open input; `schema`: of the columns to keep; `rows`: how many documents, if known; `fields`: names of all
+    columns, kept or not, where some are."""
 
     name: str
     chunks: Iterator[Chunk]
     schema: pa.Schema | None = None
     rows: int | None = None
     words: tuple[str, str] = ("line", "field")  # what errors call the place of a document, and of a value in it
+    fields: Sequence[str] = ()
 
     def place(self, number: int, field: str) -> str:
         """Where a value stands, for an error."""
@@ -76,7 +80,7 @@ class _Request:
 
     name: str
     field: str
-    keep_columns: bool
+    keep_columns: bool | Sequence[str]
     size: int
     wanted: Callable[[int], bool]
     language_field: str | None = None
@@ -87,13 +91,16 @@ class _Request:
         named = {self.field: "--field"}
         return named if self.language_field is None else named | {self.language_field: "--language-field"}
 
+    def keeps(self, column: str) -> bool:
+        return self.keep_columns is True or column in self.options or column in (self.keep_columns or ())
+
 
 def open_documents(
     stack: ExitStack,
     source: str,
     format: InputFormat | None,
     field: str | None,
-    keep_columns: bool,
+    keep_columns: bool | Sequence[str],
     size: int,
     wanted: Callable[[int], bool] = lambda number: True,
     language_field: str | None = None,
@@ -103,7 +110,8 @@ def open_documents(
     Args:
         format: None for that of the suffix, text for stdin.
         field: JSONL field or parquet column of the text; None is "text".
-        keep_columns: Chunks hold all columns.
+        keep_columns: Chunks hold all columns, or the text and those of these names that there are; the others may be
+            of any types.
         size: Documents of a chunk.
         wanted: Which chunks are parsed, by number; asked once a chunk, in order.
         language_field: JSONL field or parquet column of each text's language.
@@ -122,15 +130,15 @@ def open_documents(
         except OSError as error:
             raise EmbedError(f"{name}: {error.strerror}") from None
     for option, value in (("--field", field), ("--language-field", language_field)):
-        if kind == "text" and value is not None:
-            raise EmbedError(f"{option} {value}: {name} is read as text, which has no fields; see --format")
+        if kind in _LINES and value is not None:
+            raise EmbedError(f"{option} {value}: {name} is read as {kind}, {_LINES[kind]}; see --format")
     # Parquet is read from its end, and the columns of JSONL are known only when all rows have been seen.
     if (kind == "parquet" or (kind == "jsonl" and keep_columns)) and not stream.seekable():
         spool = stack.enter_context(tempfile.TemporaryFile())
         shutil.copyfileobj(stream, spool)
         spool.seek(0)
         stream = spool
-    read = {"text": _read_text, "jsonl": _read_jsonl, "parquet": _read_parquet}[kind]
+    read = {"text": _read_text, "tsv": _read_tsv, "jsonl": _read_jsonl, "parquet": _read_parquet}[kind]
     request = _Request(name, "text" if field is None else field, keep_columns, size, wanted, language_field)
     documents = read(stream, request)
     # The first documents are read now, before the model is loaded: most mistakes show there.
@@ -178,7 +186,34 @@ def _read_text(stream: BinaryIO, request: _Request) -> Documents:
         texts = [_decoded(request.name, number, line) for number, line in lines]
         return Chunk(len(texts), texts, pa.table([texts], schema=schema) if request.keep_columns else None)
 
-    return Documents(request.name, _parsed(_lines(request.name, stream), request, parse), schema)
+    return Documents(request.name, _parsed(_lines(request.name, stream), request, parse), schema, fields=["text"])
+
+
+def _read_tsv(stream: BinaryIO, request: _Request) -> Documents:
+    """Lines of an id, a tab and the text, as BUCC's are."""
+    names, schema = ("id", "text"), None
+    if request.keep_columns:
+        import pyarrow as pa
+
+        schema = pa.schema([(name, pa.string()) for name in names if request.keeps(name)])
+
+    def parse(lines: list[tuple[int, bytes]]) -> Chunk:
+        rows = []
+        for number, raw in lines:
+            row = _decoded(request.name, number, raw).split("\t")
+            if len(row) != len(names):
+                raise EmbedError(
+                    f"{request.name}, line {number}: found {len(row)} field(s), {_short(chr(9).join(row))!r}, "
+                    "expected two: an id, a tab and the text"
+                )
+            rows.append(row)
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        kept = None
+        if request.keep_columns:
+            kept = pa.table([list(columns[name]) for name in schema.names], schema=schema)
+        return Chunk(len(rows), list(columns["text"]), kept, numbers=[number for number, _ in lines])
+
+    return Documents(request.name, _parsed(_filled_lines(request.name, stream), request, parse), schema, fields=names)
 
 
 def _json_row(number: int, raw: bytes, request: _Request) -> dict:
@@ -200,11 +235,11 @@ def _json_row(number: int, raw: bytes, request: _Request) -> dict:
 
 
 def _read_jsonl(stream: BinaryIO, request: _Request) -> Documents:
-    name, language, schema, count = request.name, request.language_field, None, None
+    name, language, schema, count, fields = request.name, request.language_field, None, None, ()
     if request.keep_columns:
         import pyarrow as pa
 
-        schema, count = _jsonl_schema(stream, request)
+        schema, count, fields = _jsonl_schema(stream, request)
         stream.seek(0)
 
     def parse(lines: list[tuple[int, bytes]]) -> Chunk:
@@ -217,25 +252,26 @@ def _read_jsonl(stream: BinaryIO, request: _Request) -> Documents:
         numbers = [number for number, _ in lines]
         return Chunk(len(rows), [row[request.field] for row in rows], columns, languages, numbers)
 
-    return Documents(name, _parsed(_json_lines(name, stream), request, parse), schema, count)
+    return Documents(name, _parsed(_filled_lines(name, stream), request, parse), schema, count, fields=fields)
 
 
-def _json_lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _filled_lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in _lines(name, stream) if line.strip())  # blank lines are no rows
 
 
-def _jsonl_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int]:
-    """Types of all fields of all rows, and the number of rows."""
+def _jsonl_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int, list[str]]:
+    """Types of the fields that are kept of all rows, the number of rows, and the names of all fields."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name, field, lines = request.name, request.field, _json_lines(request.name, stream)
-    schema, count = pa.schema([(field, pa.string())]), 0
+    name, field, lines = request.name, request.field, _filled_lines(request.name, stream)
+    schema, count, fields = pa.schema([(field, pa.string())]), 0, {}
     while chunk := list(itertools.islice(lines, request.size)):
         rows = [_json_row(number, line, request) for number, line in chunk]
         where = f"{name}, lines {chunk[0][0]} to {chunk[-1][0]}"
         columns = {}
-        for key in dict.fromkeys(key for row in rows for key in row):
+        fields |= dict.fromkeys(key for row in rows for key in row)
+        for key in filter(request.keeps, dict.fromkeys(key for row in rows for key in row)):
             try:
                 columns[key] = pa.array([row.get(key) for row in rows])
             except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -246,7 +282,7 @@ def _jsonl_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int]:
         except pa.ArrowException as error:
             raise EmbedError(f"{where}: fields that a parquet file cannot hold ({error})") from None
         count += len(rows)
-    return schema, count
+    return schema, count, list(fields)
 
 
 def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
@@ -258,10 +294,11 @@ def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
         file = pq.ParquetFile(stream)
     except (pa.ArrowException, OSError) as error:
         raise EmbedError(f"{name}: not a parquet file ({error})") from None
-    schema = file.schema_arrow
+    schema, names = file.schema_arrow, file.schema_arrow.names
+    kept = [column for column in names if request.keeps(column)]
     for column, option in request.options.items():
-        if schema.names.count(column) != 1:
-            raise EmbedError(f"{name}: column {column!r} is missing, found {schema.names}; see {option}")
+        if names.count(column) != 1:
+            raise EmbedError(f"{name}: column {column!r} is missing, found {names}; see {option}")
         kind = schema.field(column).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
@@ -270,7 +307,7 @@ def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
     def chunks() -> Iterator[Chunk]:
         done = 0
         try:
-            batches = file.iter_batches(request.size, columns=None if request.keep_columns else list(request.options))
+            batches = file.iter_batches(request.size, columns=None if kept == names else kept)
             for number, table in enumerate(_regrouped(batches, request.size)):
                 texts = languages = None
                 if request.wanted(number):
@@ -283,7 +320,9 @@ def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
         except (pa.ArrowException, OSError) as error:
             raise EmbedError(f"{name}, after row {done}: damaged parquet file ({error})") from None
 
-    return Documents(name, chunks(), schema, file.metadata.num_rows, ("row", "column"))
+    if request.keep_columns:
+        schema = pa.schema([item for item in schema if request.keeps(item.name)], schema.metadata)
+    return Documents(name, chunks(), schema, file.metadata.num_rows, ("row", "column"), names)
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

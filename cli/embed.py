@@ -114,12 +114,13 @@ def embed(
     loading = {"pooling": pooling and pooling.value, "max_length": max_length, "dtype": dtype and dtype.value}
     loading |= {"backend": backend.value, "quantization": quantization and quantization.value, "compile": compile}
     loading |= {"trust_remote_code": trust_remote_code, "revision": revision}
-    loading |= long_document_options(long_documents, window, stride, aggregation)
     encoding = {"batch_tokens": batch_tokens, "normalize": normalize}
-    job = EmbeddingJob(
-        source, out, model, format, field, shard_size, overwrite, device, loading, encoding, language, language_field
-    )
     try:
+        loading |= long_document_options(long_documents, window, stride, aggregation)
+        job = EmbeddingJob(
+            source, out, model, format, field, shard_size, overwrite, device, loading, encoding, language,
+            language_field,
+        )  # fmt: skip
         if resume or process_count() > 1:
             with joined_processes() as processes:
                 outcome = embed_in_shards(job, processes)

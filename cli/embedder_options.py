@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modeling_tmde.cli.embedding_job import stderr_is_terminal
+from modeling_tmde.cli.documents import EmbedError
+from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal
 
 # torch and transformers are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
     from modeling_tmde.embedding import DocumentEmbedder
+
+
+AGGREGATIONS = ("mean", "max")  # those of modeling_tmde.long_documents, which imports torch
 
 
 class Pooling(str, Enum):
@@ -63,11 +68,34 @@ RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit 
 
 
 def long_document_options(
-    mode: LongDocumentsMode | None, window: int | None, stride: int | None, aggregation: str | None
+    mode: LongDocumentsMode | None,
+    window: int | None,
+    stride: int | None,
+    aggregation: str | None,
+    default: LongDocumentsMode | None = LongDocumentsMode.truncate,
 ) -> dict[str, str | int]:
-    """Arguments of `DocumentEmbedder.from_pretrained`: those that were given."""
-    options = {"long_documents": mode and mode.value, "window": window, "stride": stride, "aggregation": aggregation}
-    return {name: value for name, value in options.items() if value is not None}
+    """Arguments of `DocumentEmbedder.from_pretrained`: those that were given.
+
+    `default`: the mode of a command to which none is given; None where it is not known yet.
+
+    Raises:
+        EmbedError: Options that have no use without a mode that splits; an aggregation that there is not.
+    """
+    given = {"window": window, "stride": stride, "aggregation": aggregation}
+    given = {name: value for name, value in given.items() if value is not None}
+    found = mode or default
+    if given and found == LongDocumentsMode.truncate:
+        name, value = next(iter(given.items()))
+        raise EmbedError(
+            f"--{name}: found {value} with --long-documents truncate{'' if mode else ' (the default)'}, which splits "
+            "nothing; give --long-documents chunk or sentences as well"
+        )
+    if aggregation not in (None, *AGGREGATIONS) and not Path(aggregation).expanduser().is_file():
+        raise EmbedError(
+            f"--aggregation: found {aggregation!r}, which is no file; expected {', '.join(AGGREGATIONS)} or the file "
+            "of a saved SentenceDensity"
+        )
+    return {"long_documents": mode.value, **given} if mode else given
 
 
 def open_embedder(
@@ -87,10 +115,8 @@ def open_embedder(
     """Loads the model that the options name; `loading`: more arguments of `DocumentEmbedder.from_pretrained`.
 
     Raises:
-        EmbedError: For all that can be wrong with --model.
+        EmbedError: For all that can be wrong with --model and how it is to embed.
     """
-    from modeling_tmde.cli.embedding_job import load_model
-
     options = {"pooling": pooling and pooling.value, "max_length": max_length, "dtype": dtype and dtype.value}
     options |= {"trust_remote_code": trust_remote_code, "revision": revision}
     options |= long_document_options(long_documents, window, stride, aggregation)

@@ -80,7 +80,7 @@ def load_model(model: str, device: str | None, bar: bool, loading: dict[str, Any
     """Loads what --model names; `loading`: arguments of `DocumentEmbedder.from_pretrained`.
 
     Raises:
-        EmbedError: For all that can be wrong with --model.
+        EmbedError: For all that can be wrong with --model, --window, --stride and --aggregation.
     """
     from transformers.utils import logging
 
@@ -92,6 +92,8 @@ def load_model(model: str, device: str | None, bar: bool, loading: dict[str, Any
     try:
         return DocumentEmbedder.from_pretrained(model, device=device, **loading)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+        if isinstance(error, ValueError) and str(error).partition(":")[0] in ("window", "stride", "aggregation"):
+            raise EmbedError(f"--{error}") from None
         where = "" if Path(model).expanduser().exists() else "no such folder, and as a Hub id: "
         where = "" if isinstance(error, FileNotFoundError) else where
         raise EmbedError(f"--model {model}: {where}{error}") from None
@@ -179,16 +181,24 @@ def _told_languages(
 
 @contextmanager
 def _told_errors(job: EmbeddingJob, embedder: DocumentEmbedder, name: str) -> Iterator[None]:
+    try:
+        with told_out_of_memory(embedder, "lower --batch-tokens"):
+            yield
+    except OSError as error:
+        raise EmbedError(f"--output {job.out}: {error.strerror or error}") from None
+    except ValueError as error:  # a tokenizer that is not the model's, a pooling that the model has no outputs for
+        raise EmbedError(f"{name} with model {embedder.model.name_or_path}: {error}") from None
+
+
+@contextmanager
+def told_out_of_memory(embedder: DocumentEmbedder, hint: str) -> Iterator[None]:
+    """Where the memory of its device does not suffice, names the device and `hint`: what to do."""
     import torch
 
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise EmbedError(f"out of memory on {embedder.device}; lower --batch-tokens. {error}") from None
-    except OSError as error:
-        raise EmbedError(f"--output {job.out}: {error.strerror or error}") from None
-    except ValueError as error:  # a tokenizer that is not the model's, a pooling that the model has no outputs for
-        raise EmbedError(f"{name} with model {embedder.model.name_or_path}: {error}") from None
+        raise EmbedError(f"out of memory on {embedder.device}; {hint}. {error}") from None
 
 
 def stderr_is_terminal() -> bool:

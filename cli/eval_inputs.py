@@ -91,7 +91,8 @@ def load_baselines(specs: Sequence[str], cache: ArrayCache, loading: dict[str, A
     systems: list[System] = []
     for name, path in map(named, specs):
         first = DocumentEmbedder.from_pretrained(path, pooling="cls", **loading)
-        mean = DocumentEmbedder(first.model, first.tokenizer, pooling="mean", max_length=loading["max_length"])
+        kept = {key: value for key, value in loading.items() if key not in ("device", "dtype", "trust_remote_code")}
+        mean = DocumentEmbedder(first.model, first.tokenizer, pooling="mean", **kept)
         systems.append(EmbeddingSystem(f"{name} (first output)", first, cache))
         systems.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
     return systems

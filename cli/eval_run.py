@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from modeling_tmde.cli.embedder_options import LongDocumentsMode, long_document_options
 from modeling_tmde.cli.eval_inputs import split_names
 from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_cached
@@ -17,10 +18,18 @@ from modeling_tmde.eval.systems import System
 
 
 def loading_options(
-    max_length: int | None, device: str | None, dtype: str | None, trust_remote_code: bool
+    max_length: int | None,
+    device: str | None,
+    dtype: str | None,
+    trust_remote_code: bool,
+    long_documents: LongDocumentsMode | None,
+    window: int | None,
+    stride: int | None,
+    aggregation: str | None,
 ) -> dict[str, Any]:
     """What `load_models` passes on to `DocumentEmbedder.from_pretrained`."""
-    return {"max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+    options = {"max_length": max_length, "device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+    return options | long_document_options(long_documents, window, stride, aggregation)
 
 
 def evaluation_options(

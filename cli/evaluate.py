@@ -17,6 +17,13 @@ from rich.markup import escape
 from rich.table import Column, Table
 from typer.core import TyperGroup
 
+from modeling_tmde.cli.documents import EmbedError
+from modeling_tmde.cli.embedder_options import (
+    AggregationOption,
+    LongDocumentsOption,
+    StrideOption,
+    WindowOption,
+)
 from modeling_tmde.cli.eval_options import (
     CacheOption,
     DataOption,
@@ -75,7 +82,7 @@ def _errors() -> Iterator[None]:
     except KeyboardInterrupt:
         _print_error("interrupted; what was finished is cached, so the same command goes on from there")
         raise typer.Exit(130) from None
-    except (ValueError, OSError, ImportError, RuntimeError, yaml.YAMLError) as error:
+    except (EmbedError, ValueError, OSError, ImportError, RuntimeError, yaml.YAMLError) as error:
         _print_error(error)
         raise typer.Exit(1) from None
 
@@ -110,6 +117,10 @@ def run(
     ] = None,
     tfidf: Annotated[bool, typer.Option(help="Character n-gram TF-IDF as a baseline.")] = True,
     max_length: MaxLengthOption = None,
+    long_documents: LongDocumentsOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    aggregation: AggregationOption = None,
     pooling: PoolingOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -136,7 +147,9 @@ def run(
         _check_output(output, figures, overwrite)
         eval_inputs.check_names([eval_inputs.named(spec)[0] for spec in [*models, *(baseline or [])]])
         planned = eval_inputs.find_tasks(tasks, data, task_options)
-        loading = eval_run.loading_options(max_length, device, dtype, trust_remote_code)
+        loading = eval_run.loading_options(
+            max_length, device, dtype, trust_remote_code, long_documents, window, stride, aggregation
+        )  # fmt: skip
         systems = eval_inputs.load_models(models, ArrayCache(cache), pooling, loading)
         rows: list[System] = [*systems, *eval_inputs.load_baselines(baseline or [], ArrayCache(cache), loading)]
         if tfidf:
@@ -179,6 +192,10 @@ def compare_command(
         bool, typer.Option("--each-cell", help="Compare every cell too, not only the means.")
     ] = False,
     max_length: MaxLengthOption = None,
+    long_documents: LongDocumentsOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    aggregation: AggregationOption = None,
     pooling: PoolingOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -207,7 +224,9 @@ def compare_command(
             planned = eval_inputs.find_tasks(
                 tasks or [eval_inputs.spec_of(result) for result in known], data, task_options
             )
-            loading = eval_run.loading_options(max_length, device, dtype, trust_remote_code)
+            loading = eval_run.loading_options(
+                max_length, device, dtype, trust_remote_code, long_documents, window, stride, aggregation
+            )  # fmt: skip
             names = [name for name, results in zip((a, b), sides, strict=True) if results is None]
             systems = eval_inputs.load_models(names, ArrayCache(cache), pooling, loading)
             loaded = eval_inputs.load_tasks(planned, systems, languages, train_languages, streaming)

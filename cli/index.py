@@ -26,8 +26,8 @@ from modeling_tmde.cli.embedder_options import (
     WindowOption,
     long_document_options,
 )
-from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal
-from modeling_tmde.cli.search import embedder_of_index, opened_index, told_errors
+from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal, told_out_of_memory
+from modeling_tmde.cli.search import embedder_of_index, file_lines, opened_index, told_errors
 
 # pyarrow, torch and faiss are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class _Reader:
         languages: list[str] | str | None = self.language
         if chunk.languages is not None:
             languages = [chunk.languages[row] for row in kept]
-        elif self.language is not None and "language" not in metadata.column_names:
-            metadata = metadata.append_column("language", pa.array([self.language] * chunk.rows))
+        codes = [self.language] * chunk.rows if chunk.languages is None else chunk.languages
+        if (self.language or chunk.languages) and "language" not in metadata.column_names:  # whatever its field's name
+            metadata = metadata.append_column("language", pa.array(codes, pa.string()))
         place = f"{name}, {word}s {numbers[0]} to {numbers[-1]}"
         if not metadata.num_columns:  # a table without columns forgets its rows
             metadata = None
@@ -101,9 +102,10 @@ class _Reader:
         return _Batch([ids[row] for row in kept], [chunk.texts[row] for row in kept], metadata, languages, place)
 
     def _ids(self, chunk: Chunk, numbers: list[int]) -> list[str]:
-        if self.id_field is None:  # of several files in one index, none takes the place of another's documents
-            return [f"{Path(self.documents.name).name}:{number}" for number in numbers]
-        documents = DocumentSet(self.documents.name, chunk.texts, [], numbers, chunk.columns)
+        if self.id_field is None:  # the whole path: files of one name in two folders keep their documents apart
+            return [f"{self.documents.name}:{number}" for number in numbers]
+        words = self.documents.words
+        documents = DocumentSet(self.documents.name, chunk.texts, [], numbers, chunk.columns, words)
         return documents.strings(self.id_field, "--id-field")
 
 
@@ -123,7 +125,11 @@ def index(
         str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.")
     ] = None,
     id_field: Annotated[
-        str | None, typer.Option(help="That of the id. Default: id if there is one, else file name and line.")
+        str | None,
+        typer.Option(
+            help="That of the id. Default: id if there is one, else DOCS as given and the line; lines of stdin go "
+            "only into an empty index."
+        ),
     ] = None,
     language: Annotated[str | None, typer.Option(help="Code of the documents' language, such as de.")] = None,
     language_field: Annotated[
@@ -164,12 +170,13 @@ def index(
     start = time.perf_counter()
     settings = {"pooling": pooling and pooling.value, "max_length": max_length, "revision": revision}
     settings = {name: value for name, value in settings.items() if value is not None}
-    settings |= long_document_options(long_documents, window, stride, aggregation)
     loading = {"dtype": dtype and dtype.value, "trust_remote_code": trust_remote_code}
-    run = _Run(out, model, device, settings, loading)
     try:
+        # The default is that of the index, or sentences.
+        settings |= long_document_options(long_documents, window, stride, aggregation, default=None)
+        run = _Run(out, model, device, settings, loading)
         removed = _ids_to_delete(delete, delete_file)
-        if documents is None and not removed:
+        if documents is None and delete is None and delete_file is None:
             raise EmbedError("found neither DOCS nor --delete, expected one of them")
         if documents is None and prune:
             raise EmbedError("--prune: removes what is not in DOCS, and there is no DOCS")
@@ -177,8 +184,8 @@ def index(
             reader = None
             if documents is not None:
                 reader = _reader(stack, documents, format, field, id_field, language, language_field)
-            run.open(stack, reader is not None)
-            run.delete(removed)
+            run.open(stack, reader)
+            run.delete(removed, missing_ok=reader is not None)  # the same command goes on after an interruption
             if reader is not None:
                 run.put(reader)
                 run.prune(reader if prune else None)
@@ -194,10 +201,7 @@ def index(
 def _ids_to_delete(ids: Sequence[str] | None, file: Path | None) -> list[str]:
     found = list(ids or ())
     if file is not None:
-        try:
-            found += [line for line in file.read_text(encoding="utf-8").splitlines() if line]
-        except (OSError, UnicodeDecodeError) as error:
-            raise EmbedError(f"--delete-file {file}: {getattr(error, 'strerror', None) or error}") from None
+        found += file_lines(str(file), "--delete-file")
     return found
 
 
@@ -235,16 +239,22 @@ class _Run:
     index: DocumentIndex | None = None
     changes: Changes | None = None
     deleted: int = 0
+    missing: int = 0  # of those to delete
 
-    def open(self, stack: ExitStack, embeds: bool) -> None:
+    def open(self, stack: ExitStack, reader: _Reader | None) -> None:
         """Opens the index, or makes it; no other process writes to it until `stack` ends."""
         from modeling_tmde.eval.documents.index import DocumentIndex
         from modeling_tmde.eval.documents.index_files import MANIFEST, is_unused
 
-        if (self.out / MANIFEST).exists() or not embeds:
+        if (self.out / MANIFEST).exists() or reader is None:
             self.index = opened_index(self.out)
             stack.enter_context(self.index.writing())
-            if embeds:
+            if reader is not None:
+                if reader.id_field is None and reader.documents.name == "stdin" and len(self.index):
+                    raise EmbedError(
+                        f"stdin: its documents have no ids, and would replace those of another stdin in {self.out}; "
+                        "give a file, or --format jsonl with --id-field"
+                    )
                 self._check_settings()
                 loading = self.loading | self.settings
                 self.index.embedder = embedder_of_index(self.index, self.model, self.device, loading)
@@ -267,18 +277,27 @@ class _Run:
         Raises:
             EmbedError: Another way to embed than that of the documents that are in the index.
         """
-        kept = self.index.settings or {}
+        from modeling_tmde.loading import NO_LIMIT
+
+        if self.index.settings is None:  # made without a model, which is said when it is to be opened
+            return
+        kept = self.index.settings
         for name in ("pooling", "long_documents", "max_length"):
             found = self.settings.get(name, kept.get(name))
             # A larger max_length may be lowered to what the model takes, as it was when the index was made.
             if found != kept.get(name) and not (name == "max_length" and found > kept[name]):
-                option = name.replace("_", "-")
+                option, was = name.replace("_", "-"), kept.get(name)
+                was = "no limit" if name == "max_length" and was >= NO_LIMIT else was
                 raise EmbedError(
-                    f"--{option}: found {found}, but {self.out} was made with {kept.get(name)}; leave it out, or make "
+                    f"--{option}: found {found}, but {self.out} was made with {was}; leave it out, or make "
                     "another index"
                 )
 
-    def delete(self, ids: Sequence[str]) -> None:
+    def delete(self, ids: Sequence[str], missing_ok: bool = False) -> None:
+        if missing_ok:
+            there = [id for id in dict.fromkeys(ids) if id in self.index]
+            self.missing = len(set(ids)) - len(there)
+            ids = there
         if ids:
             before = len(self.index)
             self.index.delete(ids)
@@ -296,7 +315,10 @@ class _Run:
             for batch in reader.batches():
                 if batch.ids:
                     try:
-                        change = self.index.upsert(batch.ids, batch.texts, batch.metadata, language=batch.languages)
+                        with told_out_of_memory(self.index.embedder, "lower --max-length, or give --device cpu"):
+                            change = self.index.upsert(
+                                batch.ids, batch.texts, batch.metadata, language=batch.languages
+                            )
                     except ValueError as error:
                         raise EmbedError(f"{batch.place}: {error}") from None
                     self.changes += change
@@ -312,6 +334,8 @@ def _summarise(run: _Run, reader: _Reader | None, seconds: float) -> None:
     if run.changes is not None:
         parts += [f"{getattr(run.changes, name):,} {name}" for name in ("added", "updated", "unchanged")]
     parts.append(f"{run.deleted:,} deleted")
+    if run.missing:
+        parts.append(f"{run.missing:,} to delete not there")
     if reader is not None and reader.empty:
         parts.append(f"{len(reader.empty):,} empty ones left out (first: {reader.empty[0]})")
     report = run.changes and run.changes.report

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modeling_tmde.cli.document_sets import DocumentSet, read_document_set
+from modeling_tmde.cli.document_sets import DocumentSet, check_languages, read_document_set
 from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embedder_options import (
     DeviceOption,
@@ -23,7 +23,7 @@ from modeling_tmde.cli.embedder_options import (
     TrustRemoteCodeOption,
     open_embedder,
 )
-from modeling_tmde.cli.embedding_job import stderr_is_terminal
+from modeling_tmde.cli.embedding_job import stderr_is_terminal, told_out_of_memory
 from modeling_tmde.cli.vector_files import check_output, replacing
 
 # torch, numpy and faiss are imported where they are used: `tmde --help` must not wait for them.
@@ -152,19 +152,21 @@ def mine(
 
         tmde mine de.txt en.txt -o pairs.tsv --vectors-a de.npy --vectors-b en.npy
 
-    A threshold from a train split, by a gold list, for another split:
+    A threshold from a train split, by a gold list of ids, for another split; BUCC's lines are an id, a tab and a text:
 
-        tmde mine train.de train.en -o train.tsv -m MODEL --format text --gold train.gold --optimize-threshold
+        tmde mine train.de train.en -o train.tsv -m MODEL --format tsv --gold train.gold --optimize-threshold
     """
     start = time.perf_counter()
     loading = {"pooling": pooling, "max_length": max_length, "dtype": dtype, "device": device}
     loading |= {"trust_remote_code": trust_remote_code, "revision": revision}
     options = {"scoring": scoring.value, "k": k, "retrieval": retrieval.value, "drop_identical": drop_identical}
-    options |= {"search": search.value}
+    options |= {"search": search.value, "threshold": threshold, "max_pairs": max_pairs}
     try:
         target = check_output(out, overwrite, (".tsv", ".jsonl"))
         _check_options(a, b, model, (vectors_a, vectors_b), gold, optimize_threshold, threshold, max_pairs)
-        _check_languages(language_a, language_b)
+        check_languages(language_a, language_b)
+        if (language_a is None) != (language_b is None):
+            raise EmbedError("Found one of --language-a and --language-b, expected both or neither")
         sides = tuple(
             _read_side(letter, read_document_set(source, format, field, id_field), language, vectors)
             for letter, source, language, vectors in (("a", a, language_a, vectors_a), ("b", b, language_b, vectors_b))
@@ -174,8 +176,7 @@ def mine(
             typer.echo(side.describe(), err=True)
         pairs = _mined(sides, model, loading, options)
         if optimize_threshold:
-            threshold = _optimized(pairs, gold_pairs, gold)
-        pairs = _cut(pairs, threshold, max_pairs)
+            pairs = _optimized(pairs, gold_pairs, gold)
         _write(target, out, pairs, sides)
     except EmbedError as error:
         typer.echo(f"Error: {error}", err=True)
@@ -209,18 +210,12 @@ def _check_options(
         raise EmbedError("--optimize-threshold needs the right pairs; give --gold")
     if optimize and (threshold, max_pairs) != (None, None):
         raise EmbedError("--optimize-threshold chooses the threshold; leave out --threshold and --max-pairs")
+    from modeling_tmde.eval.documents.mining import check_retrieval
 
-
-def _check_languages(language_a: str | None, language_b: str | None) -> None:
-    from modeling_tmde.eval.corpora.checks import is_code
-
-    for option, code in (("--language-a", language_a), ("--language-b", language_b)):
-        if code is not None and not is_code(code):
-            raise EmbedError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
-    if (language_a is None) != (language_b is None):
-        raise EmbedError("Found one of --language-a and --language-b, expected both or neither")
-    if language_a is not None and language_a == language_b:
-        raise EmbedError(f"--language-b: found {language_b!r}, that of --language-a too; expected another one")
+    try:
+        check_retrieval("max", threshold, max_pairs)
+    except ValueError as error:
+        raise EmbedError(f"--{error}") from None
 
 
 def _read_side(letter: str, documents: DocumentSet, language: str | None, vectors: Path | None) -> Side:
@@ -268,7 +263,10 @@ def _read_gold(path: Path, a: Side, b: Side) -> GoldPairs:
     except OSError as error:
         raise EmbedError(f"--gold {path}: {error.strerror}") from None
     except ValueError as error:
-        raise EmbedError(f"--gold {error}") from None
+        hint = ""
+        if "found id" in str(error) and any(side.documents.texts[side.kept[0]].count("\t") == 1 for side in (a, b)):
+            hint = ". The sentences hold a tab: if these are lines of an id, a tab and the text, give --format tsv"
+        raise EmbedError(f"--gold {error}{hint}") from None
     return {(int(a.occurrences[first]), int(b.occurrences[second])) for first, second in pairs}
 
 
@@ -303,7 +301,9 @@ def _vectors(side: Side, embedder: DocumentEmbedder | None) -> np.ndarray:
                 "has an encoder for each language"
             )
     try:
-        vectors = embedder.encode(side.texts, language=side.language)
+        hint = "lower --max-length, or use the vectors of tmde embed --batch-tokens: --vectors-a and --vectors-b"
+        with told_out_of_memory(embedder, hint):
+            vectors = embedder.encode(side.texts, language=side.language)
     except ValueError as error:  # a tokenizer that is not the model's, a pooling that the model has no outputs for
         raise EmbedError(f"{side.documents.name} with model {embedder.model.name_or_path}: {error}") from None
     report = embedder.last_report
@@ -315,14 +315,7 @@ def _vectors(side: Side, embedder: DocumentEmbedder | None) -> np.ndarray:
     return vectors
 
 
-def _cut(pairs: ScoredPairs, threshold: float | None, max_pairs: int | None) -> ScoredPairs:
-    import numpy as np
-
-    high = len(pairs) if threshold is None else int(np.sum(pairs.scores >= np.float64(threshold)))
-    return pairs[:high][:max_pairs]
-
-
-def _optimized(pairs: ScoredPairs, gold_pairs: GoldPairs, gold: Path) -> float:
+def _optimized(pairs: ScoredPairs, gold_pairs: GoldPairs, gold: Path) -> ScoredPairs:
     from modeling_tmde.eval.documents.gold_pairs import best_threshold
 
     try:
@@ -330,7 +323,7 @@ def _optimized(pairs: ScoredPairs, gold_pairs: GoldPairs, gold: Path) -> float:
     except ValueError as error:
         raise EmbedError(f"--gold {gold}: {error}") from None
     typer.echo(f"--threshold {threshold:.6g} has the highest F1 on {gold}: {quality.f1:.4f}", err=True)
-    return threshold
+    return pairs[: quality.found]  # best first
 
 
 def _report_quality(pairs: ScoredPairs, gold_pairs: GoldPairs, gold: Path, optimized: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ import typer
 
 from modeling_tmde.cli.documents import EmbedError
 from modeling_tmde.cli.embedder_options import DeviceOption, DtypeOption, TrustRemoteCodeOption
-from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal
+from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal, told_out_of_memory
 
 # torch, pyarrow and faiss are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
@@ -26,18 +28,18 @@ if TYPE_CHECKING:
 def search(
     arguments: Annotated[
         list[str],
-        typer.Argument(
-            metavar="QUERY... INDEX", help="Queries (-: one a line of stdin), and the folder of the index."
-        ),
+        typer.Argument(metavar="[QUERY] INDEX", help="Query, in quotes where it has spaces; folder of the index."),
     ],
-    queries: Annotated[Path | None, typer.Option(metavar="FILE", help="More queries, one a line.")] = None,
+    queries: Annotated[
+        str | None, typer.Option(metavar="FILE", help="In place of QUERY: queries, one a line; - for stdin.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Documents for each query.")] = 10,
     filter: Annotated[
         list[str] | None,
         typer.Option(
             "--filter",
             metavar="NAME=VALUE",
-            help="Only documents with this in their metadata; one NAME twice: either.",
+            help="Only documents with this in their metadata, or in a list of them; one NAME twice: either.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each hit.")] = False,
@@ -55,19 +57,28 @@ def search(
 ) -> None:
     """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
 
-    The score is the cosine of query and document; the snippet is the sentence that is nearest to the query.
+    The score is the cosine of query and document; the snippet is the sentence, among a document's
+    first 256, that is nearest to the query.
 
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
+
+        tmde search news.index --queries queries.txt --json
     """
     try:
-        texts = _queries(arguments[:-1], queries, Path(arguments[-1]))
+        texts = _queries(arguments, queries)
         with told_errors(arguments[-1]):
             index = opened_index(Path(arguments[-1]))
             loading = {"dtype": dtype and dtype.value, "trust_remote_code": trust_remote_code}
             index.embedder = embedder_of_index(index, model, device, loading)
             if not index.exact and not exact and stderr_is_terminal():
                 typer.echo("Approximate search of a large index; --exact looks at all documents.", err=True)
-            found = index.search(texts, k, _filter(filter), exact, snippet_width, language)
+            with told_out_of_memory(index.embedder, "give --device cpu, or fewer queries at once"):
+                found = index.search(texts, k, _filter(filter), exact, snippet_width, language)
+        if cut := index.query_report.truncated:
+            typer.echo(
+                f"{cut:,} of {len(texts):,} queries truncated: longer than {index.embedder.max_length:,} tokens",
+                err=True,
+            )
     except EmbedError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None
@@ -113,7 +124,7 @@ def embedder_of_index(
     try:
         return load_model(model or index.settings["model"], device, stderr_is_terminal(), options)
     except EmbedError as error:
-        if model is not None:
+        if model is not None or not str(error).startswith("--model "):
             raise
         raise EmbedError(
             f"{index.folder}: its model cannot be opened ({str(error).removeprefix('--model ')}); if it was moved, "
@@ -140,31 +151,48 @@ def told_errors(name: object) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _queries(given: Sequence[str], file: Path | None, index: Path) -> list[str]:
-    if not given and file is None:
-        raise EmbedError(f'found one argument, {index}, expected a query and an index: tmde search "QUERY" INDEX')
-    texts = []
-    for text in given:
-        texts += _lines("stdin", sys.stdin.buffer.read()) if text == "-" else [text]
+def _queries(arguments: Sequence[str], file: str | None) -> list[str]:
+    from modeling_tmde.eval.documents.index_files import MANIFEST
+
+    first, last = arguments[0], arguments[-1]
+    usage = 'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
+    # os.path: a query may be too long for a path, of which Path.exists() raises.
+    there = [os.path.exists(os.path.join(folder, MANIFEST)) for folder in (first, last)]
+    if len(arguments) > 1 and there == [True, False]:
+        raise EmbedError(f"{first}: found the index before the query; QUERY comes first, as in {usage}")
     if file is not None:
-        try:
-            texts += _lines(str(file), file.read_bytes())
-        except OSError as error:
-            raise EmbedError(f"--queries {file}: {error.strerror}") from None
-    if not texts:
-        raise EmbedError("found no query, only empty lines")
-    for number, text in enumerate(texts, 1):
-        if not text.strip():
-            raise EmbedError(f"query {number}: found {text!r}, expected a text")
-    return texts
+        if len(arguments) > 1:
+            raise EmbedError(f"found {arguments[0]!r} and --queries, expected one of them: {usage}")
+        texts = [line.strip() for line in file_lines(file, "--queries")]
+        if not texts:
+            raise EmbedError(f"--queries {file}: found no query, only empty lines")
+        return texts
+    if len(arguments) == 1:
+        raise EmbedError(f"found one argument, {last}, expected a query and an index: {usage}")
+    if len(arguments) > 2:
+        raise EmbedError(f"found {len(arguments)} arguments, expected QUERY in quotes, and INDEX: {usage}")
+    if not arguments[0].strip():
+        raise EmbedError(f"query: found {arguments[0]!r}, expected a text")
+    if arguments[0] == "-":
+        raise EmbedError("query: found '-', expected a text; for the lines of stdin: tmde search INDEX --queries -")
+    return [arguments[0]]
 
 
-def _lines(name: str, content: bytes) -> list[str]:
+def file_lines(file: str, option: str) -> list[str]:
+    """Lines of a file, or of stdin as `-`, that are not blank; only a line feed, or CR LF, ends one.
+
+    Raises:
+        EmbedError: It cannot be read, or is not UTF-8.
+    """
     try:
-        return [line.strip() for line in content.decode("utf-8-sig").split("\n") if line.strip()]
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise EmbedError(f"{name}, line {line}: found 0x{content[error.start]:02x}, expected UTF-8") from None
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        lines = content.decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise EmbedError(f"{option} {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:  # its places are those after the byte order mark
+        line, found = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise EmbedError(f"{option} {file}, line {line}: found 0x{found:02x}, expected UTF-8") from None
+    return [line.removesuffix("\r") for line in lines if line.strip()]
 
 
 def _filter(pairs: Sequence[str] | None) -> dict[str, list[str]] | None:
@@ -181,7 +209,17 @@ def _print_json(queries: Sequence[str], found: Sequence[Sequence[Hit]]) -> None:
     for query, hits in zip(queries, found, strict=True):
         for rank, hit in enumerate(hits, 1):
             row = {"query": query, "rank": rank, "score": round(hit.score, 6), "id": hit.id, "snippet": hit.snippet}
-            typer.echo(json.dumps(row | {"metadata": hit.metadata}, ensure_ascii=False, default=str))
+            row = _plain(row | {"metadata": hit.metadata})
+            typer.echo(json.dumps(row, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def _plain(value: Any) -> Any:
+    """With null where a number is not finite, for which JSON has no name."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print_tables(queries: Sequence[str], found: Sequence[Sequence[Hit]]) -> None:

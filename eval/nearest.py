@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import scipy.sparse
@@ -14,6 +14,7 @@ BLOCK = 4096  # rows of a block on each side: 64 MiB of similarities
 SCORINGS = ("cosine", "ratio", "distance", "absolute")
 TIE = 1e-6  # cosines less than this apart are equal: one text differs so much by order of summation, in float32
 SMALLEST_MEAN = 1e-6  # of the ratio's denominator
+NO_RATIO = -1.5e6  # scores of `ranked_ratios` below this are none
 
 
 class UnitRows:
@@ -186,6 +187,28 @@ def margin_scores(scoring: str, cosines: np.ndarray, means: np.ndarray) -> np.nd
     if scoring == "distance":
         return (cosines - means).astype(np.float32)
     return (cosines / np.maximum(means, SMALLEST_MEAN)).astype(np.float32)
+
+
+def ranked_ratios(cosines: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """The margin `ratio` by which pairs are put in order, in place of the cosines; `means` is overwritten, too.
+
+    Where m(x, y) is 1e-6 or less, neighbours say nothing about the pair: a positive cosine over the floor would be a
+    ratio above all others, so that what is unlike everything would come first. Such a pair scores (cos - 3) / 1e-6,
+    from -4e6 to -2e6: below all ratios, which are at least -1e6, and by cosine among its like.
+    """
+    np.subtract(cosines, 3, out=cosines, where=means <= SMALLEST_MEAN)
+    np.maximum(means, SMALLEST_MEAN, out=means)
+    return np.divide(cosines, means, out=cosines)
+
+
+def say_without_ratio(what: str, scores: np.ndarray, say: Callable[[str], None] | None) -> None:
+    """Tells how many of these [`ranked_ratios`] are none, if any; `what` has them."""
+    without = int(np.count_nonzero(scores < NO_RATIO))
+    if without and say is not None:
+        say(
+            f"{without:,} of {len(scores):,} {what} have no ratio: the mean cosine of their neighbours is 1e-6 or "
+            "less. They score below all others, by cosine; distance scores them like all others"
+        )
 
 
 def _needed_cosines(

@@ -97,6 +97,8 @@ class SentenceDensity:
         """
         from sklearn.decomposition import PCA
 
+        if not hasattr(vectors, "shape"):  # a list
+            vectors = np.asarray(vectors)
         for _ in _blocks(vectors, None):  # a model that gives NaN may give it anywhere
             pass
         if len(vectors) < 2:

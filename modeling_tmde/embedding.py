@@ -34,7 +34,7 @@ from .loading import (
     local_or_hub,
     pooled_options,
 )
-from .long_documents import DocumentGroup, Progress, load_aggregation, long_documents_of
+from .long_documents import DocumentGroup, Progress, check_dimension, load_aggregation, long_documents_of
 from .text_batches import EncodeReport, TextTokenizer, TokenizedTexts, check_arguments, check_texts, progress_bar
 from .text_languages import TextLanguages, needs_language
 
@@ -69,7 +69,7 @@ class DocumentEmbedder:
 
     Raises:
         ValueError: unknown pooling, a `max_length` that leaves no room for text, a tokenizer without vocabulary,
-            settings for long documents that exclude each other or leave text out.
+            settings for long documents that exclude each other or leave text out, a density of other vectors.
     """
 
     def __init__(
@@ -85,8 +85,7 @@ class DocumentEmbedder:
     ) -> None:
         model = encoder_body(model)
         ours = is_ours(model)
-        if pooling is None:
-            pooling = "cls" if ours else "mean"
+        pooling = ("cls" if ours else "mean") if pooling is None else pooling
         if pooling not in POOLINGS:
             raise ValueError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
         if pooling == "mean" and getattr(model, "pooled_only", False):
@@ -109,6 +108,8 @@ class DocumentEmbedder:
         self._long = long_documents_of(self._tokenize, long_documents, window, stride, aggregation)
         self.aggregation = "mean" if self._long is None else self._long.aggregation
         self._dimension: int | None = None
+        if not isinstance(self.aggregation, str):
+            check_dimension(self.aggregation, self.dimension)
 
     @classmethod
     def from_pretrained(
@@ -237,7 +238,7 @@ class DocumentEmbedder:
             float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts.
 
         Raises:
-            TypeError: a text that is not a string (index and type are named).
+            TypeError: a text or code that is not a string (index and type are named).
             ValueError: a text that is not valid Unicode, a token beyond the model's vocabulary, a bad `batch_tokens`;
                 where it is needed, a missing or unknown language, or not one for each text.
         """

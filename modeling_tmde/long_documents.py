@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,7 +44,8 @@ class LongDocuments:
         window, stride, aggregation: see `DocumentEmbedder`; None takes the default.
 
     Raises:
-        ValueError: a number that leaves no room for text, or leaves text out; an unknown mode or aggregation.
+        ValueError: a number that leaves no room for text, or leaves text out; an unknown mode or aggregation; a stride
+            or an aggregation where nothing is ever split.
     """
 
     def __init__(
@@ -61,6 +61,10 @@ class LongDocuments:
             raise ValueError(f"long_documents: found {mode!r}, expected one of {LONG_DOCUMENTS}")
         self.mode = mode
         self.aggregation = load_aggregation(aggregation)
+        if window is None and max_length >= NO_LIMIT and (stride is not None or self.aggregation != "mean"):
+            raise ValueError(
+                "window: the model takes texts of any length, so nothing is split; give window=, in tokens"
+            )
         # Documents are tokenised whole: what is longer than the model takes is cut here.
         self._tokenize = TextTokenizer(tokenize.tokenizer, NO_LIMIT, tokenize.vocabulary, tokenize.empty_id)
         self._affixes = _special_affixes(tokenize.tokenizer)
@@ -73,6 +77,11 @@ class LongDocuments:
                 f"{special} special tokens"
             )
         self.piece_length = self.window if mode == "chunk" else max_length
+        if stride is not None and self.piece_length >= NO_LIMIT:
+            raise ValueError(
+                f"stride: found {stride}, but the model takes sentences of any length, so that none is cut into "
+                "windows; leave it out, or give long_documents='chunk'"
+            )
         content = self.piece_length - special
         self.stride = max(1, content // 2) if stride is None else stride
         if not 1 <= self.stride <= content:
@@ -205,10 +214,7 @@ class DocumentGroup:
         """(pieces,): those of the density where a document has several pieces, else 1."""
         weights = np.ones(len(vectors), dtype=np.float32)
         if split.any():
-            try:
-                weights[split] = self.aggregation.weights(vectors[torch.from_numpy(split)].cpu().numpy())
-            except ValueError as error:  # not fitted, or to vectors of another model
-                raise ValueError(f"aggregation: is the density fitted to vectors of this model? {error}") from error
+            weights[split] = self.aggregation.weights(vectors[torch.from_numpy(split)].cpu().numpy())
         return torch.from_numpy(weights).to(vectors.device)
 
     def _blocks(self) -> Iterator[tuple[TokenizedTexts, np.ndarray]]:
@@ -303,31 +309,51 @@ def load_aggregation(aggregation: str | os.PathLike | SentenceDensity) -> str | 
     """ "mean", "max", or a density, which may be given by the file that it was saved to.
 
     Raises:
-        ValueError: neither a known name nor a file.
+        ValueError: neither a known name nor a file; a file of something else; a density that is not fitted.
         TypeError: something else.
     """
-    if aggregation in AGGREGATIONS or callable(getattr(aggregation, "weights", None)):
+    from .density import SentenceDensity
+
+    if isinstance(aggregation, SentenceDensity):
+        if not hasattr(aggregation, "mean_"):
+            raise ValueError(f"aggregation: found {aggregation} that is not fitted; fit it to sentence vectors first")
         return aggregation
     if not isinstance(aggregation, (str, os.PathLike)):
         found = type(aggregation).__name__
         raise TypeError(f"aggregation: found {found}, expected one of {AGGREGATIONS}, a SentenceDensity or its file")
+    if aggregation in AGGREGATIONS:
+        return aggregation
     path = Path(aggregation).expanduser()
     if not path.is_file():
         raise ValueError(
             f"aggregation: found {str(aggregation)!r}, which is no file; expected one of {AGGREGATIONS} or the file "
             "of a saved SentenceDensity"
         )
-    from .density import SentenceDensity
+    try:
+        return SentenceDensity.load(path)
+    except ValueError as error:
+        raise ValueError(f"aggregation: {error}") from None
 
-    return SentenceDensity.load(path)
+
+def check_dimension(density: SentenceDensity, dimension: int) -> None:
+    """
+    Raises:
+        ValueError: a density that was fitted to vectors of another dimension than the model's.
+    """
+    if len(density.mean_) != dimension:
+        raise ValueError(
+            f"aggregation: found a density of vectors of dimension {len(density.mean_)}, expected {dimension}, "
+            "that of the model; fit it to vectors of this model"
+        )
 
 
 def _fingerprint(density: SentenceDensity) -> str:
-    """SHA-256 (first 16 hex digits) over the file that it saves."""
-    with tempfile.TemporaryDirectory() as folder:
-        density.save(Path(folder) / "density")
-        (file,) = Path(folder).iterdir()  # which may have got a suffix
-        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    """SHA-256 (first 16 hex digits) over all that it is made of."""
+    digest = hashlib.sha256()
+    for name, array in sorted(density.to_arrays().items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:

@@ -51,6 +51,7 @@ class TextLanguages:
             first_number: texts before these, by which errors number them.
 
         Raises:
+            TypeError: a code that is not a string.
             ValueError: an unknown code, or fewer codes than texts.
         """
         if not self._read:
@@ -58,6 +59,9 @@ class TextLanguages:
         self.codes = codes = list(itertools.islice(self._codes, texts))
         if len(codes) < texts:
             raise ValueError(f"language: found {first_number + len(codes)} codes for {first_number + texts} texts")
+        for number, code in enumerate(codes, first_number):
+            if not isinstance(code, str) and code is not None:
+                raise TypeError(f"language of text {number}: found {type(code).__name__}, expected str")
         if not self.needed:
             return None
         for number, code in enumerate(codes, first_number):

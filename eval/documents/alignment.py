@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 from tqdm.auto import tqdm
 
+from modeling_tmde.eval.documents.margins import SCORINGS
 from modeling_tmde.eval.documents.urls import match_urls, website
-from modeling_tmde.eval.nearest import SMALLEST_MEAN, two_sides
+from modeling_tmde.eval.nearest import ranked_ratios, say_without_ratio, two_sides
 from modeling_tmde.eval.systems import Matrix
 
-SCORINGS = ("cosine", "ratio", "distance")
 _CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
 _COLUMNS = 4096  # vectors of the second side that are brought to float64 at a time
 _DECIMALS = 9  # scores equal to these are ties: sums of float64 depend on their order in the last digits
@@ -41,14 +41,17 @@ def align_documents(
     same_domain: bool = False,
     candidates: int = 32,
     show_progress_bar: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> list[AlignedPair]:
     """Pairs documents one to one, as WMT16 does: the pair of the best score, then the best of those left, and so on.
 
     Scores are those of paper 003 (LAWDR, section 5): the cosine, or the margins of Artetxe & Schwenk 2019 (arXiv
     1811.01136, section 3), `ratio` (LAWDR's eq. 4, times 2) and `distance`, whose neighbours are searched among all
-    documents of the other side. They are computed in float64; scores that agree to nine decimals are ties, of which
-    the first row of `first`, then of `second`, comes first. The result is that of sorting all scores, but not all are
-    held: a document keeps its best candidates, and is searched again when others have taken them.
+    documents of the other side. A pair whose neighbours have a mean cosine of 1e-6 or less has no ratio: its score
+    is -2e6 or less, below all others, by cosine among its like. Scores are computed in float64; those that agree to
+    nine decimals are ties, of which the first row of `first`, then of `second`, comes first. The result is that of
+    sorting all scores, but not all are held: a document keeps its best candidates, and is searched again when others
+    have taken them.
 
     Args:
         first: (n, d), dense or sparse.
@@ -59,9 +62,11 @@ def align_documents(
         first_urls, second_urls: URL of each row, "" where it is not known. Documents whose URLs are equal without the
             marks of their language, and unlike all others, are paired before any is scored (Buck & Koehn 2016).
         languages: Codes of the languages whose marks are stripped from URLs; None for some thirty.
-        same_domain: Pair only documents of one website (see [`~modeling_tmde.eval.documents.urls.website`]).
+        same_domain: Pair only documents of one website (see [`~modeling_tmde.eval.documents.urls.website`]), so none
+            whose URL is not known.
         candidates: Candidates that a document keeps.
         show_progress_bar: Of the documents that are searched, on stderr.
+        say: Called with a line that tells how many pairs have no ratio, if there are any.
 
     Returns:
         min(n, m) pairs at most: those of URLs, then the others, both by falling score.
@@ -85,9 +90,11 @@ def align_documents(
             for side, used in zip((rows, columns), taken, strict=True)
         ]
         if len(sides[0]) and len(sides[1]):
-            rest += competitive_matching(scorer, *sides, candidates, threshold)
+            rest += _competitive_matching(scorer, *sides, candidates, threshold)
     scorer.bar.close()
-    return sorted(pairs, key=_best_first) + sorted(rest, key=_best_first)
+    pairs = sorted(pairs, key=_best_first) + sorted(rest, key=_best_first)
+    say_without_ratio("pairs", np.array([pair.score for pair in pairs]), say)
+    return pairs
 
 
 def alignment_recall(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> float:
@@ -192,11 +199,11 @@ class _Scorer:
             if self.scoring == "distance":
                 np.subtract(cosines, margins, out=cosines)
             else:
-                np.divide(cosines, np.maximum(margins, SMALLEST_MEAN, out=margins), out=cosines)
+                ranked_ratios(cosines, margins)
         return np.round(cosines, _DECIMALS, out=cosines)
 
 
-def competitive_matching(
+def _competitive_matching(
     scorer: _Scorer, rows: np.ndarray, columns: np.ndarray, count: int, threshold: float | None
 ) -> Iterator[AlignedPair]:
     """The pairs of highest score, no row and no column twice, best first.
@@ -272,7 +279,7 @@ def _checked_urls(
 def _groups(
     urls: tuple[Sequence[str], Sequence[str]] | None, languages: tuple[str, ...] | None, shape: tuple[int, int]
 ) -> Iterator[tuple[Iterable[int], Iterable[int]]]:
-    """Rows and columns that may be paired: all, or those of each website that both sides have."""
+    """Rows and columns that may be paired: all, or those of each known website that both sides have."""
     if urls is None:
         yield range(shape[0]), range(shape[1])
         return
@@ -281,7 +288,7 @@ def _groups(
         for number, url in enumerate(names):
             side.setdefault(website(url, languages), []).append(number)
     for name, rows in sides[0].items():
-        if name in sides[1]:
+        if name and name in sides[1]:
             yield rows, sides[1][name]
 
 

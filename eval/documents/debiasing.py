@@ -48,8 +48,9 @@ class LanguageDebiaser(TransformerMixin, BaseEstimator):
             Itself.
 
         Raises:
-            ValueError: A language with fewer vectors than its rank, a rank that is not below d or is missing for a
-                language, not as many codes as vectors, numbers that are not finite (language and row are named).
+            ValueError: A language with fewer vectors than its rank, or whose vectors span fewer directions, a rank
+                that is not below d or is missing for a language, not as many codes as vectors, numbers that are not
+                finite (language and row are named).
         """
         self.reset()
         for language, rows in rows_by_language(languages, len(vectors)).items():
@@ -83,11 +84,21 @@ class LanguageDebiaser(TransformerMixin, BaseEstimator):
         components = {}
         for language in sorted(self._grams):
             rank = self._rank_of(language)
-            rising = np.linalg.eigh(self._grams[language]).eigenvectors  # (d, d), by eigenvalue
+            values, rising = np.linalg.eigh(self._grams[language])  # (d,) rising, (d, d)
+            spanned = _numerical_rank(values)
+            if rank > spanned:  # the other eigenvectors are any
+                raise ValueError(
+                    f"rank: found {rank} for {language!r}, whose {self.counts_[language]} sentences span only "
+                    f"{spanned} directions, expected at most as many. Give more sentences that differ or a lower rank"
+                )
             components[language] = np.ascontiguousarray(rising[:, ::-1][:, :rank].T)
         self.components_ = components
         self.languages_ = list(components)
         return self
+
+    def spans(self) -> dict[str, int]:
+        """By language, how many directions the vectors seen span: the largest rank that `finish` can do."""
+        return {code: _numerical_rank(np.linalg.eigvalsh(gram)) for code, gram in sorted(self._grams.items())}
 
     def transform(self, vectors: np.ndarray, languages: str | Sequence[str]) -> np.ndarray:
         """The semantic component of each vector: (n, d), float32 unless the vectors are float64.
@@ -160,6 +171,12 @@ class LanguageDebiaser(TransformerMixin, BaseEstimator):
                 "expected at least as many sentences as directions. Give more sentences or a lower rank"
             )
         return int(rank)
+
+
+def _numerical_rank(eigenvalues: np.ndarray) -> int:
+    """Of a symmetric matrix, by its eigenvalues (d,), rising: those that rounding errors do not account for."""
+    smallest = max(eigenvalues[-1], 0) * len(eigenvalues) * np.finfo(eigenvalues.dtype).eps
+    return int(np.count_nonzero(eigenvalues > smallest))
 
 
 def rows_by_language(languages: str | Sequence[str], count: int) -> dict[str, np.ndarray]:

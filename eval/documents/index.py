@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from modeling_tmde.eval.documents.index_documents import TEXT_DIGEST, Changes, Hit, Metadata, document_table, unit_rows
 from modeling_tmde.eval.documents.index_embedding import check_embedder, embedding_settings, open_embedder, snippets
-from modeling_tmde.eval.documents.index_files import DocumentIndexError, Manifest, is_unused
+from modeling_tmde.eval.documents.index_files import Manifest, is_unused
+from modeling_tmde.eval.documents.index_metadata import DocumentIndexError
 from modeling_tmde.eval.documents.index_store import SegmentStore
 
 if TYPE_CHECKING:
@@ -40,11 +41,14 @@ class DocumentIndex:
 
     Search is exact but for segments of at least `approximate_from` documents, of whose inverted lists one in sixteen
     is looked at; `search(exact=True)` looks at all. Needs faiss: `pip install 'tmde[eval]'`.
+
+    query_report: what embedding the queries of the last search did, such as to cut them off; None: they were vectors.
     """
 
     def __init__(self, store: SegmentStore, embedder: DocumentEmbedder | None = None) -> None:
         self._store = store
         self._embedder = embedder
+        self.query_report: EncodeReport | None = None
 
     @classmethod
     def create(
@@ -237,7 +241,8 @@ class DocumentIndex:
         Args:
             query: One text, several, or vectors (q, d).
             k: How many; fewer come where the index holds fewer.
-            filter: Only documents whose metadata have this value, or one of these values, under each name.
+            filter: Only documents whose metadata have this value, or one of these values, under each name (of a list:
+                among its elements); None: no value.
             exact: Look at all documents where search is approximate.
             snippet_width: Characters of a snippet, 0 for none. A snippet costs the embedding of the first sentences
                 (64 at most) of its document; for a query that is a vector it is the beginning of the document.
@@ -257,6 +262,8 @@ class DocumentIndex:
             if not isinstance(text, str) or not text.strip():
                 raise DocumentIndexError(f"query {number}: found {text!r}, expected a text")
         vectors = query if texts is None else self._encoded(texts, language)
+        # Now: the embedder reports on the sentences of snippets next.
+        self.query_report = None if texts is None else self.embedder.last_report
         vectors = unit_rows(vectors, self.dimension, "query")
         found = [
             [Hit.of(score, self._store.row(place)) for score, place in zip(scores, places, strict=True)]
@@ -296,6 +303,10 @@ class DocumentIndex:
         ids, texts = list(ids), list(texts)
         languages = [language] * len(ids) if language is None or isinstance(language, str) else list(language)
         uses_language = self.settings is not None and self.settings["uses_language"]
+        if len(languages) != len(ids):
+            raise DocumentIndexError(
+                f"language: found {len(languages)} codes, expected one, or {len(ids)} for as many ids"
+            )
         table = document_table(ids, texts, metadata, languages if uses_language else None)
         if vectors is not None:
             vectors = unit_rows(vectors, self.dimension, "vectors")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from modeling_tmde.eval.documents.index_files import METADATA, OWN_COLUMNS, DocumentIndexError
+from modeling_tmde.eval.documents.index_metadata import METADATA, OWN_COLUMNS, DocumentIndexError
 
 if TYPE_CHECKING:
     from modeling_tmde.text_batches import EncodeReport
 
-TEXT_DIGEST = (
-    16  # bytes of a digest that are of the text (and its language, if that counts); the rest: of the metadata
-)
+# Bytes of a digest that are of the text (and its language, if that counts); the rest: of the metadata.
+TEXT_DIGEST = 16
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Metadata = Sequence[Mapping[str, Any]] | pa.Table
 
@@ -83,6 +84,9 @@ def document_table(
             raise DocumentIndexError(f"ids: found {id!r} twice, expected different ids")
         if not isinstance(text, str) or not text.strip():
             raise DocumentIndexError(f"text of document {id!r}: found {text!r}, expected one that is not empty")
+        for name, value in (("ids", id), (f"text of document {id!r}", text)):
+            if not value.isascii() and (bad := _SURROGATE.search(value)):
+                raise DocumentIndexError(f"{name}: found a lone surrogate, {bad[0]!r}, expected Unicode text")
         seen.add(id)
     table = pa.table([ids, texts, _digests(texts, languages, columns)], schema=OWN_COLUMNS)
     for name in columns.column_names:
@@ -93,19 +97,31 @@ def document_table(
 def _metadata_columns(metadata: Metadata | None, rows: int) -> pa.Table:
     """One column a name; plain strings in place of those of a dictionary."""
     if isinstance(metadata, pa.Table):
+        _check_names(metadata.column_names)
+        if len(set(metadata.column_names)) < metadata.num_columns:
+            raise DocumentIndexError(f"metadata: found columns {metadata.column_names}, expected different names")
         for number, item in enumerate(metadata.schema):
-            if pa.types.is_dictionary(item.type):
-                plain = metadata.column(number).cast(item.type.value_type)
-                metadata = metadata.set_column(number, item.name, plain)
+            plain = item.type.value_type if pa.types.is_dictionary(item.type) else item.type
+            plain = pa.string() if pa.types.is_string_view(plain) else plain  # rows of a view cannot be taken
+            if plain != item.type:
+                metadata = metadata.set_column(number, item.name, metadata.column(number).cast(plain))
         return metadata
     mappings = [{}] * rows if metadata is None else list(metadata)
     columns = {"": pa.nulls(len(mappings))}  # a table without columns has no rows
-    for name in dict.fromkeys(name for mapping in mappings for name in mapping):
+    names = list(dict.fromkeys(name for mapping in mappings for name in mapping))
+    _check_names(names)
+    for name in names:
         try:
             columns[name] = pa.array([mapping.get(name) for mapping in mappings])
-        except (pa.ArrowException, TypeError, OverflowError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DocumentIndexError(f"metadata: {name!r} is not one type, as a column is ({error})") from None
     return pa.table(columns).drop_columns([""])
+
+
+def _check_names(names: Sequence[object]) -> None:
+    for name in names:
+        if not isinstance(name, str) or not name or _SURROGATE.search(name):
+            raise DocumentIndexError(f"metadata: found the name {name!r}, expected a string that is not empty")
 
 
 def _digests(texts: Sequence[str], languages: Sequence[str | None] | None, columns: pa.Table) -> list[bytes]:

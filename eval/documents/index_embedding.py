@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from modeling_tmde.eval.documents.index_documents import Hit
-from modeling_tmde.eval.documents.index_files import DENSITY, DocumentIndexError, Manifest
+from modeling_tmde.eval.documents.index_files import DENSITY, Manifest
+from modeling_tmde.eval.documents.index_metadata import DocumentIndexError
 from modeling_tmde.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ PROBES = (
     "Il gatto dorme sul tavolo mentre fuori piove. ¿Cuántas lenguas hablan los niños? Le prix est de 42 euros.",
 )
 _SAME = 0.995  # cosine of two vectors of a probe; 8-bit weights stay above
-_SNIPPET_SENTENCES = 64  # of a document that are compared with the query
-_SNIPPET_CHARACTERS = 20_000
+_SNIPPET_SENTENCES = 256  # of a document that are compared with the query
+_SNIPPET_CHARACTERS = 100_000
 
 
 def embedding_settings(embedder: DocumentEmbedder, folder: Path, loading: Mapping[str, Any]) -> dict[str, Any]:

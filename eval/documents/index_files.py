@@ -22,24 +22,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from modeling_tmde.eval.documents.index_metadata import OWN_COLUMNS, DocumentIndexError, conformed
 
 MANIFEST = "index.json"
 LOCK = ".lock"
 DENSITY = "density.npz"  # of an embedder that weights sentences
 FORMAT, VERSION = "tmde document index", 1
-OWN_COLUMNS = pa.schema([("id", pa.string()), ("text", pa.string()), ("digest", pa.binary())])
-METADATA = "metadata."  # before the names of the other columns
 LARGEST = 2**18  # rows of a segment: its vectors are in memory when it is written, 1 GiB at d = 1024
 MERGED = 8  # segments of like size that become one
 _GROUP_ROWS, _GROUP_BYTES = 64, 2**18  # of a row group, which is read whole for one hit
 _READ = 8192  # rows read at a time when segments are merged
+_ONE_THREAD = 2**27  # products of a search up to which one thread does it: some 20 ms, and no waiting for a busy core
 _FILE = re.compile(r"(segment-\d+-\d+\.(faiss|parquet)|live-\d+-\d+\.npy|\.index\.json\.\d+\.tmp)\Z")
-
-
-class DocumentIndexError(ValueError):
-    """What is wrong with an index, or with what it is asked to do."""
 
 
 class DocumentIndexBusy(DocumentIndexError):
@@ -133,6 +129,24 @@ def _sync_folder(folder: Path) -> None:
             os.close(number)
 
 
+@contextlib.contextmanager
+def told_failures(folder: Path) -> Iterator[None]:
+    """What goes wrong with new files, as an error of the index: no manifest names them yet.
+
+    Raises:
+        DocumentIndexError: Metadata that parquet cannot hold, or files that cannot be written.
+    """
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise DocumentIndexError(f"metadata: cannot be written ({error}); nothing was changed") from None
+    except (OSError, RuntimeError) as error:  # faiss has RuntimeError for all, with the place in its source before
+        cause = getattr(error, "strerror", None) or str(error).rpartition(" failed: ")[2]
+        raise DocumentIndexError(
+            f"{folder}: cannot be written ({cause}); is the disk full? nothing was changed"
+        ) from None
+
+
 class Segment:
     """Rows of an index: open files of one manifest entry.
 
@@ -183,8 +197,14 @@ class Segment:
     def column(self, name: str) -> pa.ChunkedArray:
         """(rows,) of one column, which stays in memory."""
         if name not in self._columns:
-            self._columns[name] = self.table.read([name]).column(0)
+            self._columns[name] = self.read_column(name)
         return self._columns[name]
+
+    def read_column(self, name: str) -> pa.ChunkedArray:
+        """(rows,) of one column."""
+        return self.table.read([name]).column(
+            name
+        )  # read() gives those as well whose names begin with `name` and a dot
 
     def row(self, number: int) -> dict[str, Any]:
         """All columns of one row."""
@@ -240,7 +260,13 @@ class Segment:
             parameters = faiss.SearchParametersIVF(nprobe=min(self.lists, max(8, math.ceil(share))), **options)
         else:
             parameters = faiss.SearchParameters(**options)
-        return self.vectors.search(vectors, min(k, count), params=parameters)
+        threads = faiss.omp_get_max_threads()
+        if len(vectors) * len(mask) * vectors.shape[1] <= _ONE_THREAD:
+            faiss.omp_set_num_threads(1)
+        try:
+            return self.vectors.search(vectors, min(k, count), params=parameters)
+        finally:
+            faiss.omp_set_num_threads(threads)
 
     def live_tables(self, schema: pa.Schema) -> Iterator[pa.Table]:
         """Its documents that are not deleted, in order, with all columns of `schema`."""
@@ -250,16 +276,6 @@ class Segment:
             kept = table.filter(pa.array(self.live[done : done + len(table)]))
             done += len(table)
             yield conformed(kept, schema)
-
-
-def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, in its types; nulls for those that are missing."""
-    names = set(table.column_names)
-    columns = [
-        table.column(item.name).cast(item.type) if item.name in names else pa.nulls(len(table), item.type)
-        for item in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def write_segment(
@@ -339,43 +355,3 @@ def segments_to_merge(live: Sequence[int], rows: Sequence[int]) -> list[int]:
         if len(chosen) >= MERGED or (len(chosen) > 1 and 2 * total > LARGEST):
             return chosen
     return []
-
-
-def unified_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """One schema for all rows of an index.
-
-    Raises:
-        DocumentIndexError: A column whose types do not go together.
-    """
-    unified = OWN_COLUMNS
-    for schema in schemas:
-        for item in schema.remove_metadata():
-            try:
-                unified = pa.unify_schemas([unified, pa.schema([item])], promote_options="permissive")
-            except pa.ArrowException:
-                raise DocumentIndexError(
-                    f"metadata: found {item.type} in {item.name.removeprefix(METADATA)!r}, expected "
-                    f"{unified.field(item.name).type}, as in the documents of the index"
-                ) from None
-    return unified
-
-
-def matching(segment: Segment, filter: dict[str, list[Any]]) -> np.ndarray:
-    """(rows,) whether each row has one of the values in each column; values are read as the column's type.
-
-    Raises:
-        DocumentIndexError: A value that cannot be one of the column.
-    """
-    allowed = np.ones(len(segment.live), bool)
-    for name, values in filter.items():
-        if METADATA + name not in segment.schema.names:  # these rows have no value
-            return np.zeros(len(segment.live), bool)
-        column = segment.column(METADATA + name)
-        try:
-            wanted = pa.array(values).cast(column.type)
-            allowed &= pc.is_in(column, value_set=wanted).combine_chunks().to_numpy(zero_copy_only=False)
-        except (pa.ArrowException, TypeError) as error:
-            raise DocumentIndexError(
-                f"filter: found {values} for {name!r}, expected values of type {column.type} ({error})"
-            ) from None
-    return allowed

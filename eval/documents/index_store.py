@@ -14,18 +14,22 @@ import pyarrow as pa
 from modeling_tmde.eval.documents.index_files import (
     LOCK,
     MANIFEST,
-    METADATA,
     DocumentIndexBusy,
-    DocumentIndexError,
     Manifest,
     Segment,
-    conformed,
-    matching,
     merge_segments,
     remove_leftovers,
     segments_to_merge,
-    unified_schema,
+    told_failures,
     write_segment,
+)
+from modeling_tmde.eval.documents.index_metadata import (
+    DocumentIndexError,
+    conformed,
+    extended_schema,
+    filter_values,
+    matching,
+    unified_schema,
 )
 
 Place = tuple[int, int]  # number of a segment, and of a row in it
@@ -58,10 +62,11 @@ class SegmentStore:
     def places(self) -> dict[str, Place]:
         """Of every document, by its id."""
         if self._places is None:
-            self._places = {}
+            places = {}
             for number, segment in enumerate(self.segments):
                 ids = segment.column("id").to_pylist()
-                self._places.update((ids[row], (number, row)) for row in np.flatnonzero(segment.live).tolist())
+                places.update((ids[row], (number, row)) for row in np.flatnonzero(segment.live).tolist())
+            self._places = places  # all of them: who is interrupted before builds them again
         return self._places
 
     def row(self, place: Place) -> dict[str, Any]:
@@ -105,19 +110,31 @@ class SegmentStore:
         with lock:
             written = (self.folder / MANIFEST).exists()  # not by one who makes the index
             if self._depth == 0:
-                if written and Manifest.read(self.folder).generation != self.manifest.generation:
-                    self.manifest, self.segments = _read(self.folder)
-                    self._places = None
+                if written:
+                    self._catch_up()
                 remove_leftovers(self.folder, self.manifest)
             self._depth += 1
             try:
                 yield
             except BaseException:
                 if (self.folder / MANIFEST).exists():
-                    remove_leftovers(self.folder, Manifest.read(self.folder))
+                    self._catch_up()  # a commit may have failed after it replaced the manifest
+                    remove_leftovers(self.folder, self.manifest)
                 raise
             finally:
                 self._depth -= 1
+
+    def _catch_up(self) -> None:
+        """Goes on from the manifest that is there."""
+        if Manifest.read(self.folder).generation != self.manifest.generation:
+            self._set(*_read(self.folder), None)
+
+    def _set(self, manifest: Manifest, segments: list[Segment], places: dict[str, Place] | None) -> None:
+        """Another state; who is interrupted here has the old generation still, and will catch up."""
+        self._places = None
+        self.segments = segments
+        self.manifest = manifest
+        self._places = places
 
     def commit(self, removed: Sequence[str] = (), table: pa.Table | None = None, vectors: Any = None) -> None:
         """Writes files with what changes, merges segments where they are many, and replaces the manifest.
@@ -128,24 +145,29 @@ class SegmentStore:
             vectors: (n, d) float32, of length 1.
         """
         generation, lists_from = self.manifest.generation + 1, self.manifest.approximate_from
-        schemas = [segment.schema for segment in self.segments]
-        schema = unified_schema(schemas if table is None else [*schemas, table.schema])
-        segments = self._without(removed, generation)
-        if table is not None:
-            name = f"segment-{generation:08d}-0"
-            segments.append(write_segment(self.folder, name, [conformed(table, schema)], schema, vectors, lists_from))
-        merges = 0
-        while chosen := segments_to_merge([len(each) for each in segments], [len(each.live) for each in segments]):
-            merges += 1
-            parts = [segments[number] for number in chosen]
-            segments = [segment for number, segment in enumerate(segments) if number not in chosen]
-            if any(map(len, parts)):
-                name = f"segment-{generation:08d}-{merges}"
-                segments.append(merge_segments(self.folder, name, parts, schema, lists_from))
+        with told_failures(self.folder):
+            if table is None:
+                schema = unified_schema([segment.schema for segment in self.segments])
+            else:
+                schema = extended_schema(self.segments, table)
+            segments = self._without(removed, generation)
+            if table is not None:
+                name, tables = f"segment-{generation:08d}-0", [conformed(table, schema)]
+                segments.append(write_segment(self.folder, name, tables, schema, vectors, lists_from))
+            merges = 0
+            while chosen := segments_to_merge([len(each) for each in segments], [len(each.live) for each in segments]):
+                merges += 1
+                parts = [segments[number] for number in chosen]
+                segments = [segment for number, segment in enumerate(segments) if number not in chosen]
+                if any(map(len, parts)):
+                    name = f"segment-{generation:08d}-{merges}"
+                    segments.append(merge_segments(self.folder, name, parts, schema, lists_from))
         manifest = replace(self.manifest, generation=generation, segments=[segment.entry for segment in segments])
         manifest.write(self.folder, sum(map(len, segments)))
-        self._keep_places(segments, removed, table is not None, merges > 0)
-        self.manifest, self.segments = manifest, segments
+        places, self._places = self._places, None
+        if places is not None:  # where segments were merged, all are read again when they are needed
+            places = None if merges else _changed(places, removed, segments, table is not None)
+        self._set(manifest, segments, places)
         remove_leftovers(self.folder, manifest)
 
     def _without(self, removed: Sequence[str], generation: int) -> list[Segment]:
@@ -158,26 +180,16 @@ class SegmentStore:
             segments[number] = segments[number].without(self.folder, rows, f"live-{generation:08d}-{number}")
         return segments
 
-    def _keep_places(self, segments: list[Segment], removed: Sequence[str], appended: bool, merged: bool) -> None:
-        """Where segments were merged, all are read again when they are needed."""
-        if self._places is None or merged:
-            self._places = None
-            return
-        for id in removed:
-            del self._places[id]
-        if appended:
-            ids = segments[-1].column("id").to_pylist()
-            self._places.update((id, (len(segments) - 1, row)) for row, id in enumerate(ids))
-
     def nearest(
         self, vectors: np.ndarray, k: int, filter: Mapping[str, Any] | None, exact: bool
     ) -> Iterator[tuple[list[float], list[Place]]]:
         """Cosines and places of each query's best, falling; see `DocumentIndex.search`."""
-        filter = self._checked(filter or {})
+        schema = unified_schema([segment.schema for segment in self.segments]) if filter else None
+        wanted = filter_values(filter, schema) if filter and self.segments else {}
         scores: list[np.ndarray] = [np.empty((len(vectors), 0), np.float32)]
         places: list[np.ndarray] = [np.empty((len(vectors), 0, 2), np.int64)]
         for number, segment in enumerate(self.segments):
-            allowed = matching(segment, filter) if filter else None
+            allowed = matching(segment, wanted, schema) if wanted else None
             found, rows = segment.search(vectors, k, allowed, exact)
             scores.append(np.where(rows < 0, -np.inf, found))  # inverted lists may hold fewer
             places.append(np.stack([np.full_like(rows, number), rows], axis=-1))
@@ -187,19 +199,17 @@ class SegmentStore:
             order = order[np.isfinite(query_scores[order])]
             yield np.clip(query_scores[order], -1, 1).tolist(), list(map(tuple, query_places[order].tolist()))
 
-    def _checked(self, filter: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """A list of values for each name.
 
-        Raises:
-            DocumentIndexError: A name that no document has.
-        """
-        names = {name for segment in self.segments for name in segment.schema.names if name.startswith(METADATA)}
-        for name in filter:
-            if self.segments and METADATA + name not in names:
-                known = sorted(known.removeprefix(METADATA) for known in names)
-                raise DocumentIndexError(f"filter: found {name!r}, expected a name of the metadata: {known}")
-        sets = (list, tuple, set, frozenset)
-        return {name: list(value) if isinstance(value, sets) else [value] for name, value in filter.items()}
+def _changed(
+    places: dict[str, Place], removed: Sequence[str], segments: Sequence[Segment], appended: bool
+) -> dict[str, Place]:
+    """The same dictionary, without what was removed and with the rows of the last segment if it was appended."""
+    for id in removed:
+        del places[id]
+    if appended:
+        ids = segments[-1].column("id").to_pylist()
+        places.update((id, (len(segments) - 1, row)) for row, id in enumerate(ids))
+    return places
 
 
 def _read(folder: Path) -> tuple[Manifest, list[Segment]]:

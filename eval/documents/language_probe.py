@@ -94,7 +94,8 @@ def smallest_rank(
 
     Args:
         vectors, languages, groups, test_share, seed: As for `language_probe`.
-        ranks: To try, in order. Default: powers of two below d.
+        ranks: To try, in order. Default: powers of two below d, below the number of training sentences of each
+            language, and below the directions that these span.
 
     Returns:
         The first rank whose semantic accuracy is less than 5 points above chance, None if there is none, and the
@@ -108,7 +109,8 @@ def smallest_rank(
     debiaser = LanguageDebiaser().fit(vectors[train], codes[train].tolist())
     limit = _chance(codes[test]) + CHANCE_MARGIN
     accuracies: dict[int, float] = {}
-    for rank in ranks or [2**power for power in range(32) if 2**power < vectors.shape[1]]:
+    largest = min(debiaser.spans().values())
+    for rank in ranks or [2**power for power in range(32) if 2**power < largest]:
         semantic = debiaser.set_params(rank=rank).finish().transform(vectors, codes.tolist())
         accuracies[rank] = _accuracy(semantic, codes, train, test)
         if accuracies[rank] < limit:

@@ -131,14 +131,16 @@ class Lawdr(TransformerMixin, BaseEstimator):
                     samples[language].add(vectors[rows])
         if not found:
             raise ValueError("documents: found none, expected at least one")
-        self.debiaser_ = None if debiaser is None else debiaser.finish()
-        self.densities_: dict[str, SentenceDensity] = {}
+        if debiaser is not None:
+            debiaser.finish()
+        densities: dict[str, SentenceDensity] = {}
         for language in sorted(samples):
             sample = samples.pop(language).vectors()
             if len(sample) < 2:
                 raise ValueError(f"documents: found {len(sample)} sentence of {language!r}, expected 2 for a density")
-            self.densities_[language] = self._density().fit(sample)
-        self.languages_ = sorted(found)
+            densities[language] = self._density().fit(sample)
+        # only now, all of them: an error leaves what was fitted before
+        self.debiaser_, self.densities_, self.languages_ = debiaser, densities, sorted(found)
         return self
 
     def transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> np.ndarray:
@@ -227,9 +229,9 @@ class Lawdr(TransformerMixin, BaseEstimator):
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
-        write_atomically(
-            folder / SETTINGS_NAME, json.dumps({**about, "settings": settings}, indent=2, default=int) + "\n"
-        )
+        about["settings"] = settings
+        written = json.dumps(about, indent=2, default=lambda number: number.item())  # a number of numpy's
+        write_atomically(folder / SETTINGS_NAME, written + "\n")
         for other in folder.glob("lawdr-*.npz"):
             if other.name != name:
                 other.unlink()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modeling_tmde.eval.documents.neighbours import find_neighbours
-from modeling_tmde.eval.nearest import margin_scores
+from modeling_tmde.eval.nearest import margin_scores, ranked_ratios, say_without_ratio
 from modeling_tmde.eval.systems import Matrix
 
 SCORINGS = ("cosine", "ratio", "distance")
@@ -49,8 +49,9 @@ def scored_pairs(
 
     The margins of Artetxe & Schwenk 2019 (arXiv 1811.01136, section 3.1): with m(x, y) half the sum of the mean cosine
     of x to its `k` nearest of the other side and that of y to its `k` nearest, `ratio` is cos(x, y) / m(x, y),
-    `distance` cos(x, y) - m(x, y), and `cosine` their `absolute` margin. A ratio's denominator is at least 1e-6, as in
-    [`~modeling_tmde.eval.nearest.target_ranks`].
+    `distance` cos(x, y) - m(x, y), and `cosine` their `absolute` margin. A pair whose m(x, y) is 1e-6 or less
+    has no ratio: its score is -2e6 or less, below all others, by cosine among its like
+    ([`~modeling_tmde.eval.nearest.ranked_ratios`]); `say` is told how many there are.
 
     Args:
         first: (n, d), dense or sparse.
@@ -85,7 +86,11 @@ def scored_pairs(
         return pairs
     of_first, of_second = (cosines[:, :k].mean(axis=1) for cosines, _ in (forward, backward))
     means = (of_first[pairs.first] + of_second[pairs.second]) / 2
-    return ScoredPairs(pairs.first, pairs.second, margin_scores(scoring, pairs.scores, means))
+    if scoring == "distance":
+        return ScoredPairs(pairs.first, pairs.second, margin_scores(scoring, pairs.scores, means))
+    scores = ranked_ratios(pairs.scores, means)
+    say_without_ratio(f"candidate pairs of {names[0]} and {names[1]}", scores, say)
+    return ScoredPairs(pairs.first, pairs.second, scores)
 
 
 def matched_pairs(pairs: ScoredPairs) -> ScoredPairs:

@@ -48,9 +48,9 @@ def mine_bitext(
         Pairs, best first.
 
     Raises:
-        ValueError: Unknown scoring, retrieval or search, `k` below 1, `max_pairs` below 0, no rows, different
-            dimensions, numbers that are not finite, not one text for each row, or none that is not empty;
-            `drop_identical` without texts.
+        ValueError: Unknown scoring, retrieval or search, `k` below 1, a threshold that is not a number, `max_pairs`
+            below 0, no rows, different dimensions, numbers that are not finite, not one text for each row, or none
+            that is not empty; `drop_identical` without texts.
         ImportError: Dense vectors without faiss.
 
     Example:
@@ -59,9 +59,10 @@ def mine_bitext(
         >>> list(zip(mined.first.tolist(), mined.second.tolist()))
         [(0, 1), (2, 0)]
     """
-    _check_retrieval(retrieval, max_pairs)
+    check_retrieval(retrieval, threshold, max_pairs)
     if drop_identical and (first_texts is None or second_texts is None):
         raise ValueError("drop_identical: found no texts of both sides, expected first_texts and second_texts")
+    first, second = (each if hasattr(each, "shape") else np.asarray(each) for each in (first, second))  # lists
     rows = _taking_part(names[0], first, first_texts)
     others = _taking_part(names[1], second, second_texts)
     sides = (each if chosen is None else each[chosen] for each, chosen in ((first, rows), (second, others)))
@@ -95,9 +96,9 @@ def retrieved_pairs(
         Pairs, best first.
 
     Raises:
-        ValueError: Unknown retrieval, `max_pairs` below 0.
+        ValueError: Unknown retrieval, a threshold that is not a number, `max_pairs` below 0.
     """
-    _check_retrieval(retrieval, max_pairs)
+    check_retrieval(retrieval, threshold, max_pairs)
     ordered = pairs.best_first()
     _, forward = np.unique(ordered.first, return_index=True)  # the first occurrence is the best
     _, backward = np.unique(ordered.second, return_index=True)
@@ -111,7 +112,7 @@ def retrieved_pairs(
     if retrieval == "max":
         mined = matched_pairs(mined)
     if threshold is not None:
-        mined = mined[mined.scores >= np.float64(threshold)]  # in float64: a threshold lies between float32 scores
+        mined = mined[mined.scores.astype(np.float64) >= threshold]  # a threshold lies between float32 scores
     return mined[:max_pairs]
 
 
@@ -145,8 +146,11 @@ def _taking_part(name: str, matrix: Matrix, texts: Sequence[str] | None) -> np.n
     return None if len(kept) == len(texts) else kept
 
 
-def _check_retrieval(retrieval: str, max_pairs: int | None) -> None:
+def check_retrieval(retrieval: str, threshold: float | None, max_pairs: int | None) -> None:
+    """ValueError if these are none of [`retrieved_pairs`]'s arguments."""
     if retrieval not in RETRIEVALS:
         raise ValueError(f"retrieval: found {retrieval!r}, expected one of {', '.join(RETRIEVALS)}")
+    if threshold is not None and np.isnan(threshold):
+        raise ValueError(f"threshold: found {threshold}, expected a number, or None for all pairs")
     if max_pairs is not None and max_pairs < 0:
         raise ValueError(f"max_pairs: found {max_pairs}, expected at least 0, or None for all")

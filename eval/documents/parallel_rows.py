@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.documents.bead_costs import unit_rows
 from modeling_tmde.eval.documents.sentence_alignment import Bead, align_sentences, embedded_spans
 from modeling_tmde.sentences import split_sentences
 
@@ -42,6 +43,24 @@ class RowsReport:
     texts: int = 0
     truncated: int = 0
     split: int = 0
+
+
+class _RunningMean:
+    """Of the unit vectors of the sentences so far: of documents that are few or short, the first alone say little."""
+
+    def __init__(self) -> None:
+        self.total: np.ndarray | float = 0.0
+        self.count = 0
+
+    def add(self, documents: list[np.ndarray]) -> None:
+        """(n, d) each."""
+        for vectors in documents:
+            if len(vectors):
+                self.total = self.total + unit_rows(vectors).sum(axis=0, dtype=np.float64)
+                self.count += len(vectors)
+
+    def value(self) -> np.ndarray:
+        return self.total / self.count
 
 
 def split_paragraphs(text: str) -> list[str]:
@@ -76,9 +95,11 @@ def parallel_rows(
 
     Yields:
         `{"translation": {language: text, language: text}, "doc_id": id, "segment": number of the bead in its document,
-        from 0, "score": 1 - cost of the bead}`; sentences of one side are joined by a space. A score is 1 where both
-        sides have one vector, about 0 where two sentences have no more to do with each other than any two of the
-        documents, and lower where more sentences make the row. (The cosine says less: it is high for all long texts.)
+        from 0, "score": score of the bead}`; sentences of one side are joined by a space. A score is that of the
+        vectors alone (lengths help to align): 1 where both sides have one vector, about 0 where two sentences have no
+        more to do with each other than any two of the documents, and lower where more sentences make the row. (The
+        cosine says less: it is high for all long texts.) For documents of fewer than 20 sentences, those of the
+        documents so far and of the next few count, too; a score says little where all these together are few.
 
     Raises:
         ValueError: Unknown unit, one language twice, options of the alignment out of range.
@@ -88,23 +109,28 @@ def parallel_rows(
     if languages[0] == languages[1]:
         raise ValueError(f"languages: found {languages[0]!r} twice, expected two")
     report = RowsReport() if report is None else report
+    means = _RunningMean(), _RunningMean()
     for ids, sides in _batches(documents, unit, languages):
         vectors = [
             _embedded(side, embedder, language, max_size - 1, report)
             for side, language in zip(sides, languages, strict=True)
         ]
+        for mean, of_side in zip(means, vectors, strict=True):
+            mean.add([spans[0] for spans in of_side if spans])
+        options = {"means": tuple(mean.value() for mean in means)} if all(mean.count for mean in means) else {}
         for number, doc_id in enumerate(ids):
             first, second = (side[number] for side in sides)
             report.documents += 1
             report.first_segments += len(first)
             report.second_segments += len(second)
-            beads = align_sentences(vectors[0][number], vectors[1][number], max_size, skip)
+            lengths = [len(text) for text in first], [len(text) for text in second]
+            beads = align_sentences(vectors[0][number], vectors[1][number], max_size, skip, lengths=lengths, **options)
             for segment, bead in enumerate(beads):
                 row = _row(bead, first, second, min_score, report)
                 if row is not None:
                     report.rows += 1
                     translation = dict(zip(languages, row, strict=True))
-                    score = round(1 - bead.cost, 6)
+                    score = round(bead.score, 6) + 0.0  # no -0.0
                     yield {"translation": translation, "doc_id": doc_id, "segment": segment, "score": score}
 
 
@@ -145,10 +171,10 @@ def _row(
 ) -> tuple[str, str] | None:
     """Both texts of a bead that is kept."""
     report.beads[f"{len(bead.first)}-{len(bead.second)}"] += 1
-    if bead.similarity is None:
+    if bead.score is None:
         return None
     texts = tuple(" ".join(side[i] for i in chosen) for side, chosen in ((first, bead.first), (second, bead.second)))
-    if min_score is not None and 1 - bead.cost < min_score:
+    if min_score is not None and bead.score < min_score:
         report.low += 1
     elif texts[0] == texts[1]:
         report.identical += 1

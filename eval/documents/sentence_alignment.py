@@ -1,38 +1,41 @@
 """Sentences of two translated documents, aligned in order: one to one, one to two, two to one, or left alone.
 
-first, second = (embedded_spans([sentences], embedder, 2)[0] for sentences in (german, english))
-for bead in align_sentences(first, second):
+first, second = (embedded_spans([sentences], embedder.encode, 2)[0] for sentences in (german, english))
+lengths = [len(sentence) for sentence in german], [len(sentence) for sentence in english]
+for bead in align_sentences(first, second, lengths=lengths):
     print(bead.similarity, [german[i] for i in bead.first], [english[j] for j in bead.second])
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-Spans = Sequence[np.ndarray]
+from modeling_tmde.eval.documents.bead_costs import BeadCosts, Spans, VectorCosts, checked_lengths, unit_spans
+from modeling_tmde.eval.documents.length_model import LengthModel
+
 Windows = tuple[np.ndarray, np.ndarray]
 Encode = Callable[[list[str]], np.ndarray]
 
 _FULL = 300  # sentences of both documents up to which every cell is computed, as in vecalign
 _ROWS = 32  # rows of cells whose cosines are computed at once
-_SMALLEST = 1e-6  # of the mean distance to the other document, which a cost is divided by
 _SKIP_FIRST, _SKIP_SECOND, _OUTSIDE = 253, 254, 255  # steps besides the numbers of moves
 
 
 class Bead(NamedTuple):
     """Consecutive sentences of both documents that are translations; one side is empty where a sentence has none.
 
-    cost: in the program; similarity: cosine of both sides, None where one is empty.
+    cost: in the program; similarity: cosine of both sides; score: 1 - what of the cost is that of the vectors, so 1
+    where they are equal and about 0 for two unrelated sentences. Both are None where one side is empty.
     """
 
     first: range
     second: range
     cost: float
     similarity: float | None
+    score: float | None = None
 
 
 class BlockCosts(Protocol):
@@ -45,7 +48,15 @@ class BlockCosts(Protocol):
 
 
 def align_sentences(
-    first: np.ndarray | Spans, second: np.ndarray | Spans, max_size: int = 3, skip: float = 0.55, width: int = 20
+    first: np.ndarray | Spans,
+    second: np.ndarray | Spans,
+    max_size: int = 3,
+    skip: float = 0.55,
+    merge: float = 0.3,
+    lengths: tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray] | None = None,
+    length_weight: float = 0.05,
+    width: int = 20,
+    means: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> list[Bead]:
     """The cheapest alignment of two documents that keeps the order of both.
 
@@ -55,7 +66,14 @@ def align_sentences(
     by it (vecalign draws sentences for that mean, here it is of all), and single sentences that have nothing to do
     with each other cost about 1. One that is left alone costs `skip`. vecalign takes a quantile of the costs of pairs
     for that, a fifth; but right pairs are a fifth of all in a document of five sentences and a hundredth in one of
-    a hundred. Above 300 sentences the path is searched near that of a coarser pass, over means of two neighbouring
+    a hundred.
+
+    Two costs are not vecalign's, and their defaults were chosen on development documents, together with `skip`: what
+    each sentence beyond one on each side costs, as most beads are one to one; and, where lengths are known, how
+    surprising those of the two sides are (Gale & Church 1993; see
+    [`~modeling_tmde.eval.documents.length_model.LengthModel`]).
+
+    Above 300 sentences the path is searched near that of a coarser pass, over means of two neighbouring
     vectors, as in vecalign; near is made wider where the path touches its edge. Time and memory grow with n + m but
     for documents of which long parts have no counterpart.
 
@@ -65,9 +83,15 @@ def align_sentences(
             are represented by the sum of their sentences' unit vectors. n may be 0.
         second: Those of the m sentences of the other document.
         max_size: Sentences of a bead, both sides together: 3 for 1-1, 1-2 and 2-1, 4 for 1-3, 2-2 and 3-1 as well.
-        skip: Above 0; the lower, the more sentences are left alone. From 2 - sqrt(2) = 0.59 on, even with perfect
-            vectors, a sentence without counterpart is cheaper as part of the bead beside it than alone.
+        skip: Above 0; the lower, the more sentences are left alone. From 2 - sqrt(2) + `merge` = 0.89 on, even with
+            perfect vectors, a sentence without counterpart is cheaper as part of the bead beside it than alone.
+        merge: 0 or more; cost of each sentence of a bead beyond one on each side.
+        lengths: Characters of each sentence of the first document (n,), and of the second (m,).
+        length_weight: 0 or more; what one unit of surprise (-log of a probability, here at most 5) costs.
         width: Cells on each side of the coarser path.
+        means: For scores alone, (d,) of each side: the mean unit vector of sentences of many documents, which stands
+            for those that a document of fewer than 20 lacks. Without it, scores of short documents mean little: that
+            of two documents of one sentence is always 0.
 
     Returns:
         Beads in order; every sentence is in one.
@@ -79,21 +103,30 @@ def align_sentences(
         raise ValueError(f"max_size: found {max_size}, expected at least 2, one sentence on each side")
     if not 0 < skip < np.inf:
         raise ValueError(f"skip: found {skip}, expected a number above 0; unrelated sentences cost about 1")
+    for name, value in (("merge", merge), ("length_weight", length_weight)):
+        if not 0 <= value < np.inf:
+            raise ValueError(f"{name}: found {value}, expected a number, 0 or more")
     if width < 1:
         raise ValueError(f"width: found {width}, expected at least 1")
-    sides = [_unit_spans(name, spans, max_size - 1) for name, spans in (("first", first), ("second", second))]
+    sides = [unit_spans(name, spans, max_size - 1) for name, spans in (("first", first), ("second", second))]
     n, m = (len(side[0]) for side in sides)
     if n and m and sides[0][0].shape[1] != sides[1][0].shape[1]:
         raise ValueError(
             f"Found {sides[0][0].shape[1]} dimensions in first and {sides[1][0].shape[1]} in second, expected as many"
         )
+    if lengths is not None:
+        lengths = tuple(
+            checked_lengths(name, given, size)
+            for name, given, size in zip(("first", "second"), lengths, (n, m), strict=True)
+        )
     if not n or not m:
         alone = [(range(i, i + 1), range(0)) for i in range(n)] + [(range(0), range(j, j + 1)) for j in range(m)]
         return [Bead(*both, skip, None) for both in alone]
-    costs = _VectorCosts(*sides)
+    model = None if lengths is None or not length_weight else LengthModel(*lengths)
+    costs = BeadCosts(VectorCosts(*sides), merge, model, length_weight)
     skips = np.full(n, skip), np.full(m, skip)
-    path = _path(costs, skips, _moves(max_size), _coarse_path(sides[0][0], sides[1][0], skip, width), width)
-    return list(_beads(path, costs, skips, sides))
+    path = _path(costs, skips, _moves(max_size), _coarse_path(costs, skip, width), width)
+    return list(_beads(path, costs, skips, costs.vectors if means is None else VectorCosts(*sides, means)))
 
 
 def align_by_costs(costs: BlockCosts, skips: tuple[np.ndarray, np.ndarray], max_size: int = 3) -> list[Bead]:
@@ -107,7 +140,7 @@ def align_by_costs(costs: BlockCosts, skips: tuple[np.ndarray, np.ndarray], max_
     Returns:
         Beads without similarity, in order.
     """
-    return list(_beads(_path(costs, skips, _moves(max_size), None, 1), costs, skips, []))
+    return list(_beads(_path(costs, skips, _moves(max_size), None, 1), costs, skips, None))
 
 
 def span_texts(sentences: Sequence[str], size: int) -> list[str]:
@@ -136,40 +169,15 @@ def embedded_spans(documents: Sequence[Sequence[str]], encode: Encode, largest: 
     return [[vectors[[position[text] for text in some]] for some in spans] for spans in texts]
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Unit vectors of spans by length, float32, and 1 - their mean cosine to the sentences of the other document."""
-
-    units: list[np.ndarray]
-    distances: list[np.ndarray]
-
-
-class _VectorCosts:
-    """a b (1 - cos(x, y)) by the mean of both distances."""
-
-    def __init__(self, first: list[np.ndarray], second: list[np.ndarray]) -> None:
-        self.first, self.second = (
-            _Side(own, [1 - units @ other[0].mean(axis=0, dtype=np.float64) for units in own])
-            for own, other in ((first, second), (second, first))
-        )
-
-    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        cosines = self.first.units[a - 1][rows] @ self.second.units[b - 1][columns].T
-        distances = self.first.distances[a - 1][rows, None] + self.second.distances[b - 1][None, columns]
-        # a cosine of equal vectors may be above 1 by a rounding
-        return a * b * np.maximum(1 - cosines, 0) / np.maximum(distances / 2, _SMALLEST)
-
-
-def _coarse_path(first: np.ndarray, second: np.ndarray, skip: float, width: int) -> np.ndarray | None:
+def _coarse_path(costs: BeadCosts, skip: float, width: int) -> np.ndarray | None:
     """Nodes (p, 2) of a path of one-to-one moves over means of two neighbours; None where every cell is computed."""
-    if len(first) * len(second) <= _FULL**2 or min(len(first), len(second)) < 4:
+    n, m = (len(side.units[0]) for side in (costs.vectors.first, costs.vectors.second))
+    if n * m <= _FULL**2 or min(n, m) < 4:
         return None
-    halves = [_halved(first), _halved(second)]
-    skips = tuple(np.full(len(half), skip) for half in halves)
-    path = _path(
-        _VectorCosts(*([half] for half in halves)), skips, [(1, 1)], _coarse_path(*halves, skip, width), width
-    )
-    return np.minimum(2 * np.array(path), [len(first), len(second)])
+    half = costs.halved()
+    skips = np.full((n + 1) // 2, skip), np.full((m + 1) // 2, skip)
+    path = _path(half, skips, [(1, 1)], _coarse_path(half, skip, width), width)
+    return np.minimum(2 * np.array(path), [n, m])
 
 
 def _path(
@@ -287,63 +295,26 @@ def _trace(
 
 
 def _beads(
-    path: list[tuple[int, int]], costs: BlockCosts, skips: tuple[np.ndarray, np.ndarray], units: list[list[np.ndarray]]
+    path: list[tuple[int, int]],
+    costs: BlockCosts,
+    skips: tuple[np.ndarray, np.ndarray],
+    vectors: VectorCosts | None,
 ) -> Iterator[Bead]:
     for (i0, j0), (i1, j1) in zip(path, path[1:], strict=False):
         a, b = i1 - i0, j1 - j0
-        similarity = None
+        similarity = score = None
         if a and b:
-            cost = costs(a, b, slice(i0, i0 + 1), slice(j0, j0 + 1))[0, 0]
-            if units:
-                similarity = float(np.clip(units[0][a - 1][i0] @ units[1][b - 1][j0], -1, 1))
+            one = a, b, slice(i0, i0 + 1), slice(j0, j0 + 1)
+            cost = costs(*one)[0, 0]
+            if vectors is not None:
+                similarity = float(np.clip(vectors.first.units[a - 1][i0] @ vectors.second.units[b - 1][j0], -1, 1))
+                score = float(1 - vectors(*one)[0, 0])
         else:
             cost = skips[0][i0] if a else skips[1][j0]
-        yield Bead(range(i0, i1), range(j0, j1), float(cost), similarity)
+        yield Bead(range(i0, i1), range(j0, j1), float(cost), similarity, score)
 
 
 def _moves(max_size: int) -> list[tuple[int, int]]:
     """Sentences on both sides, small beads first: ties go to them."""
     sizes = range(1, max_size)
     return sorted(((a, b) for a in sizes for b in sizes if a + b <= max_size), key=lambda move: (sum(move), move))
-
-
-def _halved(units: np.ndarray) -> np.ndarray:
-    """Directions of the means of two neighbours; the last one alone where their number is odd."""
-    even = len(units) // 2 * 2
-    return _unit(np.concatenate([units[0:even:2] + units[1:even:2], units[even:]]))
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    vectors = vectors.astype(np.float64)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)
-
-
-def _unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.ndarray]:
-    """Unit vectors of spans of 1, 2, ... sentences, as many lengths as moves have; sums of units where none are given.
-
-    Raises:
-        ValueError: Shapes that do not fit, numbers that are not finite.
-    """
-    spans = [np.asarray(some) for some in ([given] if isinstance(given, np.ndarray) else given)]
-    if not spans:
-        raise ValueError(f"{name}: found no arrays, expected at least the vectors of sentences")
-    n = len(spans[0])
-    if n == 0:
-        return [spans[0]]
-    dimensions = spans[0].shape[-1]
-    for size, some in enumerate(spans[:largest], 1):
-        rows = max(n - size + 1, 0)
-        if some.shape != (rows, dimensions) and not (rows == 0 and len(some) == 0) or some.ndim != 2:
-            raise ValueError(
-                f"{name}: found shape {some.shape} for spans of {size} sentences, expected ({rows}, {dimensions})"
-            )
-        bad = np.flatnonzero(~np.isfinite(some).all(axis=1))
-        if len(bad):
-            raise ValueError(f"{name}: found a vector that is not finite, span {bad[0]} of {size} sentences")
-    units = [_unit(some.reshape(-1, dimensions)) for some in spans[:largest]]
-    while len(units) < largest:
-        size = len(units) + 1
-        rows = max(n - size + 1, 0)
-        units.append(_unit(sum(units[0][start : start + rows].astype(np.float64) for start in range(size))))
-    return units

@@ -50,18 +50,23 @@ _PARAMETERS = frozenset(
     "lang language langue lingua idioma sprache locale hl lg ln lng setlang setlanguage sitelang uselang clang "
     "selectedlocale langid languageid culture".split()
 )
+_SHORT_PARAMETERS = frozenset("l")  # stand for other things, too: only where their value is a mark
 _GENERIC = frozenset("ac co com edu gov net org".split())  # before a country, as in .co.uk
-_LOCALE = re.compile(r"([a-z]{2,3})[-_](?:[a-z]{2}|[a-z]{4}|[0-9]{3})")  # en-us, pt_BR, zh-hans, es-419
+_INTERNATIONAL = frozenset(("", "co", "com"))  # as good as the domain of a country
+_SCRIPTS = "hans|hant|latn|cyrl|arab|deva"
+_LOCALE = re.compile(rf"([a-z]{{2,3}})(?:[-_](?:{_SCRIPTS}))?(?:[-_](?:[a-z]{{2}}|[0-9]{{3}}))?")  # pt_BR, zh-hans-cn
+_SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//")
 _WORD = re.compile(r"[^\W_]+")
 
 
 def strip_language_markers(url: str, languages: Iterable[str] | None = None) -> str:
-    """What is left of a URL without scheme, top-level domain and all marks of a language.
+    """What is left of a URL without scheme, country domain and all marks of a language.
 
-    Marks are codes and names of languages, alone or with a region, that stand as a subdomain (de.example.org), a part
-    of the path (/en-us/, page_fr.html, index.es.html) or the value of a parameter (?l=it), and parameters that are
-    called lang, hl, locale and the like. Case, order of parameters, separators within a name, and fragments do not
-    count.
+    Marks are codes and names of languages, alone or with a region, that stand as a subdomain (de.example.org) or a
+    part of the path (/en-us/, page_fr.html, index.es.html), and parameters that are called lang, hl, locale and the
+    like (`l` where its value is a mark). Codes of three letters, many of which are words (spa, cat), count as
+    subdomain and as first part of the path only. Of a path that is nothing but marks (/en/it), only the first is one.
+    Case, order of parameters, separators within a name, and fragments do not count; for domains see [`website`].
 
     Args:
         url: With or without its scheme.
@@ -79,25 +84,20 @@ def strip_language_markers(url: str, languages: Iterable[str] | None = None) -> 
         raise TypeError(f"url: found {type(url).__name__}, expected str")
     marks = _marks(_codes(languages))
     host, path, query = _parts(url)
-    segments = []
-    for segment in path.split("/"):
-        kept = [part for part in segment.split(".") if not _is_mark(part, marks)]
-        words = [word for part in kept for word in _WORD.findall(part) if word not in marks]
-        if words:
-            segments.append("-".join(words))
     parameters = sorted(
         (name, value)
         for name, value in parse_qsl(query, keep_blank_values=True)
-        if name not in _PARAMETERS and not _is_mark(value, marks)
+        if name not in _PARAMETERS and not (name in _SHORT_PARAMETERS and _is_mark(value, marks))
     )
-    key = "/".join([_site(host, marks), *segments])
+    key = "/".join([_site(host, marks), *_segments(path, marks)])
     return key + ("?" + "&".join(f"{name}={value}" for name, value in parameters) if parameters else "")
 
 
 def website(url: str, languages: Iterable[str] | None = None) -> str:
-    """The host of a URL without `www`, subdomains that name a language, and top-level domain.
+    """The host of a URL without `www`, subdomains that name a language, and the domain of a country.
 
-    WMT16 aligns within websites.
+    foo.de, foo.fr, foo.co.uk, foo.eu and foo.com are one website, "foo"; other generic domains are others, such as
+    "foo.org", also in foo.org.uk. "" where a URL has no host. WMT16 aligns within websites.
 
     Arguments and errors as for [`strip_language_markers`].
     """
@@ -152,11 +152,25 @@ def _is_mark(part: str, marks: frozenset[str]) -> bool:
     return part in marks or (locale is not None and locale[1] in marks)
 
 
+def _segments(path: str, marks: frozenset[str]) -> list[str]:
+    """The parts of a path without marks, words joined by hyphens."""
+    given = [segment for segment in path.split("/") if segment]
+    inner = frozenset(mark for mark in marks if len(mark) != 3)
+    kept = []
+    for number, segment in enumerate(given):
+        if number == 0 and _is_mark(segment, marks):
+            continue
+        parts = [part for part in segment.split(".") if not _is_mark(part, inner)]
+        kept.append("-".join(word for part in parts for word in _WORD.findall(part) if word not in inner))
+    kept = [segment for segment in kept if segment]
+    return kept or ["-".join(_WORD.findall(segment)) for segment in given[1:]]
+
+
 def _parts(url: str) -> tuple[str, str, str]:
     """Host, path and query, in lower case."""
     url = url.strip().lower()
     try:
-        parts = urlsplit(url if "//" in url.split("?")[0] else "//" + url)
+        parts = urlsplit(url if _SCHEME.match(url) else "//" + url)
     except ValueError:  # brackets of no IPv6 address
         return "", unquote(url), ""
     host = parts.netloc.rpartition("@")[2]
@@ -167,9 +181,9 @@ def _site(host: str, marks: frozenset[str]) -> str:
     labels = [label for label in host.split(".") if label]
     if all(label.isdigit() for label in labels) or host.startswith("["):
         return host  # an address of numbers
-    if len(labels) > 1:
-        country = labels.pop()
-        if len(labels) > 1 and len(country) == 2 and labels[-1] in _GENERIC:
-            labels.pop()
+    domain = labels.pop() if len(labels) > 1 else ""
+    if len(domain) == 2:  # of a country
+        domain = labels.pop() if len(labels) > 1 and labels[-1] in _GENERIC else ""
     *subdomains, name = labels
-    return ".".join([*(label for label in subdomains if label != "www" and not _is_mark(label, marks)), name])
+    kept = [label for label in subdomains if label != "www" and not _is_mark(label, marks)]
+    return ".".join([*kept, name] if domain in _INTERNATIONAL else [*kept, name, domain])

@@ -108,9 +108,10 @@ def test_options_reach_the_alignment(bag, inputs, scoring):
     rows = [{"id": f"b{number}", "text": text} for number, text in zip(ORDER, halves, strict=True)]
     (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
     embedder = DocumentEmbedder.from_pretrained(bag, device="cpu")
-    everything = align_documents(embedder.encode(GERMAN), embedder.encode(halves), scoring, k=2)
+    neighbours, option = ({}, []) if scoring == "cosine" else ({"k": 2}, ["-k", 2])
+    everything = align_documents(embedder.encode(GERMAN), embedder.encode(halves), scoring, **neighbours)
     threshold = (everything[3].score + everything[4].score) / 2
-    options = ["--scoring", scoring, "-k", 2, "--threshold", threshold, "-o", inputs / "pairs.tsv"]
+    options = ["--scoring", scoring, *option, "--threshold", threshold, "-o", inputs / "pairs.tsv"]
     result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     assert result.exit_code == 0, result.output
     found = [(pair["id_a"], pair["id_b"]) for pair in lines_of(inputs / "pairs.tsv")]
@@ -130,6 +131,14 @@ def test_urls_and_websites(bag, inputs):
     assert result.exit_code == 0 and "8 by URL" in result.stderr, result.output
     first = next(line for line in lines_of(out) if line["id_a"] == "a3")
     assert (first["id_b"], first["url_a"], first["url_b"]) == ("b3", "e.org/de/3", "www.e.org/en/3")
+    # documents without URL are of no known website
+    rows = [json.loads(line) for line in content.splitlines()]
+    unknown = [row | {"url": None} if row["id"] in ("b3", "b4") else row for row in rows]
+    (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, unknown)))
+    result = run(*arguments, "--same-domain")
+    assert result.exit_code == 0 and "6 by URL" in result.stderr and len(lines_of(out)) == 6, result.output
+    result = run(*arguments)
+    assert result.exit_code == 0 and len(lines_of(out)) == 8 and lines_of(out)[7]["url_b"] == "", result.output
     # nothing in common
     (inputs / "b.jsonl").write_text(content.replace("e.org", "g.org"))
     result = run(*arguments, "--same-domain")
@@ -261,9 +270,17 @@ BAD = [
         ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
         "--pairs and --output exclude",
     ),
+    (
+        ["--pairs", "right.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS, "--scoring", "ratio"],
+        "--pairs and --scoring exclude each other: known pairs",
+    ),
+    (["--pairs", "right.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS, "-k", "4"], "--pairs and -k exclude"),
+    (["--pairs", "right.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS, "--same-domain"], "--pairs and --same-domain"),
+    (["-o", "out.tsv", "--scoring", "cosine", "-k", "4"], "--scoring cosine and -k exclude"),
+    (["-o", "out.tsv", "--lawdr-rank", "1", "--window", "9", *LANGUAGE_OPTIONS], "--lawdr-rank and --window exclude"),
     (["--pairs", "no.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "--pairs no.tsv: No such file"),
     (["-o", "out.tsv", "--reference", "a.jsonl"], "--reference a.jsonl, line 1: found 1 field"),
-    (["-o", "out.tsv", "--url-field", "link"], "no column 'link'"),
+    (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
     (["-o", "out.tsv", "--id-field", "text", "--field", "id"], "found id"),
     (["-o", "out.tsv", "--field", "body"], "field 'body' is missing"),
     (["-o", "out.tsv", "-m", "no/such/model"], "--model no/such/model"),
@@ -286,7 +303,9 @@ def test_mistakes_are_named(bag, inputs, options, message, monkeypatch):
         ("b.jsonl", "", "b.jsonl: found no document that is not empty"),
         ("b.jsonl", '{"text": " "}', "b.jsonl: found no document that is not empty"),
         ("b.jsonl", '{"id": "x", "text": "a"}\n{"id": "x", "text": "b"}', "found 'x', which line 1 has too"),
-        ("b.jsonl", '{"id": "x\\ty", "text": "a"}', "b.jsonl, row 1: found id 'x\\ty', expected one without tab"),
+        ("b.jsonl", '{"id": "x\\n", "text": "a"}', "b.jsonl, line 1: found id 'x\\n', expected one without tab"),
+        ("b.jsonl", '{"id": "", "text": "a"}', "b.jsonl, line 1: found id '', expected one without tab"),
+        ("b.jsonl", '{"id": "x\\ty", "text": "a"}', "b.jsonl, line 1: found id 'x\\ty', expected one without tab"),
         ("known.tsv", "", "known.tsv: found no pair"),
         ("known.tsv", "a1\n", "known.tsv, line 1: found 1 field"),
         ("known.tsv", "a1\tb99\n", "known.tsv, line 1: found id 'b99'"),

@@ -7,10 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
+from modeling_tmde import long_documents
 from modeling_tmde.cli.embed import embed
+from modeling_tmde.cli.embedder_options import AGGREGATIONS
 from modeling_tmde.density import SentenceDensity
 from modeling_tmde.embedding import DocumentEmbedder
 from tests.cli.test_embed_shards import free_port, start
@@ -166,17 +169,37 @@ def test_two_processes(model, source, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--window", 9], "window: found 9 with long_documents='truncate', which splits nothing; give"),
-        (["--long-documents", "chunk", "--window", 25], "window: found 25 tokens, expected 3 to 24"),
-        (["--long-documents", "chunk", "--stride", 23], "stride: found 23 tokens, expected 1 to 22"),
+        (
+            ["--window", 9],
+            "--window: found 9 with --long-documents truncate (the default), which splits",
+        ),
+        (["--stride", 9, "--long-documents", "truncate"], "--stride: found 9 with --long-documents truncate, which"),
+        (["--aggregation", "max"], "--aggregation: found max with --long-documents truncate (the default)"),
         (
             ["--long-documents", "chunk", "--aggregation", "avg"],
-            "aggregation: found 'avg', which is no file; expected",
+            "--aggregation: found 'avg', which is no file; expected mean, max or the file",
         ),
-        (["--long-documents", "chunk", "--aggregation", "in.txt"], "in.txt: not a density that SentenceDensity.save"),
+    ],
+)
+def test_options_that_cannot_be_are_told_before_the_model_is_loaded(source, tmp_path, options, message):
+    result = run(source, "-o", tmp_path / "out.npy", "-m", tmp_path / "nowhere", *options)
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr.startswith(f"Error: {message}"), result.output
+    assert AGGREGATIONS == long_documents.AGGREGATIONS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--long-documents", "chunk", "--window", 25], "--window: found 25 tokens, expected 3 to 24"),
+        (["--long-documents", "chunk", "--stride", 23], "--stride: found 23 tokens, expected 1 to 22"),
+        (
+            ["--long-documents", "chunk", "--aggregation", "in.txt"],
+            "--aggregation: in.txt: not a density that SentenceDensity.save",
+        ),
         (
             ["--long-documents", "chunk", "--aggregation", "d.npz"],
-            "fitted to vectors of this model? vectors: found shape (34, 32), expected (n, 5)",
+            "--aggregation: found a density of vectors of dimension 5, expected 32, that of the model",
         ),
     ],
 )
@@ -186,5 +209,16 @@ def test_what_is_wrong_is_said(model, source, tmp_path, monkeypatch, options, me
     before = sorted(path.name for path in tmp_path.iterdir())
     result = run("in.txt", "-o", "out.npy", "-m", model, *options)
     assert result.exit_code == 1 and isinstance(result.exception, SystemExit), result.exception
-    assert result.stderr.startswith("Error: ") and message in " ".join(result.stderr.split()), result.output
+    assert result.stderr.startswith(f"Error: {message}"), result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_out_of_memory_names_device_and_what_to_do(model, source, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("Tried to allocate 1 GiB")
+
+    monkeypatch.setattr(DocumentEmbedder, "_embed_window", fail)
+    result = run(source, "-o", tmp_path / "out.npy", "-m", model)
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit), result.exception
+    said = "out of memory on cpu; lower --batch-tokens. Tried to allocate 1 GiB"
+    assert said in " ".join(result.stderr.split()), result.output

@@ -253,6 +253,43 @@ def test_a_failure_leaves_the_old_file(bag, inputs, monkeypatch):
     assert out.read_text() == "old" and sorted(path.name for path in inputs.iterdir()) == before
 
 
+def test_lines_of_an_id_a_tab_and_a_text(bag, inputs, monkeypatch):
+    """As BUCC's: with --format tsv their ids are known to a gold list, and without it the error says so."""
+    monkeypatch.chdir(inputs)
+    for name, texts in (("de", GERMAN), ("en", ENGLISH)):
+        lines = [f"{name}-{number}\t{text}\r\n" for number, text in enumerate(texts, 1)]
+        (inputs / f"sample.{name}").write_text("".join(lines), newline="")
+    (inputs / "gold").write_text("".join(f"de-{first}\ten-{second}\n" for first, second in RIGHT))
+    arguments = ["sample.de", "sample.en", "-o", "out.tsv", "-m", bag, "--gold", "gold"]
+    result = run(*arguments)
+    assert result.exit_code == 1 and "--gold gold, line 1: found id 'de-1'" in result.stderr
+    assert "are lines of an id, a tab and the text, give --format tsv" in result.stderr
+    result = run(*arguments, "--format", "tsv", "--scoring", "cosine", "--threshold", 0.999)
+    assert result.exit_code == 0 and "precision 1.0000, recall 1.0000" in result.stderr, result.output
+    assert {tuple(row[1:4]) for row in rows_of(inputs / "out.tsv")} == {
+        (f"de-{first}", f"en-{second}", GERMAN[int(first) - 1]) for first, second in RIGHT
+    }
+    result = run(*arguments, "--format", "tsv", "--field", "body", "--overwrite")
+    assert "--field body: sample.de is read as tsv, whose columns are id and text" in result.stderr
+    for line, found in (("x", "1 field(s), 'x'"), ("x\ty\tz", r"3 field(s), 'x\ty\tz'")):
+        (inputs / "sample.en").write_text(f"en-1\ta\n\n{line}\n")
+        result = run(*arguments, "--format", "tsv", "--overwrite")
+        assert f"sample.en, line 3: found {found}, expected two: an id, a tab and the text" in result.stderr
+    (inputs / "sample.en").write_text("en-1\ta\n\nen-1\tb\n")
+    result = run(*arguments, "--format", "tsv", "--overwrite")
+    assert "sample.en, line 3, 'id': found 'en-1', which line 1 has too" in result.stderr
+
+
+def test_too_little_memory_is_one_error(bag, inputs, monkeypatch):
+    def encode(self, texts, language):
+        raise torch.OutOfMemoryError("Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(DocumentEmbedder, "encode", encode)
+    result = run(inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv", "-m", bag)
+    assert result.exit_code == 1 and "Traceback" not in result.output and not (inputs / "out.tsv").exists()
+    assert "Error: out of memory on " in result.stderr and "lower --max-length, or use the vectors" in result.stderr
+
+
 def test_links_are_followed(bag, inputs):
     (inputs / "real.tsv").write_text("old")
     (inputs / "link.tsv").symlink_to(inputs / "real.tsv")
@@ -289,6 +326,7 @@ BAD = [
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--optimize-threshold"], "needs the right pairs; give --gold"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--gold", "gold", "--optimize-threshold", "--threshold", "1"],
      "leave out --threshold and --max-pairs"),
+    (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--threshold", "nan"], "--threshold: found nan, expected a"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--language-a", "de"], "expected both or neither"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--language-a", "de", "--language-b", "de"], "expected another"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--language-a", "german", "--language-b", "en"],

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -118,13 +117,15 @@ def test_a_second_run_does_what_is_new(docs, made, tmp_path, monkeypatch):
     assert sorted(DocumentIndex.open(made)) == list("abce")
 
 
-def test_delete(made, tmp_path):
-    (tmp_path / "ids").write_text("a\nb\n")
+def test_delete(made, docs, tmp_path):
+    (tmp_path / "ids").write_bytes("\ufeffa\r\nb\n".encode())
     result = ok("index", "-o", made, "--delete", "d", "--delete-file", tmp_path / "ids")
     assert "3 deleted" in result.stderr and list(DocumentIndex.open(made)) == ["c"]
     result = run("index", "-o", made, "--delete", "c", "--delete", "x")
     assert result.exit_code == 1 and "found 'x'" in result.stderr and "nothing was deleted" in result.stderr
-    ok("index", "-o", made, "--delete", "c")
+    result = ok("index", docs, "-o", made, "--delete", "x", "--delete", "c")  # with DOCS it can be given again
+    assert "1 added, 0 updated" not in result.stderr and "1 deleted, 1 to delete not there" in result.stderr
+    ok("index", "-o", made, *[f"--delete={id}" for id in "abcd"])
     assert hits("katze", made) == [] and "No documents" in ok("search", "katze", made).stdout
 
 
@@ -134,28 +135,54 @@ def test_filters_and_several_queries(made, tmp_path):
     assert [hit["id"] for hit in hits("katze", made, *filters)] == ["b"]
     texts = [row["text"].strip() for row in ROWS]
     (tmp_path / "queries").write_bytes(f"\ufeff{texts[2]}\r\n\n {texts[3]} \n".encode())
-    found = hits("-", texts[0], made, "--queries", tmp_path / "queries", "-k", 1, input=f"{texts[1]}\n{texts[0]}\n")
-    assert [hit["query"] for hit in found] == [texts[1], texts[0], texts[0], texts[2], texts[3]]
-    assert [hit["id"] for hit in found] == ["b", "a", "a", "c", "d"]
-    assert "agua" in ok("search", "-", made, input="agua\nhund\n").stdout  # each above its table
+    for found in (
+        hits(made, "--queries", tmp_path / "queries", "-k", 1),
+        hits(made, "--queries", "-", "-k", 1, input=(tmp_path / "queries").read_bytes()),
+    ):
+        assert [(hit["query"], hit["id"]) for hit in found] == [(texts[2], "c"), (texts[3], "d")]
+    assert "agua" in ok("search", made, "--queries", "-", input="agua\nhund\n").stdout  # each above its table
+
+
+def test_a_query_that_is_cut_off_is_told(docs, model, tmp_path):
+    out = tmp_path / "index"
+    ok("index", docs, "-o", out, "-m", model, "--max-length", 30, "--long-documents", "truncate")
+    result = ok("search", "pan agua " * 60, out)
+    assert "1 of 1 queries truncated: longer than 30 tokens" in result.stderr
+    assert "truncated" not in ok("search", "pan agua", out).stderr  # whatever the snippets' sentences are
+
+
+def test_numbers_that_json_does_not_have(made, docs):
+    index = DocumentIndex.open(made)
+    index.add(["n"], ["nuit"], [{"x": float("nan"), "many": [1.5, float("inf")]}])
+    output = ok("search", "nuit", made, "--json", "-k", 1).stdout
+    row = json.loads(output, parse_constant=lambda name: pytest.fail(name))
+    assert (row["id"], row["metadata"]["x"], row["metadata"]["many"]) == ("n", None, [1.5, None])
 
 
 def test_other_inputs(model, tmp_path):
     """Text files, whose lines have no ids, do not replace each other's documents; parquet has columns."""
-    out, second, table = tmp_path / "index", tmp_path / "zwei.txt", tmp_path / "in.parquet"
-    second.write_text("haus\nhund\n\nbaum\n")
+    out, table = tmp_path / "index", tmp_path / "in.parquet"
+    one, two = tmp_path / "1" / "part.txt", tmp_path / "2" / "part.txt"
+    for path, content in ((one, "haus\nhund\n\nbaum\n"), (two, "ville\n")):
+        path.parent.mkdir()
+        path.write_text(content)
     ok("index", "-", "-o", out, "-m", model, "--language", "it", input="casa\ncane\n")
-    result = ok("index", second, "-o", out, "--language", "de")
+    result = ok("index", one, "-o", out, "--language", "de")
     assert "1 empty ones left out (first: line 3)" in result.stderr
-    pq.write_table(
-        pa.table({"key": [7, 8], "body": ["ville", "nuit"], "lang": ["fr", "fr"], "text": ["x", "y"]}), table
-    )
+    assert "1 added, 0 updated" in ok("index", two, "-o", out).stderr
+    assert "0 added, 0 updated, 3 unchanged" in ok("index", one, "-o", out, "--language", "de").stderr
+    result = run("index", "-", "-o", out, input="acqua\n")
+    assert result.exit_code == 1 and "have no ids, and would replace those of another stdin" in result.stderr
+    rows = {"key": [7, 8], "body": ["ville", "nuit"], "lang": ["fr", "es"], "text": ["x", "y"]}
+    pq.write_table(pa.table(rows), table)
     ok("index", table, "-o", out, "--field", "body", "--id-field", "key", "--language-field", "lang")
     index = DocumentIndex.open(out)
-    assert sorted(index) == ["7", "8", "stdin:1", "stdin:2", "zwei.txt:1", "zwei.txt:2", "zwei.txt:4"]
-    assert index.document("zwei.txt:4").text == "baum" and index.document("stdin:2").metadata["language"] == "it"
-    metadata = {"language": None, "lang": "fr", "text": "x"}
+    expected = ["7", "8", "stdin:1", "stdin:2", f"{one}:1", f"{one}:2", f"{one}:4", f"{two}:1"]
+    assert sorted(index) == sorted(expected)
+    assert index.document(f"{one}:4").text == "baum" and index.document("stdin:2").metadata["language"] == "it"
+    metadata = {"language": "fr", "lang": "fr", "text": "x"}
     assert (index.document("7").text, index.document("7").metadata) == ("ville", metadata)
+    assert {hit["id"] for hit in hits("nuit", out, "--filter", "language=es")} == {"8"}
 
 
 def test_models_that_move(made, model, tokenizer, docs, tmp_path):
@@ -194,32 +221,32 @@ def test_a_model_that_needs_languages(model, docs, tokenizer, tmp_path, monkeypa
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 def test_killed_and_run_again(model, tmp_path, monkeypatch):
-    """Killed by SIGKILL after some batches; the same command goes on where it was."""
+    """Killed by SIGKILL while it embeds the third batch; the same command goes on where it was."""
     rows = [{"id": str(number), "text": " ".join(row.values())} for number, row in enumerate(make_rows(300))]
     docs, out = write(tmp_path / "docs.jsonl", rows), tmp_path / "index"
     program = (
-        "import sys, time\nfrom modeling_tmde.cli import index, main\n"
+        "import sys\nfrom modeling_tmde.cli import index, main\n"
         "from modeling_tmde.embedding import DocumentEmbedder\n"
-        "index._BATCH = 50\nreal = DocumentEmbedder.encode\n"
-        "def slow(*args, **kwargs):\n    time.sleep(0.2)\n    return real(*args, **kwargs)\n"
-        "DocumentEmbedder.encode = slow\nmain.main()"
+        "index._BATCH = 50\nreal, batches = DocumentEmbedder.encode, []\n"
+        "def stuck(self, texts, *args, **kwargs):\n"
+        "    batches.extend([texts] * (len(texts) == 50))\n"
+        "    if len(batches) == 3:\n        print('stuck', flush=True)\n        sys.stdin.read()\n"
+        "    return real(self, texts, *args, **kwargs)\n"
+        "DocumentEmbedder.encode = stuck\nmain.main()"
     )
     command = [sys.executable, "-c", program, "index", str(docs), "-o", str(out), "-m", str(model)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    end = time.monotonic() + 100
-    while time.monotonic() < end and process.poll() is None:
-        if (out / "index.json").exists() and json.loads((out / "index.json").read_text())["documents"] >= 100:
-            with pytest.raises(DocumentIndexBusy):
-                DocumentIndex.open(out).delete("0")
-            break
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"stuck\n"
+        with pytest.raises(DocumentIndexBusy):
+            DocumentIndex.open(out).delete("0")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
     assert process.returncode == -signal.SIGKILL
-    kept = len(DocumentIndex.open(out))
-    assert 100 <= kept < 300 and kept % 50 == 0
+    assert sorted(DocumentIndex.open(out)) == sorted(row["id"] for row in rows[:100])
     monkeypatch.setattr(index_module, "_BATCH", 50)
-    assert f"{300 - kept} added, 0 updated, {kept} unchanged" in ok("index", docs, "-o", out).stderr
+    assert "200 added, 0 updated, 100 unchanged" in ok("index", docs, "-o", out).stderr
     index = DocumentIndex.open(out)
     assert len(index) == 300 and all(index.document(row["id"]).text == row["text"] for row in rows[::37])
 
@@ -251,7 +278,7 @@ def test_bad_arguments_to_index(made, model, docs, tmp_path):
         ((docs, "-o", new, "-m", model, "--field", "body"), "field 'body' is missing"),
         ((docs, "-o", new, "-m", tmp_path / "nowhere"), "no folder"),
         ((docs, "-o", made, "--long-documents", "chunk"), "--long-documents: found chunk, but"),
-        ((docs, "-o", made, "--max-length", 9), "--max-length: found 9, but"),
+        ((docs, "-o", made, "--max-length", 9), f"--max-length: found 9, but {made} was made with no limit"),
         ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
         ((docs, "-o", made, "--delete-file", tmp_path / "no"), "--delete-file"),
         ((twice, "-o", made), "twice.jsonl, line 3, 'id': found 'a', which line 1 has too"),
@@ -268,8 +295,11 @@ def test_bad_arguments_to_search(made, tmp_path):
     for arguments, message in [
         ((made,), "expected a query and an index"),
         (("query", tmp_path), "found no index.json"),
-        (("", made), "query 1: found ''"),
-        (("fine", " ", made), "query 2: found ' '"),
+        (("", made), "query: found ''"),
+        (("a", "closed", "bridge", made), "found 4 arguments, expected QUERY in quotes, and INDEX"),
+        ((made, "a", "bridge"), "QUERY comes first"),
+        (("-", made), "tmde search INDEX --queries -"),
+        (("query", made, "--queries", tmp_path / "bad"), "found 'query' and --queries"),
         (("query", made, "--filter", "language"), "expected NAME=VALUE"),
         (("query", made, "--filter", "color=red"), "filter: found 'color', expected a name of the metadata"),
         ((made, "--queries", tmp_path / "no"), "--queries"),
@@ -278,7 +308,8 @@ def test_bad_arguments_to_search(made, tmp_path):
         result = run("search", *arguments)
         assert result.exit_code == 1 and message in result.stderr, (arguments, result.output)
         assert result.stderr.startswith("Error: ")
-    assert run("search", "-", made, input="\n \n").exit_code == 1
+    result = run("search", made, "--queries", "-", input="\n \n")
+    assert result.exit_code == 1 and "only empty lines" in result.stderr
 
 
 def test_a_transformer_whose_documents_are_too_long(tokenizer, tmp_path):

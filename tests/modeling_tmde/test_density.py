@@ -204,3 +204,8 @@ def test_an_archive_of_other_arrays(tmp_path):
         SentenceDensity.load(tmp_path / "other.npz")
     with pytest.raises(FileNotFoundError):
         SentenceDensity.load(tmp_path / "missing.npz")
+
+
+def test_a_list_of_vectors():
+    found = SentenceDensity(components=3).fit(VECTORS.tolist()).weights(VECTORS.tolist())
+    np.testing.assert_array_equal(found, SentenceDensity(components=3).fit(VECTORS).weights(VECTORS))

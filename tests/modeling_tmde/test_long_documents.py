@@ -21,8 +21,10 @@ LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; grac
 SHORT = ["The sitting is open.", "", "a", "gracias"]
 
 
-class SomeWeights:
-    """What a fitted density has; weights that differ much, and depend on the vector alone."""
+class SomeWeights(SentenceDensity):
+    """Fitted to vectors of 32 dimensions; weights that differ much, and depend on the vector alone."""
+
+    mean_ = np.zeros(32)
 
     def weights(self, vectors: np.ndarray) -> np.ndarray:
         return (0.01 + 1 / (1 + np.exp(3 * vectors[:, 0].astype(np.float64)))).astype(np.float32)
@@ -331,6 +333,14 @@ def test_an_aggregation_of_another_type(model, tokenizer):
         DocumentEmbedder(model, tokenizer, long_documents="chunk", aggregation=3)
 
 
+def test_a_density_that_does_not_fit_is_refused_at_once(model, tokenizer):
+    with pytest.raises(ValueError, match=r"aggregation: found SentenceDensity\(.*that is not fitted; fit it to"):
+        DocumentEmbedder(model, tokenizer, long_documents="chunk", aggregation=SentenceDensity())
+    other = SentenceDensity(components=3).fit(np.random.default_rng(0).normal(size=(50, 5)))
+    with pytest.raises(ValueError, match="aggregation: found a density of vectors of dimension 5, expected 32, that"):
+        DocumentEmbedder(model, tokenizer, long_documents="chunk", aggregation=other)
+
+
 def test_bad_aggregation_is_told_before_the_model_is_loaded(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="aggregation: found '.*nowhere', which is no file"):
@@ -370,3 +380,15 @@ def test_weights_of_a_density(model, tokenizer, density, mode, tmp_path):
         for one in (density, other, "mean")
     }
     assert len(names) == 3 and "mean" in names
+
+
+def test_a_density_is_named_by_its_contents(model, tokenizer, density):
+    def name(one):
+        options = {"long_documents": "chunk", "aggregation": one}
+        return DocumentEmbedder(model, tokenizer, **options).long_document_settings["aggregation"]
+
+    arrays = density.to_arrays()
+    assert name(SentenceDensity.from_arrays(arrays)) == name(density)
+    for key in ("points_", "log_b_", "kernel"):  # one array, one number, one name
+        changed = "tophat" if key == "kernel" else arrays[key] + 1e-9
+        assert name(SentenceDensity.from_arrays(arrays | {key: np.asarray(changed)})) != name(density), key

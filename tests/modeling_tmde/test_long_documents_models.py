@@ -12,7 +12,15 @@ from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.sentences import split_sentences
 from tests.conftest import tiny_model
 from tests.modeling_tmde.test_embedding import make_bert, make_tokenizer, make_xlmr
-from tests.modeling_tmde.test_long_documents import AGGREGATIONS, LONG, MODES, SHORT, inputs_by_hand, reference
+from tests.modeling_tmde.test_long_documents import (
+    AGGREGATIONS,
+    LONG,
+    MODES,
+    SHORT,
+    SomeWeights,
+    inputs_by_hand,
+    reference,
+)
 from tests.modeling_tmde.test_text_languages import by_hand, make_tables
 
 
@@ -87,6 +95,21 @@ def test_a_bag_is_split_only_where_a_window_is_given(tokenizer):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_bag_has_no_use_for_what_splits_nothing(tokenizer, mode):
+    for options in ({"stride": 5}, {"aggregation": "max"}, {"aggregation": SomeWeights()}):
+        with pytest.raises(ValueError, match="^window: the model takes texts of any length, so nothing is split"):
+            DocumentEmbedder(make_bag(), tokenizer, long_documents=mode, **options)
+    for options in ({"window": 20, "aggregation": "max"}, {"max_length": 20, "stride": 5}):
+        DocumentEmbedder(make_bag(), tokenizer, long_documents=mode, **options)
+    options = {"long_documents": mode, "window": 20, "stride": 5}
+    if mode == "chunk":
+        assert DocumentEmbedder(make_bag(), tokenizer, **options).long_document_settings["stride"] == 5
+    else:
+        with pytest.raises(ValueError, match="^stride: found 5, but the model takes sentences of any length"):
+            DocumentEmbedder(make_bag(), tokenizer, **options)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_pieces_inherit_the_language(tokenizer, mode, monkeypatch):
     """A model with a table for each language; documents of several languages in several blocks."""
     embedder = DocumentEmbedder(make_tables(), tokenizer, long_documents=mode, window=12)
@@ -125,6 +148,8 @@ def test_the_splitter_is_told_the_language_of_each_document(model, tokenizer, mo
     for codes in (["de"], ["de"] * 4):
         with pytest.raises(ValueError, match=f"language: found {len(codes)} codes for 3 texts"):
             embedder.encode(texts, language=codes)
+    with pytest.raises(TypeError, match="language of text 1: found int, expected str"):
+        embedder.encode(texts, language=["de", 7, "fr"])
     # An abbreviation of one language ends a sentence of another.
     german = "Das ist bzw. Das war gut. " * 5
     vectors = [embedder.encode(german, language=code) for code in ("de", "en")]

@@ -1,12 +1,15 @@
 """Sentences of documents: abbreviations of five languages, other scripts, no character lost, nothing that panics."""
 
 import itertools
+import random
 import re
 
 import pytest
+import sentencex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from modeling_tmde import sentences
 from modeling_tmde.sentences import SPLITTER_LANGUAGES, split_sentences
 
 # "|" marks where a sentence ends.
@@ -135,3 +138,84 @@ def test_what_is_no_text_is_refused(bad):
 def test_a_long_document_without_an_end():
     text = "wort " * 50_000
     assert split_sentences(text) == [text.strip()]
+
+
+# Italian takes a time that grows with the square of a line.
+
+WORDS = (
+    'Questo è un esempio con il sig.|Rossi|z. B.|M. Dupont|i.e. 3.5|«ciao. Bene»|"Go away. Now!"|(pag. 3. Forse).|'
+    "art. 3|ecc. Av. Foch|No. 5|e poi|ieri."
+).split("|")
+
+
+def long_line(characters, seed=0):
+    """Sentences of words of several languages, with abbreviations and quotes."""
+    rng, parts, length = random.Random(seed), [], 0
+    while length < characters:
+        parts.append(" ".join(rng.choices(WORDS, k=rng.randint(1, 12))) + rng.choice(".!?"))
+        length += len(parts[-1]) + 1
+    return " ".join(parts)
+
+
+@pytest.fixture
+def lengths(monkeypatch):
+    """Of what the rules of each language were given."""
+    found = {}
+    segment = sentencex.segment
+
+    def spy(language, text):
+        found.setdefault(language, []).append(len(text))
+        return segment(language, text)
+
+    monkeypatch.setattr(sentencex, "segment", spy)
+    return found
+
+
+@pytest.mark.parametrize("language", [None, "it", "scn"])
+def test_italian_gets_blocks_of_a_long_line(language, lengths, monkeypatch):
+    text = long_line(40_000)
+    found = split_sentences(text, language)
+    blocks = lengths["it" if language is None else language]
+    assert max(blocks) <= 4096 and len(blocks) > 9 and sum(blocks) < 1.5 * len(text)
+    assert lengths["en"] == [len(text)]
+    lengths.clear()
+    monkeypatch.setattr(sentences, "_WHOLE", 10**9)
+    assert split_sentences(text, language) == found and len(found) > 300
+    assert set(map(tuple, lengths.values())) == {(len(text),)}
+
+
+@pytest.mark.parametrize("language", [None, "it"])
+def test_a_line_of_some_length_is_not_cut_into_blocks(language, lengths):
+    text = long_line(16_200)
+    assert len(text) <= 16_384
+    split_sentences(text, language)
+    assert lengths["it"] == [len(text)]
+
+
+@pytest.mark.parametrize("language", [None, "it"])
+def test_blocks_of_a_line_that_has_few_ends(language, lengths):
+    """No end for 30,000 characters, then one."""
+    first, last = "parola " * 4500 + "fine.", "Ecco il resto" + " parola" * 100 + "."
+    assert split_sentences(f"{first} {last}", language) == [first, last]
+    assert max(lengths["it"]) <= 4096 and sum(lengths["it"]) < 2.5 * len(first)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    pieces=st.lists(st.tuples(st.sampled_from([*PARTS, "Ecco il sig. Rossi.", "parola"]), st.integers(1, 30))),
+    language=st.sampled_from([None, "it", "ca", "th"]),
+    block=st.sampled_from([2, 8, 64]),
+)
+def test_blocks_lose_nothing(pieces, language, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentences, "_WHOLE", 0)
+        patch.setattr(sentences, "_BLOCK", block)
+        text = "".join((part + " ") * count for part, count in pieces)
+        kept = re.sub(r"\s", "", "".join(split_sentences(text, language)))
+        assert kept == re.sub(r"\s", "", text)
+
+
+def test_sentences_that_do_not_join_to_their_line_are_refused(monkeypatch):
+    monkeypatch.setattr(sentencex, "segment", lambda language, text: [text[:2], text[3:]])
+    with pytest.raises(RuntimeError, match=r"sentencex \d+\.[\d.]+, rules of 'de': found sentences that do not join"):
+        split_sentences("Eins. Zwei.", "de")

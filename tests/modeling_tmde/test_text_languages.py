@@ -168,3 +168,12 @@ def test_rows_of_no_padding_are_not_taken_from_a_model_that_needs_languages():
 
     model = Ragged(copy.deepcopy(make_tables().config))
     assert DocumentEmbedder(model, make_tokenizer()).encode(["a", "b c"], language="en").shape == (2, 6)
+
+
+def test_a_code_that_is_no_string_is_named(embedder):
+    with pytest.raises(TypeError, match="language of text 1: found int, expected str"):
+        embedder.encode(["a", "b"], language=["de", 7])
+    with pytest.raises(TypeError, match="language of text 3: found float, expected str"):
+        list(embedder.encode_iter(["a"] * 4, 2, language=["de", "en", "fr", float("nan")]))
+    with pytest.raises(ValueError, match="language of text 1: found None, expected one of"):
+        embedder.encode(["a", "b"], language=["de", None])

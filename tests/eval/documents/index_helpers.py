@@ -1,6 +1,6 @@
 """Operations on a document index that follow from their number, and the state that they must leave.
 
-Run as a program, it is killed at random moments while it writes: see `test_index_kill.py`.
+Run as a program, it is killed while it writes, at random moments and at chosen ones: see `test_index_kill.py`.
 """
 
 import itertools
@@ -67,8 +67,18 @@ def check(index: DocumentIndex, state: dict[str, str]) -> None:
         assert (hit.id, hit.text) == (id, state[id]) and abs(hit.score - 1) < 1e-5
 
 
-def write_for_ever(folder: Path, state: dict[str, str], log: int) -> None:
-    """Goes on with the operations, and tells after each how many there have been."""
+def write_for_ever(folder: Path, state: dict[str, str], log: int, last_sync: int | None) -> None:
+    """Goes on with the operations, and tells after each how many there have been.
+
+    Kills itself where it would sync a file for the `last_sync`-th time.
+    """
+    syncs = itertools.count(1)
+
+    def sync(number: int) -> None:
+        if next(syncs) == last_sync:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync = sync  # a kill loses nothing that was written; a power cut would
     index = DocumentIndex.open(folder)
     os.write(log, b"\n")  # it begins
     for number in itertools.count(index._store.manifest.generation):
@@ -77,13 +87,12 @@ def write_for_ever(folder: Path, state: dict[str, str], log: int) -> None:
 
 
 def kill_writers(folder: Path, kills: int) -> tuple[int, int]:
-    """Kills one writer after the other at a random moment, and checks what it leaves.
+    """Kills one writer after the other, every second one at a random moment, and checks what it leaves.
 
     Returns:
         Operations done in all, and how many writers left files that are in no manifest.
     """
     index_files.MERGED = 3  # merges are part of many commits
-    os.fsync = lambda number: None  # a kill loses nothing that was written; a power cut would
     operate(DocumentIndex.create(f"{folder}.first", dimension=DIMENSION), {}, 0)  # imports, before the forks
     DocumentIndex.create(folder, dimension=DIMENSION)
     state, done, broken = {}, 0, 0
@@ -91,13 +100,15 @@ def kill_writers(folder: Path, kills: int) -> tuple[int, int]:
         if number >= kills and (done >= 10 or number == 10 * kills):  # a busy machine writes little between two kills
             break
         reading, writing = os.pipe()
+        last_sync = 1 + number // 2 % 8 if number % 2 else None  # a commit syncs at least 3 times
         child = os.fork()
         if not child:
-            write_for_ever(folder, dict(state), writing)
+            write_for_ever(folder, dict(state), writing, last_sync)
         os.close(writing)
         os.read(reading, 1)
-        time.sleep(random.Random(number).uniform(0.005, 0.08))
-        os.kill(child, signal.SIGKILL)
+        if last_sync is None:
+            time.sleep(random.Random(number).uniform(0.005, 0.08))
+            os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with open(reading, encoding="ascii") as told:
             finished = ([done] + [int(line) for line in told if line.endswith("\n")])[-1]

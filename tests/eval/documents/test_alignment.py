@@ -31,7 +31,8 @@ def plain_scores(first, second, scoring, k):
     for i, row in enumerate(cosines):
         for j, cosine in enumerate(row):
             margin = (of_first[i] + of_second[j]) / 2
-            score = {"cosine": cosine, "distance": cosine - margin, "ratio": cosine / max(margin, 1e-6)}[scoring]
+            ratio = cosine / margin if margin > 1e-6 else (cosine - 3) / 1e-6  # the latter come last, by cosine
+            score = {"cosine": cosine, "distance": cosine - margin, "ratio": ratio}[scoring]
             scores[i, j] = round(score, 9)
     return scores
 
@@ -45,6 +46,19 @@ def sorted_all(scores):
             rows.add(i)
             columns.add(j)
     return pairs
+
+
+def test_pairs_without_a_ratio_come_last():
+    """x1 and y1 have cosine 0.28, over a mean of (0.28 - 0.8) / 2: over a floor, that would be the best of all."""
+    first, second = np.array([[1, 0], [-0.8, 0.6]]), np.array([[1, 0], [-0.8, -0.6]])
+    said = []
+    pairs = align_documents(first, second, "ratio", k=2, say=said.append)
+    assert pairs == [(0, 0, pytest.approx(1 / 0.1), False), (1, 1, pytest.approx(-2.72e6), False)]
+    assert said[0].startswith("1 of 2 pairs have no ratio: the mean cosine of their neighbours is 1e-6 or less.")
+    assert align_documents(first, second, "ratio", k=2, threshold=-1e6) == pairs[:1]
+    align_documents(first, second, "distance", k=2, say=said.append)
+    align_documents(first[:1], second[:1], "ratio", k=2, say=said.append)
+    assert len(said) == 1
 
 
 def test_by_hand():
@@ -159,6 +173,11 @@ def test_only_within_a_website(scoring):
     expected = sorted_all({(i, j): score for (i, j), score in scores.items() if sites[0][i] == sites[1][j]})
     found = align_documents(first, second, scoring, first_urls=urls[0], second_urls=urls[1], same_domain=True)
     assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
+
+
+def test_unknown_urls_are_no_website():
+    urls = {"first_urls": ["", "a.org/x", "b.org"], "second_urls": ["", "a.com/y", "b.org/z"]}
+    assert align_documents(np.eye(3), np.eye(3), "cosine", same_domain=True, **urls) == [AlignedPair(2, 2, 1.0, False)]
 
 
 def test_recall_and_precision_by_hand():

@@ -127,6 +127,21 @@ def test_bad_ranks(rank, message):
         LanguageDebiaser(rank).fit(vectors, languages)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_repeated_sentences_span_few_directions(dtype):
+    """40 sentences that are two, of which one's multiple: nobody knows a third direction."""
+    rng = np.random.default_rng(0)
+    vectors = np.tile(rng.standard_normal((2, 32)), (20, 1)).astype(dtype)
+    vectors[::4] *= 2
+    debiaser = LanguageDebiaser(2).fit(vectors, "de")
+    assert debiaser.spans() == {"de": 2} and np.abs(debiaser.transform(vectors, "de")).max() < 1e-5
+    with pytest.raises(ValueError, match="rank: found 3 for 'de', whose 40 sentences span only 2 directions"):
+        LanguageDebiaser(3).fit(vectors, "de")
+    with pytest.raises(ValueError, match="rank: found 1 for 'de', whose 4 sentences span only 0 directions"):
+        LanguageDebiaser().fit(np.zeros((4, 8)), "de")
+    assert LanguageDebiaser(31).fit(rng.standard_normal((31, 32)).astype(dtype), "de").spans() == {"de": 31}
+
+
 def test_a_number_that_is_not_finite_is_named_and_adds_nothing():
     vectors, languages, _, _ = planted()
     broken = vectors.copy()

@@ -5,7 +5,6 @@ import random
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -20,7 +19,8 @@ from modeling_tmde.eval import DocumentIndex
 from modeling_tmde.eval.documents import index_files
 from modeling_tmde.eval.documents.index_documents import Changes
 from modeling_tmde.eval.documents.index_embedding import shortened
-from modeling_tmde.eval.documents.index_files import DocumentIndexError, segments_to_merge
+from modeling_tmde.eval.documents.index_files import segments_to_merge
+from modeling_tmde.eval.documents.index_metadata import DocumentIndexError
 from modeling_tmde.text_batches import EncodeReport
 from tests.eval.documents.index_helpers import DIMENSION, check, operate, vector_of
 
@@ -166,50 +166,6 @@ def test_several_queries_and_vectors_are_the_same(tmp_path):
     assert [len(hits) for hits in index.search(queries, k=50)] == [3, 3, 3]  # no more than there are
 
 
-def test_filters_against_plain_loops(tmp_path):
-    rng = random.Random(0)
-    index = DocumentIndex.create(tmp_path / "index", dimension=DIMENSION)
-    rows = {}
-    for start in (0, 40):  # the first documents have no year
-        for number in range(start, start + 40):
-            rows[str(number)] = {"language": rng.choice(["de", "en", None]), "good": rng.random() < 0.5}
-            rows[str(number)] |= {"year": rng.choice([1999, 2000])} if start else {}
-        ids = [str(number) for number in range(start, start + 40)]
-        vectors = np.stack([vector_of(id) for id in ids])
-        index.add(ids, ids, [rows[id] for id in ids], vectors=vectors)
-    index.delete(["7", "50"])
-    query = np.ones((1, DIMENSION))
-    for filter, wanted in [
-        ({"language": "de"}, lambda row: row["language"] == "de"),
-        ({"language": ["de", "en"]}, lambda row: row["language"] is not None),
-        ({"language": "de", "good": True}, lambda row: row["language"] == "de" and row["good"]),
-        ({"year": 1999}, lambda row: row.get("year") == 1999),
-        ({"year": ["1999", "2000"], "good": "false"}, lambda row: "year" in row and not row["good"]),
-        ({"language": "xx"}, lambda row: False),
-    ]:
-        (hits,) = index.search(query, k=100, filter=filter)
-        expected = [id for id, row in rows.items() if wanted(row) and id not in ("7", "50")]
-        assert sorted(hit.id for hit in hits) == sorted(expected), filter
-        assert all(hit.metadata == {"year": None} | rows[hit.id] for hit in hits if int(hit.id) >= 40)
-
-
-def test_metadata_of_tables_and_of_later_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_files, "MERGED", 2)
-    index = DocumentIndex.create(tmp_path / "index", dimension=2)
-    table = pa.table({"kind": pa.array(["x", "y"]).dictionary_encode(), "n": [1, 2]})
-    index.add(["a", "b"], ["text", "text"], table, vectors=np.eye(2))
-    index.add(["c"], ["text"], [{"n": 2.5, "id": "other", "tags": ["p", "q"]}], vectors=np.ones((1, 2)))
-    index.add(["d"], ["text"], vectors=np.ones((1, 2)))
-    assert len(index._store.segments) == 1  # merged: one schema for all
-    stored = {
-        id: {key: value for key, value in index.document(id).metadata.items() if value is not None} for id in "abcd"
-    }
-    assert stored == {
-        "a": {"kind": "x", "n": 1}, "b": {"kind": "y", "n": 2}, "d": {},
-        "c": {"n": 2.5, "id": "other", "tags": ["p", "q"]},
-    }  # fmt: skip
-
-
 def test_an_empty_index(tmp_path):
     index = DocumentIndex.create(tmp_path / "index", WordCounts())
     for opened in (index, DocumentIndex.open(tmp_path / "index", WordCounts())):
@@ -237,6 +193,13 @@ def test_bad_documents_change_nothing(tmp_path):
         ((["b", "c"], ["t", "t"], None, [[1, 1], [1, np.nan]]), "vectors: found a vector that is not finite for row"),
         ((["b"], ["t"], [{"n": "one"}], np.ones((1, 2))), "metadata: found string in 'n', expected int64"),
         ((["b", "c"], ["t", "t"], [{"m": 1}, {"m": "one"}], np.ones((2, 2))), "metadata: 'm' is not one type"),
+        ((["b"], ["t"], [{"y": {}}], np.ones((1, 2))), "metadata: cannot be written .*nothing was changed"),
+        ((["b"], ["t"], [{3: "x"}], np.ones((1, 2))), "metadata: found the name 3, expected a string"),
+        ((["b"], ["t"], [{"": "x"}], np.ones((1, 2))), "metadata: found the name '', expected a string"),
+        ((["b"], ["t"], [{"y": "\ud800"}], np.ones((1, 2))), "metadata: 'y' is not one type.*surrogates"),
+        ((["b\udfff"], ["t"], None, np.ones((1, 2))), "ids: found a lone surrogate, '.udfff'"),
+        ((["b"], ["t\ud800"], None, np.ones((1, 2))), "text of document 'b': found a lone surrogate"),
+        ((["b", "c"], ["t", "t"], None, np.ones((2, 2)), ["de"]), "language: found 1 codes, expected one, or 2"),
         ((["b"], ["t"]), "made without an embedder, expected vectors"),
     ]:  # fmt: skip
         with pytest.raises(DocumentIndexError, match=message):
@@ -250,13 +213,14 @@ def test_bad_documents_change_nothing(tmp_path):
 
 def test_bad_queries(tmp_path):
     index = DocumentIndex.create(tmp_path / "index", WordCounts())
-    index.add(["a"], ["text"], [{"n": 1}])
+    index.add(["a"], ["text"], [{"n": 1, "s": {"p": 1}}])
     for arguments, options, message in [
         (("",), {}, "query 1: found ''"),
         ((["fine", " "],), {}, "query 2: found ' '"),
         (("text", 0), {}, "k: found 0"),
-        (("text",), {"filter": {"m": 1}}, r"filter: found 'm', expected a name of the metadata: \['n'\]"),
+        (("text",), {"filter": {"m": 1}}, r"filter: found 'm', expected a name of the metadata: \['n', 's'\]"),
         (("text",), {"filter": {"n": "one"}}, "filter: found .'one'. for 'n', expected values of type int64"),
+        (("text",), {"filter": {"s": "one"}}, "filter: 's' holds struct<p: int64>; expected a column of values"),
         ((np.ones((1, 3)),), {}, r"query: found shape \(1, 3\), expected \(n, 64\)"),
     ]:
         with pytest.raises(DocumentIndexError, match=message):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from modeling_tmde.eval import language_probe
+from modeling_tmde.eval.documents import language_probe as module
 from modeling_tmde.eval.documents.debiasing import LanguageDebiaser
 from modeling_tmde.eval.documents.language_probe import draw_language_map, language_map_figure, smallest_rank
 
@@ -75,6 +76,23 @@ def test_the_smallest_rank_is_the_first_that_hides_the_language():
     alone = language_probe(vectors, codes, rank=2, groups=groups)
     assert accuracies[2] == alone.semantic
     assert smallest_rank(vectors, codes, ranks=[1], groups=groups) == (None, {1: accuracies[1]})
+
+
+def test_ranks_of_few_sentences(monkeypatch):
+    """6 training sentences a language in 64 dimensions, or two that differ: more directions than these have cannot go.
+
+    Whatever is removed, the language is told here, so that all ranks are tried.
+    """
+    monkeypatch.setattr(module, "_accuracy", lambda *_: 1.0)
+    vectors = np.random.default_rng(0).standard_normal((16, 64))
+    codes, groups = ["de"] * 8 + ["en"] * 8, list(range(8)) * 2
+    options = {"groups": groups, "test_share": 0.25}
+    assert smallest_rank(vectors, codes, **options) == (None, {1: 1, 2: 1, 4: 1})
+    repeated = vectors.copy()
+    repeated[1:8:2], repeated[2:8:2] = vectors[1], vectors[0]
+    assert smallest_rank(repeated, codes, **options) == (None, {1: 1})
+    with pytest.raises(ValueError, match="rank: found 8 for 'de', of which there are 6 sentences"):
+        smallest_rank(vectors, codes, ranks=[8], **options)
 
 
 def test_a_rank_by_language():

@@ -200,6 +200,23 @@ def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
     np.testing.assert_array_equal(loaded.transform(documents, languages), lawdr.transform(documents, languages))
 
 
+def test_numbers_of_numpy_are_saved_whole(tmp_path):
+    lawdr = Lawdr(Planted(), rank=np.int32(2), bandwidth=np.float32(0.75), seed=np.int64(3)).fit(corpus("de"), "de")
+    lawdr.save(tmp_path)
+    loaded = Lawdr.load(tmp_path, Planted())
+    assert (loaded.rank, loaded.bandwidth, loaded.seed) == (2, 0.75, 3)
+
+
+def test_a_fit_that_fails_leaves_the_one_before():
+    lawdr = Lawdr(Planted()).fit(GOOD, "de")
+    expected = lawdr.transform(GOOD, "de")
+    for documents in ([*corpus("fr"), ["de a"]], [["fr a"]]):  # directions of both, and then too few for a density
+        with pytest.raises(ValueError, match="found 1 sentence of"):
+            lawdr.fit(documents, [document[0][:2] for document in documents])
+        np.testing.assert_array_equal(lawdr.transform(GOOD, "de"), expected)
+        assert lawdr.languages_ == ["de"]
+
+
 def test_saving_replaces_all_or_nothing(tmp_path, monkeypatch):
     first = Lawdr(Planted(), rank=1).fit(corpus("de"), "de")
     first.save(tmp_path)

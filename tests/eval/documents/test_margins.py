@@ -69,10 +69,38 @@ def test_candidates_and_k_are_apart():
     assert narrow == pytest.approx({p: BY_HAND["ratio"][p] for p in [(0, 0), (1, 2), (2, 0), (1, 1)]}, abs=1e-6)
 
 
-def test_denominator_has_a_floor():
-    """Neighbours at more than a right angle: cosine -0.6 over a mean of -0.6 would be the best ratio of all."""
-    pairs = scored_pairs(np.array([[1.0, 0]]), np.array([[-0.6, 0.8]]), "ratio", k=1)
-    assert pairs.scores[0] == pytest.approx(-0.6 / 1e-6, rel=1e-5)
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_pairs_without_a_ratio_come_last(kind):
+    """Neighbours at a right angle or more: 0.28 over a floor would be the best ratio of all, -0.6 / -0.6 the next."""
+    # cosines: x0-y0 1, x0-y1 -0.8, x1-y0 -0.8, x1-y1 0.28; k 2: a(x0) = a(y0) = 0.1, a(x1) = a(y1) = -0.26
+    first, second = kind(np.array([[1, 0], [-0.8, 0.6]])), kind(np.array([[1, 0], [-0.8, -0.6]]))
+    said = []
+    pairs = scored_pairs(first, second, "ratio", k=2, say=said.append).best_first()
+    assert list(zip(pairs.first, pairs.second, strict=True)) == [(0, 0), (1, 1), (0, 1), (1, 0)]
+    assert pairs.scores == pytest.approx([1 / 0.1, -2.72e6, -3.8e6, -3.8e6], rel=1e-6)
+    assert said[-1].startswith("3 of 4 candidate pairs of first and second have no ratio: the mean")
+    pairs = scored_pairs(first[:1], second[1:], "ratio", k=1)
+    assert pairs.scores[0] == pytest.approx(-3.8e6)
+    for scoring in ("distance", "cosine"):
+        scored_pairs(first, second, scoring, k=2, say=said.append)
+    scored_pairs(kind(FIRST), kind(SECOND), "ratio", k=2, say=said.append)
+    assert sum("no ratio" in line for line in said) == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 4))
+def test_no_ratio_is_below_any(seed, k):
+    """Whatever the vectors: pairs with m(x, y) above 1e-6 come first, the others by cosine."""
+    first, second = np.random.default_rng(seed).normal(size=(2, 6, 2))
+    pairs = scored_pairs(first, second, "ratio", k, candidates=6).best_first()
+    assert len(pairs) == 36
+    first, second = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (first, second))
+    cosines = first @ second.T
+    of_first, of_second = (-np.sort(-each, axis=1)[:, :k].mean(axis=1) for each in (cosines, cosines.T))
+    means = ((of_first[:, None] + of_second) / 2)[pairs.first, pairs.second]
+    unknown = np.flatnonzero(means <= 1e-6)
+    assert unknown.tolist() == list(range(36 - len(unknown), 36))
+    assert (np.diff(cosines[pairs.first, pairs.second][unknown]) <= 1e-6).all()
 
 
 def plain_pairs(first, second, scoring, k, listed):
@@ -96,7 +124,8 @@ def plain_pairs(first, second, scoring, k, listed):
     scores = {}
     for i, j in pairs:
         mean = (a[i] + b[j]) / 2
-        ways = {"cosine": cosines[i, j], "distance": cosines[i, j] - mean, "ratio": cosines[i, j] / max(mean, 1e-6)}
+        ratio = cosines[i, j] / mean if mean > 1e-6 else (cosines[i, j] - 3) / 1e-6
+        ways = {"cosine": cosines[i, j], "distance": cosines[i, j] - mean, "ratio": ratio}
         scores[i, j] = ways[scoring]
     return scores
 

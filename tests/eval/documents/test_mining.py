@@ -1,5 +1,7 @@
 """Bitext mining: retrieval by hand and against plain loops, planted translations, repeated and identical texts."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -153,6 +155,20 @@ def test_identical_texts_are_dropped_after_the_choice():
     assert listed(dropped) == [(1, 1)]  # and the number counts what is left
 
 
+def test_lists_are_matrices():
+    first, second, _ = planted(20, 10)
+    texts = [str(row) for row in range(len(first))]
+    texts[3] = ""
+    found, expected = (mine_bitext(*each, texts) for each in ((first.tolist(), second.tolist()), (first, second)))
+    assert len(found) and listed(found) == listed(expected)
+
+
+def test_a_threshold_is_not_rounded_to_float32():
+    pairs = pairs_of({(0, 0): 1.0, (1, 1): 1 + 2**-23})  # a float32 and the next
+    assert listed(retrieved_pairs(pairs, threshold=1 + 2**-30)) == [(1, 1)]
+    assert listed(retrieved_pairs(pairs, threshold=1.0)) == [(1, 1), (0, 0)]
+
+
 def test_plain_text_and_first_occurrences():
     assert plain_text(" Caf\u0065\u0301\u00a0 du\u2028 Nord\n") == "Caf\u00e9 du Nord"
     texts = ["a b", "", "A b", "a  b", " ", "c", "c\n", "a b"]
@@ -177,6 +193,7 @@ def test_the_options_reach_the_scores():
     [
         ({"retrieval": "both"}, "retrieval: found 'both', expected one of forward, backward, intersection, max"),
         ({"max_pairs": -1}, "max_pairs: found -1, expected at least 0"),
+        ({"threshold": math.nan}, "threshold: found nan, expected a number, or None for all pairs"),
         ({"scoring": "margin"}, "scoring: found 'margin'"),
         ({"search": "flat"}, "search: found 'flat'"),
         ({"first_texts": ["a"]}, "first: found 1 texts, expected 3, one for each row"),

@@ -81,6 +81,36 @@ def test_paragraphs():
     assert rows[1]["translation"] == {"de": "Wasser Hund Baum.", "en": "Water dog tree. Cat cat cat river."}
 
 
+def test_scores_of_documents_of_one_paragraph(monkeypatch):
+    """What all texts have in common is known from the documents so far, not from the pair alone."""
+    monkeypatch.setattr(module, "_SEGMENTS", 20)
+    words = [word for word in WORDS["de"] if word in GERMAN_TO_ENGLISH]
+    rng = np.random.default_rng(0)
+    german = [" ".join(rng.choice(words, 5, replace=False)) for _ in range(31)]
+    english = [" ".join(GERMAN_TO_ENGLISH[word] for word in text.split()[:-1]) for text in german]  # one word is lost
+    right = [(f"right {number}", *texts) for number, texts in enumerate(zip(german, english, strict=True))]
+    wrong = [(f"wrong {number}", german[number], english[number - 7]) for number in range(31)]
+    documents = [document for both in zip(right, wrong, strict=True) for document in both]  # 62: the last batch has 2
+    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), unit="paragraphs"))
+    scores = {row["doc_id"]: row["score"] for row in rows}
+    assert len(scores) == 62
+    assert min(score for name, score in scores.items() if name.startswith("right")) > 0.6
+    assert np.mean([score for name, score in scores.items() if name.startswith("wrong")]) < 0.3
+    assert scores["right 30"] > scores["wrong 30"] + 0.3
+    alone = list(parallel_rows(right[:1], Dictionary(), ("de", "en"), unit="paragraphs"))
+    assert json.dumps(alone[0]["score"]) == "0.0"  # nothing to compare with
+
+
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_lengths_decide_between_equal_vectors(chosen):
+    cats, houses = ("Katze " * 60, "cat " * 90), ["House.", "House house house house."]  # totals are nearly the same
+    german = "\n".join([cats[0], ("Haus.", "Haus Haus Haus Haus.")[chosen]])
+    documents = [("a", german, "\n".join([cats[1], *houses]))]
+    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), unit="paragraphs", max_size=2))
+    assert [row["translation"]["en"] for row in rows] == [cats[1].strip(), houses[chosen]]
+    assert [row["score"] for row in rows] == pytest.approx([1, 1], abs=1e-4)  # of vectors alone
+
+
 def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(monkeypatch):
     monkeypatch.setattr(module, "_SEGMENTS", 25)
     read = []

@@ -23,6 +23,13 @@ SAME = [
     ("http://example.org/A%20b", "HTTP://EXAMPLE.org/a b"),
     ("http://example.org:8080/a", "http://user@example.org/a#top"),
     ("example.org/fr/a", "http://example.org/a"),
+    ("http://example.org/zh-hans-cn/a", "http://example.org/zh/a"),
+    ("http://example.org/deu/a", "http://spa.example.org/a"),
+    ("http://example.org/a?sprache=de", "http://example.org/a?locale=pt_br"),
+    ("example.org/a//b", "http://example.org/en/a/b"),
+    ("//example.org/a", "https://example.org/a"),
+    ("http://example.eu/a", "http://example.com.br/a"),
+    ("http://example.org.uk/a", "http://example.org/a"),
 ]
 DIFFERENT = [
     ("http://example.org/en/1", "http://example.org/fr/2"),
@@ -32,6 +39,19 @@ DIFFERENT = [
     ("http://example.org/modell", "http://example.org/mol"),
     ("http://10.0.0.1/a", "http://10.0.0.2/a"),
     ("http://example.org/a/b", "http://example.org/ab"),
+    ("http://example.com/de/it-news", "http://example.com/it/"),
+    ("http://example.com/en/it-jobs", "http://example.com/de"),
+    ("http://example.com/de-luxe", "http://example.com/en"),
+    ("http://example.com/en/spa", "http://example.com/es/"),
+    ("http://example.com/en/it", "http://example.com/it"),
+    ("http://example.com/pets/cat", "http://example.com/pets"),
+    ("http://example.com/a?country=de", "http://example.com/a"),
+    ("http://example.com/a?cat=en", "http://example.com/a?cat=fr"),
+    ("http://example.com/a?l=7", "http://example.com/a?l=8"),
+    ("http://example.com/a", "http://example.org/a"),
+    ("http://example.de/a", "http://example.org/a"),
+    ("http://example.co.uk/a", "http://example.org.uk/a"),
+    ("example.com/a//b", "example.org/a//b"),
 ]
 
 
@@ -47,16 +67,20 @@ def test_other_pages_do_not(first, second):
 
 def test_only_the_languages_that_are_asked_for():
     url = "http://example.org/how-it-works/de"
-    assert strip_language_markers(url) == "example/how-works"
-    assert strip_language_markers(url, ["de", "en"]) == "example/how-it-works"
-    assert strip_language_markers(url, ["fr", "en"]) == "example/how-it-works/de"
-    assert strip_language_markers("http://example.org/xx/a", ["xx"]) == "example/a"  # a code without names
+    assert strip_language_markers(url) == "example.org/how-works"
+    assert strip_language_markers(url, ["de", "en"]) == "example.org/how-it-works"
+    assert strip_language_markers(url, ["fr", "en"]) == "example.org/how-it-works/de"
+    assert strip_language_markers("http://example.org/xx/a", ["xx"]) == "example.org/a"  # a code without names
 
 
 def test_website():
-    for host in ("www.example.org", "de.example.com", "example.co.uk", "EXAMPLE.de:80"):
+    for host in ("www.example.com", "de.example.com", "example.co.uk", "EXAMPLE.de:80", "example.eu"):
         assert website(f"http://{host}/a?b=c") == "example"
-    assert website("http://shop.example.org") == "shop.example"
+    for host in ("www.example.org", "de.example.org", "example.org.uk"):
+        assert website(f"http://{host}") == "example.org"
+    assert website("http://shop.example.com") == "shop.example"
+    assert website("example.com/a//b") == "example"
+    assert website("/a/b") == ""
     assert website("http://127.0.0.1/a") == "127.0.0.1"
     assert website("") == ""
 

@@ -11,6 +11,7 @@ directions and densities are fitted without labels or alignments: for alignment 
 topics on the train split. The rank of the language subspace is chosen by the recall on the dev split.
 """
 
+import abc
 import argparse
 import itertools
 import sys
@@ -42,8 +43,8 @@ Vectors = dict[str, np.ndarray]  # by language, (documents, d)
 Pieces = dict[tuple[str, str], list[list[str]]]  # by language and split, the inputs that stand for each document
 
 
-class Encoder:
-    """Texts to vectors, none of them twice; `cut` keeps the first `PIECE_TOKENS` tokens of a text."""
+class Encoder(abc.ABC):
+    """Texts to vectors, none of them twice."""
 
     def __init__(self, dimension: int) -> None:
         self.truncated: set[str] = set()  # texts of which something was cut off
@@ -58,14 +59,17 @@ class Encoder:
             self._rows |= {text: len(self._rows) + place for place, text in enumerate(new)}
         return self._vectors[[self._rows[text] for text in texts]]
 
+    @abc.abstractmethod
     def compute(self, texts: list[str]) -> np.ndarray:
-        raise NotImplementedError
+        """(n, d) float32, of different texts."""
 
+    @abc.abstractmethod
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        raise NotImplementedError
+        """Tokens of each."""
 
+    @abc.abstractmethod
     def cut(self, texts: Sequence[str]) -> list[str]:
-        raise NotImplementedError
+        """Their first `PIECE_TOKENS` tokens."""
 
 
 class ModelEncoder(Encoder):

@@ -13,6 +13,7 @@ import numpy as np
 from modeling_tmde.eval.documents.index_documents import Hit
 from modeling_tmde.eval.documents.index_files import DENSITY, Manifest
 from modeling_tmde.eval.documents.index_metadata import DocumentIndexError
+from modeling_tmde.eval.nearest import row_cosines
 from modeling_tmde.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def check_embedder(embedder: DocumentEmbedder, manifest: Manifest, folder: Path)
     if embedder.dimension != manifest.dimension:
         raise DocumentIndexError(
             f"{folder}: the embedder has {embedder.dimension} dimensions, the index {manifest.dimension}"
+            + (f", which was made with {settings['model']}" if settings else "")
         )
     if settings is None:
         return
@@ -95,7 +97,7 @@ def check_embedder(embedder: DocumentEmbedder, manifest: Manifest, folder: Path)
                 f"{folder}: {name} of the embedder is {value!r}, that of the index {settings.get(name)!r}; "
                 "expected the same"
             )
-    cosines = (_probe_vectors(embedder) * _unit(np.array(settings["probes"]))).sum(axis=1)
+    cosines = row_cosines(_probe_vectors(embedder), np.array(settings["probes"]))
     if not (cosines >= _SAME).all():
         raise DocumentIndexError(
             f"{folder}: was made with another model, {settings['model']} (cosines {np.round(cosines, 3).tolist()} for "
@@ -106,11 +108,7 @@ def check_embedder(embedder: DocumentEmbedder, manifest: Manifest, folder: Path)
 def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
     """(2, d) of length 1."""
     language = embedder.model.config.languages[0] if embedder.needs_language else None
-    return _unit(embedder.encode(list(PROBES), language=language, show_progress_bar=False))
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    return embedder.encode(list(PROBES), language=language, show_progress_bar=False, normalize=True)
 
 
 def snippets(hits: Sequence[Hit], query: np.ndarray, embedder: DocumentEmbedder | None, width: int) -> list[Hit]:
@@ -134,7 +132,7 @@ def snippets(hits: Sequence[Hit], query: np.ndarray, embedder: DocumentEmbedder 
     if sentences:
         texts, languages = zip(*sentences, strict=True)
         codes = languages if embedder.needs_language else None
-        vectors = _unit(embedder.encode(texts, language=codes, show_progress_bar=False))
+        vectors = embedder.encode(texts, language=codes, show_progress_bar=False, normalize=True)
         for (sentence, _), owner, cosine in zip(sentences, owners, (vectors @ query).tolist(), strict=True):
             if owner not in best or cosine > best[owner][0]:
                 best[owner] = cosine, sentence

@@ -125,7 +125,8 @@ def test_shards_of_other_settings_are_not_gone_on_with(model, density, source, t
 
     with monkeypatch.context() as patch:
         patch.setattr("modeling_tmde.cli.embed_shards._join", fail)
-        assert run(*options, *chunk, density).exception is not None
+        error = run(*options, *chunk, density).exception
+        assert isinstance(error, RuntimeError) and str(error) == "interrupted"
     assert len(list((tmp_path / "out.npy.shards").glob("*.npy"))) == 5
     SentenceDensity(components=3).fit(np.random.default_rng(0).normal(size=(50, 32))).save(tmp_path / "new.npz")
     for changed, message in (

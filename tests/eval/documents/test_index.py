@@ -35,14 +35,14 @@ class WordCounts:
         self.model = SimpleNamespace(name_or_path="/no/model")
         self.shift, self.encoded = shift, []
 
-    def encode(self, texts, language=None, show_progress_bar=None):
+    def encode(self, texts, language=None, show_progress_bar=None, normalize=False):
         self.encoded.extend(texts)
         self.last_report = EncodeReport(len(texts), sum(len(text.split()) for text in texts))
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for vector, text in zip(vectors, texts, strict=True):
             for word in text.lower().split():
                 vector[(sum(map(ord, word)) + self.shift) % self.dimension] += 1
-        return vectors
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
 
 
 def cosines(query, vectors):

@@ -17,7 +17,8 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig
 
 from .linear import Linear
 from .loading import check_device, default_device, encoder_body, has_fast_bf16, pooled_options
-from .onnx_backend import OnnxEncoder, onnx_device
+from .onnx_backend import OnnxEncoder
+from .onnx_session import onnx_device
 from .text_languages import needs_language
 
 logger = logging.getLogger(__name__)

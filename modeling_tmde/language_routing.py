@@ -6,21 +6,39 @@ import torch
 
 
 def check_language_ids(
-    language_ids: torch.LongTensor | None, batch_size: int, languages: list[str], owner: str
+    language_ids: torch.LongTensor | None,
+    batch_size: int,
+    languages: list[str],
+    owner: str,
+    language: str | None = None,
 ) -> torch.LongTensor:
     """Language ids (batch,) as they were given, or one id repeated for every row.
 
     Args:
         language_ids: (batch,) or (1,) positions in `languages`.
         owner: Who asks, for the messages.
+        language: The code of all rows, in place of `language_ids`. One, not a list: sentence-transformers, which
+            passes it on, orders texts by length.
 
     Raises:
-        ValueError: If they are missing or do not fit the batch.
+        ValueError: If they are missing or do not fit the batch; a code that is not one of `languages`.
     """
+    if language is not None:
+        if language_ids is not None:
+            raise ValueError("Give either language_ids or language, the code of all texts")
+        if not isinstance(language, str):
+            raise ValueError(
+                f"language: found {type(language).__name__}, expected one code of {languages} for all texts of a "
+                "call; encode the texts of each language by a call of their own, or use DocumentEmbedder"
+            )
+        if language not in languages:
+            raise ValueError(f"language: found {language!r}, expected one of {languages}")
+        return torch.tensor([languages.index(language)]).expand(batch_size)
     if language_ids is None:
         raise ValueError(
             f"{owner} has a part of its own for each language and needs language_ids (batch,): positions in its "
-            f"languages {languages}"
+            f"languages {languages}; or language=, the code of all texts, as in SentenceTransformer.encode(texts, "
+            f"language={languages[0]!r})"
         )
     if language_ids.dim() != 1 or language_ids.shape[0] not in (1, batch_size):
         raise ValueError(

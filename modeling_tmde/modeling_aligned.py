@@ -13,11 +13,12 @@ from .configuration_aligned import AlignedConfig
 from .language_routing import by_language, check_language_ids
 from .modeling_bag import BagModel
 from .modeling_laser import LaserModel
+from .sharing import SharedModel
 
 MODELS: dict[str, type[PreTrainedModel]] = {"bilstm": LaserModel, "bag": BagModel}
 
 
-class AlignedPreTrainedModel(PreTrainedModel):
+class AlignedPreTrainedModel(SharedModel, PreTrainedModel):
     config: AlignedConfig
     base_model_prefix = "model"
 
@@ -81,6 +82,7 @@ class AlignedModel(AlignedPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         language_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        language: str | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
         """
@@ -90,6 +92,7 @@ class AlignedModel(AlignedPreTrainedModel):
                 is missing.
             language_ids: (batch,) positions in `config.languages`: whose encoder reads a text; or (1,) for all.
             inputs_embeds: Refused: each language has word vectors of its own.
+            language: The code of all texts, in place of `language_ids`.
 
         Returns:
             `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
@@ -110,7 +113,7 @@ class AlignedModel(AlignedPreTrainedModel):
                 "(batch, length)"
             )
         languages, owner = self.config.languages, type(self).__name__
-        language_ids = check_language_ids(language_ids, len(input_ids), languages, owner)
+        language_ids = check_language_ids(language_ids, len(input_ids), languages, owner, language)
 
         def encode(language: str, rows: torch.LongTensor) -> tuple[torch.Tensor]:
             outputs = self.encoders[language](input_ids[rows], attention_mask[rows], return_dict=True)

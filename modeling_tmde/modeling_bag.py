@@ -8,12 +8,13 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from .configuration_bag import BagConfig
+from .sharing import SharedModel
 from .token_counts import sublinear_log_weights
 
 SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9 of a token's weight: nothing beside a token, a direction where there is none
 
 
-class BagPreTrainedModel(PreTrainedModel):
+class BagPreTrainedModel(SharedModel, PreTrainedModel):
     config: BagConfig
     base_model_prefix = "model"
 

@@ -19,6 +19,7 @@ from .configuration_encoder import TmdeEncoderConfig
 from .layers import TmdeEncoderLayer, TmdeSinusoidalPositions
 from .linear import Linear
 from .packing import Packing
+from .sharing import SharedModel
 
 
 @dataclass
@@ -29,7 +30,7 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     token_states: torch.FloatTensor | None = None
 
 
-class TmdeEncoderPreTrainedModel(PreTrainedModel):
+class TmdeEncoderPreTrainedModel(SharedModel, PreTrainedModel):
     config: TmdeEncoderConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True

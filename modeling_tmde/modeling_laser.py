@@ -17,6 +17,7 @@ from transformers.utils import can_return_tuple
 from .configuration_laser import LaserConfig
 from .linear import Linear
 from .seq2seq import EmbeddingSeq2Seq
+from .sharing import SharedModel
 
 MOST_PADDING = 0.3  # share of a batch from which on a CPU, too, is faster with a packed sequence
 
@@ -25,7 +26,7 @@ class LaserOutputProjection(Linear):
     """From decoder states to the vocabulary; it starts out like an embedding table."""
 
 
-class LaserPreTrainedModel(PreTrainedModel):
+class LaserPreTrainedModel(SharedModel, PreTrainedModel):
     config: LaserConfig
     base_model_prefix = "model"
 

@@ -17,6 +17,7 @@ from .configuration_ntdv import NtdvConfig
 from .language_routing import by_language, check_language_ids
 from .linear import Linear
 from .seq2seq import EmbeddingSeq2Seq
+from .sharing import SharedModel
 
 
 @dataclass
@@ -93,7 +94,7 @@ class NtdvSharedLayers(nn.Module):
         return masked_mean(heads, real), memory
 
 
-class NtdvPreTrainedModel(PreTrainedModel):
+class NtdvPreTrainedModel(SharedModel, PreTrainedModel):
     config: NtdvConfig
     base_model_prefix = "model"
     _supports_sdpa = True
@@ -170,6 +171,7 @@ class NtdvModel(NtdvPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         language_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        language: str | None = None,
         **kwargs,
     ) -> NtdvEncoderOutput:
         """
@@ -179,6 +181,7 @@ class NtdvModel(NtdvPreTrainedModel):
                 everything counts when it is missing.
             language_ids: (batch,) positions in `config.languages`: whose encoder reads a text; or (1,) for all.
             inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
+            language: The code of all texts, in place of `language_ids`.
 
         Returns:
             `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
@@ -202,7 +205,8 @@ class NtdvModel(NtdvPreTrainedModel):
                 "(batch, length)"
             )
         languages = self.config.languages
-        language_ids = check_language_ids(language_ids, len(vectors), languages, type(self).__name__)
+        owner = type(self).__name__
+        language_ids = check_language_ids(language_ids, len(vectors), languages, owner, language)
         # Recurrent layers want every text from position 0 on: real tokens first, and back in the end.
         order = torch.argsort(attention_mask.ne(0).to(torch.uint8), dim=1, descending=True, stable=True)
         real = attention_mask.ne(0).gather(1, order)  # (batch, length)
@@ -214,7 +218,7 @@ class NtdvModel(NtdvPreTrainedModel):
         def encode(language: str, rows: torch.LongTensor) -> tuple[torch.Tensor]:
             return (run_packed(self.encoders[language], vectors[rows], lengths[rows.cpu()]),)
 
-        (memory,) = by_language(language_ids, languages, type(self).__name__, languages, encode)
+        (memory,) = by_language(language_ids, languages, owner, languages, encode)
         if self.config.shared_layers:
             context, memory = self.shared(memory, real, lengths)
             heads = context.unflatten(1, (self.config.attention_heads, -1))

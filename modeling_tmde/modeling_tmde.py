@@ -21,6 +21,7 @@ from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions,
 from .linear import Linear
 from .packing import Packing
 from .seq2seq import EmbeddingSeq2Seq
+from .sharing import SharedModel
 from .token_counts import occurrences
 
 
@@ -28,7 +29,7 @@ class TmdeOutputProjection(Linear):
     """From decoder states to the vocabulary; a class of its own because it starts out like an embedding table."""
 
 
-class TmdePreTrainedModel(PreTrainedModel):
+class TmdePreTrainedModel(SharedModel, PreTrainedModel):
     config: TmdeConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True

@@ -4,6 +4,9 @@ from modeling_tmde.static_embedding import export_static_embedding
 
 export_static_embedding("path/to/checkpoint", folder="static")
 SentenceTransformer("static").encode(["Guten Tag"])  # (1, d), the vectors of BagModel
+
+A checkpoint also opens with sentence-transformers as it is (`SentenceTransformer(path, trust_remote_code=True)`), any
+bag and any other model; the export runs none of this package's code and holds nothing but a table.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.backends import Int8Linear, compile_encoder, quantize_int8, use_fast_linear
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.linear import Linear
-from modeling_tmde.onnx_backend import OnnxEncoder, export_onnx
+from modeling_tmde.onnx_backend import OnnxEncoder
+from modeling_tmde.onnx_export import export_onnx
 from tests.conftest import LANGUAGES, make_rows, tiny_model
 from tests.modeling_tmde.test_embedding import make_tokenizer, make_xlmr
 

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.backends import compile_encoder
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.onnx_backend import export_onnx
+from modeling_tmde.onnx_export import export_onnx
 from modeling_tmde.text_languages import TextLanguages, needs_language
 from tests.modeling_tmde.test_embedding import make_tokenizer, make_xlmr
 
@@ -156,7 +156,7 @@ def test_what_runs_one_graph_for_all_refuses(tmp_path):
         compile_encoder(make_tables())
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
-    with pytest.raises(ValueError, match="backend='onnx': TablesModel has an encoder for each language"):
+    with pytest.raises(ValueError, match="TablesModel cannot be an ONNX graph: it has an encoder for each language"):
         export_onnx(make_tables(), make_tokenizer(), tmp_path)
     assert not list(tmp_path.iterdir())
 

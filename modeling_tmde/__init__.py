@@ -11,6 +11,7 @@ from ._version import __version__
 from .registration import register_when_imported
 
 if TYPE_CHECKING:
+    from .configuration_adapted import AdaptedConfig
     from .configuration_aligned import AlignedConfig
     from .configuration_bag import BagConfig
     from .configuration_encoder import TmdeEncoderConfig
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .configuration_tmde import TmdeConfig
     from .density import SentenceDensity
     from .embedding import DocumentEmbedder
+    from .modeling_adapted import AdaptedForConditionalGeneration, AdaptedModel
     from .modeling_aligned import AlignedModel
     from .modeling_bag import BagModel
     from .modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderModel
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from .tokenization import train_tokenizer
 
 _HOMES = {
+    "AdaptedConfig": "configuration_adapted",
+    "AdaptedForConditionalGeneration": "modeling_adapted",
+    "AdaptedModel": "modeling_adapted",
     "AlignedConfig": "configuration_aligned",
     "AlignedModel": "modeling_aligned",
     "BagConfig": "configuration_bag",
@@ -49,6 +54,9 @@ _HOMES = {
     "train_tokenizer": "tokenization",
 }
 __all__ = [
+    "AdaptedConfig",
+    "AdaptedForConditionalGeneration",
+    "AdaptedModel",
     "AlignedConfig",
     "AlignedModel",
     "BagConfig",

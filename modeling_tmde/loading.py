@@ -19,6 +19,8 @@ def position_limit(model: PreTrainedModel) -> int:
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1
         return NO_LIMIT
+    if is_ours(model):  # whose configs count what is usable
+        return limit
     for name, module in model.named_modules():
         # RoBERTa and its kin count positions from padding_idx + 1: of 514, 512 are usable.
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:

@@ -36,6 +36,11 @@ _FAMILIES = (
         {"AutoModel": "TmdeEncoderModel", "AutoModelForMaskedLM": "TmdeEncoderForMaskedLM"},
     ),
     (("configuration_aligned", "AlignedConfig"), "modeling_aligned", {"AutoModel": "AlignedModel"}),
+    (
+        ("configuration_adapted", "AdaptedConfig"),
+        "modeling_adapted",
+        {"AutoModel": "AdaptedModel", "AutoModelForSeq2SeqLM": "AdaptedForConditionalGeneration"},
+    ),
 )
 
 

@@ -4,12 +4,14 @@ from typing import NamedTuple
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.configuration_aligned import AlignedConfig
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.configuration_laser import LaserConfig
 from modeling_tmde.configuration_ntdv import NtdvConfig
 from modeling_tmde.configuration_tmde import TmdeConfig
+from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.modeling_aligned import AlignedModel
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
@@ -31,6 +33,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "ntdv": Architecture(NtdvConfig, NtdvForConditionalGeneration),
     "encoder": Architecture(TmdeEncoderConfig, TmdeEncoderForMaskedLM),
     "aligned": Architecture(AlignedConfig, AlignedModel),
+    "adapted": Architecture(AdaptedConfig, AdaptedForConditionalGeneration),
 }
 
 

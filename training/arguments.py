@@ -44,6 +44,9 @@ class TmdeTrainingArguments(TrainingArguments):
         embedding_learning_rate: Rate of the embedding tables and token weights, on the same schedule; None is
             `learning_rate`, 0 leaves them as they are. Tables of a warm start have seen far more text than a short run
             on top of them will.
+        encoder_learning_rate: Rate of the encoder, on the same schedule; None is `learning_rate`, 0 leaves it as it
+            is. A pretrained encoder wants a tenth of what its new decoder does, or less. It is that of its tables,
+            which a decoder may share, where `embedding_learning_rate` is None.
         cooldown: Last share of the run, by its nearest limit, in which the rate falls linearly to 0.
         eval_pairs: Language pairs for retrieval on the dev rows, such as "de-es"; None takes every pair.
         eval_pool: Rows of a dev set that retrieval searches; documents, where it searches these.
@@ -96,6 +99,7 @@ class TmdeTrainingArguments(TrainingArguments):
     max_cpu_minutes: float | None = field(default=None)
     freeze: list[str] | None = field(default=None)
     embedding_learning_rate: float | None = field(default=None)
+    encoder_learning_rate: float | None = field(default=None)
     cooldown: float = field(default=0.0)
     eval_pairs: list[str] | None = field(default=None)
     eval_pool: int = field(default=1000)
@@ -120,8 +124,10 @@ class TmdeTrainingArguments(TrainingArguments):
             found = getattr(self, name)
             if found is not None and found < number:
                 raise ValueError(f"{name}={found} is too small, expected at least {number}")
-        if self.embedding_learning_rate is not None and self.embedding_learning_rate < 0:
-            raise ValueError(f"embedding_learning_rate={self.embedding_learning_rate} must be at least 0, or null")
+        for name in ("embedding_learning_rate", "encoder_learning_rate"):
+            rate = getattr(self, name)
+            if rate is not None and rate < 0:
+                raise ValueError(f"{name}={rate} must be at least 0, or null")
         if self.eval_head not in HEADS:
             raise ValueError(f"eval_head={self.eval_head!r} is unknown, expected one of {', '.join(HEADS)}")
         if self.batch_tokens is not None:

@@ -7,7 +7,10 @@ import typer
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or the path of a YAML file.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="Name of a recipe, or the path of a YAML file. With --encoder: adapted by default."),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys, such as learning_rate=3e-4.")
     ] = None,
@@ -22,14 +25,19 @@ def train(
     warm_start: Annotated[
         str | None, typer.Option("--warm-start", help="Begin with this bag or T-MDE model, a folder or Hub id.")
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option("--encoder", help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
 ) -> None:
     """Train a document embedder on parallel text.
 
     Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
-    (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), quickstart. Under
-    `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
+    (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), adapted (on a
+    pretrained encoder, --encoder), quickstart. Under `accelerate launch -m modeling_tmde.training.train`, the same
+    command trains on several processes.
     """
     from accelerate import PartialState
 
@@ -37,7 +45,11 @@ def train(
     from modeling_tmde.training.train import _named_sources, _summarise, train_recipe
 
     try:
-        chosen = load_recipe(recipe, overrides)
+        if encoder and (recipe is None or ("=" in recipe and not Path(recipe).exists())):
+            recipe, overrides = "adapted", [*([recipe] if recipe else []), *(overrides or [])]
+        if recipe is None:
+            raise RecipeError("Name a recipe, such as quickstart; or give --encoder, for which there is one")
+        chosen = load_recipe(recipe, overrides, encoder)
         if train_data:
             chosen.set("data.train", train_data[0] if len(train_data) == 1 else list(train_data))
         if dev_data:
@@ -49,7 +61,7 @@ def train(
                 )
             chosen.sections["warm_start"] = {"checkpoint": warm_start}
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         # Every error of ours about input is one of these, with a full sentence; a traceback would bury it.
         typer.secho(f"Error: {error}", fg="red", err=True)
         raise typer.Exit(1) from error

@@ -13,12 +13,21 @@ import torch
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
+from transformers.utils import logging
 
 from modeling_tmde.loading import has_fast_bf16
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
+
+logger = logging.get_logger("modeling_tmde.training")
+
+ADAPTED = "adapted"  # the architecture on an encoder of the Hub
+# Of its config, what follows from the encoder and its tokenizer.
+FROM_ENCODER = {"encoder_config", "reads_bos", "decoder_embedding_scale"}
+# Of other architectures, what it has as well and what does not depend on the width.
+KEPT_BY_ENCODER = {"decoder_layers", "dropout", "activation_function", "language_embedding_dim"}
 
 
 class RecipeError(ValueError):
@@ -80,16 +89,36 @@ class WarmStartConfig:
     direct_path: bool = True
 
 
+@dataclass
+class CardConfig:
+    """
+    The `card` section: what the model card says that a run cannot know.
+
+    Args:
+        license: Of the model, an identifier of the Hub, such as `apache-2.0`.
+        data_licenses: Of the training text, by source: as `data.train` names it, or by its last component.
+        description: Markdown at the top of the card.
+    """
+
+    license: str | None = None
+    data_licenses: dict[str, str] = field(default_factory=dict)
+    description: str | None = None
+
+
 def _section_keys(section: str, architecture: str) -> set[str]:
     if section == "data":
         return {item.name for item in dataclasses.fields(DataConfig)}
     if section == "warm_start":
         return {item.name for item in dataclasses.fields(WarmStartConfig)}
+    if section == "card":
+        return {item.name for item in dataclasses.fields(CardConfig)}
     if section == "model":
         # The languages belong to `data`; the vocabulary's size and its special tokens follow from the tokenizer.
         config = ARCHITECTURES[architecture].config
         own = {item.name for item in dataclasses.fields(config)} & set(config.__annotations__)
         own = {name for name in own if not name.endswith("_token_id")}
+        if architecture == ADAPTED:
+            own = (own - FROM_ENCODER) | {"encoder"}
         return (own - {"languages", "pivot_languages", "vocab_size"}) | {"architecture"}
     if section == "tokenizer":
         return (set(inspect.signature(train_tokenizer).parameters) - {"texts", "show_progress"}) | {"path"}
@@ -98,7 +127,7 @@ def _section_keys(section: str, architecture: str) -> set[str]:
     return set(OBJECTIVES)
 
 
-SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training")
+SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
 
 
 def _objective_keys(name: str) -> set[str]:
@@ -115,6 +144,15 @@ def _check_known(found: Any, known: set[str], what: str) -> None:
 def _check_mapping(value: Any, what: str) -> None:
     if value is not None and not isinstance(value, dict):
         raise RecipeError(f"{what} must be a mapping of keys to values, found {value!r}")
+
+
+def _check_card(values: dict[str, Any], recipe: str) -> None:
+    licenses = values.get("data_licenses")
+    _check_mapping(licenses, f"card.data_licenses of recipe {recipe}")
+    texts = {f"data_licenses.{source}": text for source, text in (licenses or {}).items()}
+    for key, text in (texts | {key: values.get(key) for key in ("license", "description")}).items():
+        if text is not None and not isinstance(text, str):
+            raise RecipeError(f"card.{key} of recipe {recipe}: found {text!r}, expected text")
 
 
 class _Loader(yaml.SafeLoader):
@@ -153,19 +191,55 @@ class Recipe:
         Raises:
             RecipeError: If sizes do not fit together.
         """
-        options = {name: value for name, value in self.sections["model"].items() if name != "architecture"}
+        left_out = ("architecture", "encoder") if self.architecture == ADAPTED else ("architecture",)
+        options = {name: value for name, value in self.sections["model"].items() if name not in left_out}
         languages = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
         try:
             return ARCHITECTURES[self.architecture].config(**options, **languages, **values)
         except StrictDataclassError as error:  # no ValueError, but it comes from one
             raise RecipeError(f"Section 'model' of recipe {self.name}: {error.__cause__ or error}") from error
 
+    def open_model_keys(self) -> set[str]:
+        """What the `model` section could say and does not."""
+        return _section_keys("model", self.architecture) - set(self.sections["model"])
+
+    def use_encoder(self, encoder: str) -> None:
+        """Puts an encoder of the Hub in place of the recipe's: its architecture becomes `adapted`.
+
+        Data, objectives and training stay. Sizes that are the encoder's from now on, the tokenizer and a warm start
+        are left out, which is said.
+
+        Raises:
+            RecipeError: The recipe's decoder sees more of the encoder than one vector.
+        """
+        model = self.sections["model"]
+        if self.architecture != ADAPTED:
+            bottleneck = model.pop("bottleneck", "first")
+            if bottleneck != "first":
+                raise RecipeError(
+                    f"Recipe {self.name} has model.bottleneck={bottleneck}, and an encoder of the Hub gets that of "
+                    "T-MDE, 'first'; take another recipe, such as adapted"
+                )
+            named = {f"model.{name}" for name in set(model) - KEPT_BY_ENCODER - {"architecture"}}
+            named |= {section for section in ("tokenizer", "warm_start") if self.sections[section]}
+            self.sections |= {"tokenizer": {}, "warm_start": {}}
+            self.sections["model"] = model = {name: model[name] for name in model if name in KEPT_BY_ENCODER}
+            if named:
+                left_out = ", ".join(sorted(named))
+                logger.warning(f"Recipe {self.name} on {encoder}: left out, as the encoder has its own: {left_out}")
+        self.sections["model"] = {**model, "architecture": ADAPTED, "encoder": str(encoder)}
+        self.check()
+
     def set(self, key: str, value: Any) -> None:
-        """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
+        """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has. `model.encoder` of a
+        recipe of another architecture is `use_encoder` (but for `aligned`, which has such a key).
 
         Raises:
             RecipeError: If there is no such key, naming the closest ones.
         """
+        if key == "model.encoder" and value is not None and self.architecture not in (ADAPTED, "aligned"):
+            self.use_encoder(value)
+            return
         section, _, rest = key.partition(".")
         if section not in SECTIONS:
             keys = {name: _section_keys(name, self.architecture) for name in SECTIONS}
@@ -203,6 +277,8 @@ class Recipe:
             what = f"Key of section {section!r} in recipe {self.name}"
             if section == "warm_start":
                 _check_mapping(values.get("overrides"), f"warm_start.overrides of recipe {self.name}")
+            if section == "card":
+                _check_card(values, self.name)
             if section == "model":
                 what += f" (architecture {self.architecture})"
             for key, value in values.items():
@@ -239,8 +315,9 @@ def recipe_names() -> list[str]:
     return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
 
 
-def load_recipe(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
-    """Opens a recipe by its name or as a YAML file, and applies overrides of the form `key=value`.
+def load_recipe(name_or_path: str, overrides: list[str] | None = None, encoder: str | None = None) -> Recipe:
+    """Opens a recipe by its name or as a YAML file, puts it on an encoder of the Hub if there is one (see
+    `Recipe.use_encoder`), and applies overrides of the form `key=value`.
 
     Raises:
         RecipeError: If there is no such recipe or key, or a value is not YAML.
@@ -268,6 +345,8 @@ def load_recipe(name_or_path: str, overrides: list[str] | None = None) -> Recipe
     recipe = Recipe(Path(name_or_path).stem, {section: {} for section in SECTIONS} | content, description)
     recipe.sections = {section: dict(values or {}) for section, values in recipe.sections.items()}
     recipe.check()
+    if encoder is not None:
+        recipe.use_encoder(encoder)
     for override in overrides or []:
         key, separator, value = override.partition("=")
         if not separator:

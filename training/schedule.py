@@ -1,5 +1,6 @@
 """How many steps a run has, and learning rates: groups of parameters with rates of their own, and how a run ends."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from torch import nn
@@ -7,6 +8,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
+from modeling_tmde.training.parallel_model import ParallelModel
 
 
 def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
@@ -48,6 +50,18 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
             parameter.requires_grad_(False)
     if prefixes and not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(f"freeze={list(prefixes)} leaves nothing to train")
+
+
+def rates_of_parts(parallel: ParallelModel, args: TmdeTrainingArguments) -> list[tuple[list[nn.Parameter], float]]:
+    """Parameters with a learning rate of their own, and that rate: of the encoder, and of the embedding tables, which
+    are the encoder's too where they have none. Those whose rate is 0 are frozen, and not among them."""
+    tables, rate = parallel.embedding_parameters(), args.embedding_learning_rate
+    apart = set() if rate is None else set(map(id, tables))
+    encoder = [parameter for parameter in parallel.encoder.parameters() if id(parameter) not in apart]
+    rates = [(encoder, args.encoder_learning_rate), (tables, rate)]
+    for parameter in itertools.chain.from_iterable(parameters for parameters, rate in rates if rate == 0):
+        parameter.requires_grad_(False)
+    return [(parameters, rate) for parameters, rate in rates if rate]
 
 
 def split_group(optimizer: Optimizer, parameters: Iterable[nn.Parameter], rate: float) -> None:

@@ -48,16 +48,19 @@ def test_every_recipe_builds(name, tmp_path):
     for option, value in recipe.sections["training"].items():
         assert value == "auto" or getattr(arguments, option) == value, option
     assert arguments.save_steps == arguments.eval_steps  # the best checkpoint is one that was evaluated
-    # Without a tokenizer of its own, a recipe has that of its first stage.
-    vocab_size = (stage_recipe(recipe) or recipe).sections["tokenizer"]["vocab_size"]
-    config = recipe.build_config(vocab_size=vocab_size)
+    # Without a tokenizer of its own, a recipe has that of its first stage; on an encoder of the Hub, the encoder's.
+    if recipe.architecture == "adapted":
+        vocab_size, config = 250002, recipe.build_config()
+    else:
+        vocab_size = (stage_recipe(recipe) or recipe).sections["tokenizer"]["vocab_size"]
+        config = recipe.build_config(vocab_size=vocab_size)
     assert type(config) is ARCHITECTURES[recipe.architecture].config
     assert config.vocab_size == vocab_size
     assert config.languages == recipe.data.languages
     assert config.pivot_languages == recipe.data.pivot_languages
     for option, value in recipe.sections["model"].items():
-        assert option == "architecture" or getattr(config, option) == value
-    assert arguments.train_max_length <= getattr(config, "max_position_embeddings", INFINITY)
+        assert option in ("architecture", "encoder") or getattr(config, option) == value
+    assert arguments.train_max_length <= (getattr(config, "max_position_embeddings", INFINITY) or 512)
     assert not (tmp_path / "run").exists()
 
 
@@ -371,8 +374,18 @@ def test_tokenizer_and_model_of_the_bag(tmp_path):
 def test_tokenizer_of_the_other_recipes_ends_where_the_model_does(tmp_path):
     recipe = load_recipe("small", ["vocab_size=400", "max_position_embeddings=77"])
     assert prepare_tokenizer(recipe, make_dataset(make_rows(50)), tmp_path / "a").model_max_length == 77
-    recipe = load_recipe("tmde", ["vocab_size=400"])  # the default of the config
+    recipe = load_recipe("light", ["vocab_size=400"])  # the default of the config
     assert prepare_tokenizer(recipe, make_dataset(make_rows(50)), tmp_path / "b").model_max_length == 2048
+
+
+@pytest.mark.parametrize("name", ["tmde", "ctmde", "ctmde_p", "tmde_f", "dbtmde"])
+def test_the_thesis_systems_read_750_tokens(name, tmp_path):
+    sizes = ["vocab_size=400", "d_model=16", "encoder_attention_heads=2", "encoder_ffn_dim=8", "decoder_ffn_dim=8"]
+    recipe = load_recipe(name, [*sizes, "decoder_attention_heads=2"])
+    tokenizer = prepare_tokenizer(recipe, make_dataset(make_rows(50)), tmp_path / "tokenizer")
+    model = build_model(recipe, tokenizer)
+    assert (tokenizer.model_max_length, model.config.max_position_embeddings) == (750, 2048)
+    assert DocumentEmbedder(model, tokenizer).max_length == 750
 
 
 def test_objectives_that_the_bag_cannot_have(tmp_path):

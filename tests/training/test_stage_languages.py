@@ -9,9 +9,10 @@ import yaml
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import AlignedModel, BagModel, LaserModel
+from modeling_tmde.training.building import share_tokenizer
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.stages import STAGE_FOLDER, stage_recipe
-from modeling_tmde.training.train import _share_tokenizer, load_data, train_recipe
+from modeling_tmde.training.train import load_data, train_recipe
 
 SHORT = [
     "max_steps=2", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "batch_tokens=null",
@@ -98,7 +99,7 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
     recipe = run_recipe("languages=[en, es, it]")
     rows, _, _ = load_data(recipe)
     folder = tmp_path / "tokenizer"
-    _share_tokenizer(recipe, rows, folder)
+    share_tokenizer(recipe, rows, folder)
     assert recipe.warm_start.overrides["tokenizer.path"] == str(folder)
     assert stage_recipe(recipe).sections["tokenizer"]["path"] == str(folder)
     shared = AutoTokenizer.from_pretrained(folder)
@@ -106,7 +107,7 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
     texts = [row["it"] for row in rows["translation"]]
     # One of English and Spanish alone cuts Italian into more pieces.
     two = run_recipe("languages=[en, es]", stage=("data.languages=[en]", "data.pivot_languages=[en]"))
-    _share_tokenizer(two, rows, tmp_path / "two")
+    share_tokenizer(two, rows, tmp_path / "two")
     other = AutoTokenizer.from_pretrained(tmp_path / "two")
     assert len(other) == 350
 
@@ -128,7 +129,7 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
 )
 def test_otherwise_nothing_is_shared(overrides, stage, tmp_path):
     recipe, untouched = (run_recipe(*overrides, stage=stage) for _ in range(2))
-    _share_tokenizer(recipe, None, tmp_path / "tokenizer")
+    share_tokenizer(recipe, None, tmp_path / "tokenizer")
     assert recipe.sections == untouched.sections
     assert not list(tmp_path.iterdir())
 
@@ -137,7 +138,7 @@ def test_nor_where_the_stage_has_that_of_its_checkpoint(tmp_path):
     recipe = load_recipe("cnv", ["languages=[de, en, es]", "pivot_languages=[de, en]", "warm_start.recipe=nv"])
     recipe.set("warm_start.overrides", {"data.languages": ["de", "en"], "warm_start.checkpoint": "somewhere"})
     assert not recipe.sections["tokenizer"] and not stage_recipe(recipe).sections["tokenizer"]
-    _share_tokenizer(recipe, None, tmp_path / "tokenizer")
+    share_tokenizer(recipe, None, tmp_path / "tokenizer")
     assert "tokenizer.path" not in recipe.warm_start.overrides and not list(tmp_path.iterdir())
 
 

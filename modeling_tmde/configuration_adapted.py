@@ -1,0 +1,143 @@
+"""Configuration of T-MDE's bottleneck and decoder on an encoder of the Hub."""
+
+import math
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+
+from .language_settings import check_languages, list_languages
+
+POOLINGS = ("cls", "mean")
+# XLM-R base, where nothing else is asked for.
+DEFAULT_ENCODER = {
+    "model_type": "xlm-roberta",
+    "vocab_size": 250002,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
+
+
+@strict
+class AdaptedConfig(PreTrainedConfig):
+    r"""
+    Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`]. Width and vocabulary (`d_model`,
+    `hidden_size`, `vocab_size`) are the encoder's.
+
+    Args:
+        encoder_config: Of the encoder, any text encoder of transformers; a dictionary names it by `model_type`.
+        pooling: What of the encoder's outputs the embedding P is. `"cls"`: the first, as in T-MDE. `"mean"`: their
+            mean over the tokens of the text. Training makes either an embedding; what it begins with differs.
+            `"mean"` is the better beginning on encoders whose first output was trained for nothing (XLM-R,
+            ModernBERT, DistilBERT) or belongs to a word (T5), `"cls"` on those that were made for embeddings by it.
+        reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. Without (T5), only what the
+            decoder writes begins with it.
+        decoder_layers: Layers of the translation decoder.
+        decoder_attention_heads: Default: as many as give 64 dimensions to a head.
+        decoder_ffn_dim: Default: four times the width.
+        dropout, attention_dropout: Of the decoder; the encoder's are in `encoder_config`.
+        activation_function: Of the decoder, the name of a transformers activation.
+        max_position_embeddings: Longest text in tokens, special tokens counted, of encoder and decoder. Default: all
+            that the encoder has positions for (XLM-R's 514 are 512, since it counts from 2), or 2048 if it does not
+            say. The model settles it.
+        share_embeddings: One table for encoder input, decoder input and decoder output, of which an encoder of many
+            languages has a large one. Default: where the encoder's table is as wide as its outputs; the model settles
+            it.
+        decoder_embedding_scale: Factor on the decoder's input table, so that its rows enter the first layer with
+            elements of size 1. Default: `sqrt(d_model)`, which is right for a table of T-MDE.
+        language_embedding_dim, languages, pivot_languages: As for [`TmdeConfig`].
+
+    Raises:
+        ValueError: If sizes do not fit together, the encoder's type is unknown or a pivot language is not among the
+            languages.
+    """
+
+    model_type = "tmde_adapted"
+    sub_configs = {"encoder_config": AutoConfig}
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {"num_attention_heads": "decoder_attention_heads", "num_hidden_layers": "decoder_layers"}
+
+    encoder_config: dict[str, Any] | PreTrainedConfig | None = None
+    pooling: str = "cls"
+    reads_bos: bool = True
+    decoder_layers: int = 1
+    decoder_attention_heads: int | None = None
+    decoder_ffn_dim: int | None = None
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    activation_function: str = "relu"
+    max_position_embeddings: int | None = None
+    share_embeddings: bool | None = None
+    decoder_embedding_scale: float | int | None = None
+    language_embedding_dim: int = 32
+    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
+    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
+    is_encoder_decoder: bool = True
+    use_cache: bool = True
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs):
+        encoder = DEFAULT_ENCODER if self.encoder_config is None else self.encoder_config
+        if isinstance(encoder, dict):
+            settings = dict(encoder)
+            kind = settings.pop("model_type", None)
+            if kind not in CONFIG_MAPPING:
+                raise ValueError(f"encoder_config names model_type={kind!r}, which this version of transformers lacks")
+            encoder = CONFIG_MAPPING[kind](**settings)
+        self.encoder_config = encoder
+        for name in ("vocab_size", "hidden_size"):
+            if not isinstance(getattr(encoder, name, None), int):
+                raise ValueError(f"encoder_config: found a model of type {encoder.model_type!r} without {name}")
+        list_languages(self)
+        if self.decoder_attention_heads is None:
+            self.decoder_attention_heads = math.gcd(self.d_model, max(1, self.d_model // 64))
+        if self.decoder_ffn_dim is None:
+            self.decoder_ffn_dim = 4 * self.d_model
+        self.tie_word_embeddings = self.share_embeddings is not False
+        super().__post_init__(**kwargs)
+
+    @property
+    def d_model(self) -> int:
+        """Width of the encoder's outputs, the decoder and the document embedding."""
+        return self.encoder_config.hidden_size
+
+    @property
+    def hidden_size(self) -> int:
+        """The same, by the name that other libraries look for."""
+        return self.d_model
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the encoder's table, which may be more than its tokenizer has entries."""
+        return self.encoder_config.vocab_size
+
+    @vocab_size.setter
+    def vocab_size(self, size: int) -> None:
+        self.encoder_config.vocab_size = size
+
+    @property
+    def bottleneck(self) -> str:
+        """What the decoder sees, in the terms of [`TmdeConfig`]."""
+        return "first"
+
+    def validate_architecture(self):
+        """Runs with the strict validation of every new config."""
+        super().validate_architecture()
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"pooling={self.pooling!r} is unknown; choose one of {', '.join(POOLINGS)}")
+        if self.d_model % self.decoder_attention_heads:
+            raise ValueError(
+                f"the encoder's hidden_size={self.d_model} is not a multiple of decoder_attention_heads="
+                f"{self.decoder_attention_heads}"
+            )
+        if self.d_model % 2:
+            raise ValueError(f"the encoder's hidden_size={self.d_model} must be even: positions are pairs of numbers")
+        check_languages(self)
+
+
+__all__ = ["AdaptedConfig"]

@@ -1,0 +1,146 @@
+"""Tiny encoders with tokenizers of their own, in folders as the Hub's repositories are; random, and of many kinds."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
+
+from tests.conftest import LANGUAGES, make_rows
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+BERT_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+ROBERTA_TOKENS = {
+    "bos_token": "<s>",
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "mask_token": "<mask>",
+}
+T5_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+VOCABULARY = 300
+
+
+def _around(tokens: dict[str, str], before: str | None, after: str) -> processors.TemplateProcessing:
+    names = list(dict.fromkeys(tokens.values()))
+    template = f"{before} $A {after}" if before else f"$A {after}"
+    used = [(name, names.index(name)) for name in (before, after) if name]
+    return processors.TemplateProcessing(single=template, special_tokens=used)
+
+
+def make_tokenizer(kind: str, texts: list[str], vocabulary: int = VOCABULARY, limit: int = 62):
+    """`"wordpiece"` (BERT), `"unigram"` (XLM-R), `"t5"` (Unigram, nothing before a text) or `"bpe"` (ModernBERT)."""
+    tokens = {"wordpiece": BERT_TOKENS, "bpe": BERT_TOKENS, "unigram": ROBERTA_TOKENS, "t5": T5_TOKENS}[kind]
+    special = list(dict.fromkeys(tokens.values()))
+    options = {"vocab_size": vocabulary, "special_tokens": special, "show_progress": False}
+    if kind == "wordpiece":
+        backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        backend.decoder = decoders.WordPiece()
+        trainer = trainers.WordPieceTrainer(**options)
+    elif kind == "bpe":
+        backend = Tokenizer(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(**options, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    else:
+        backend = Tokenizer(models.Unigram())
+        backend.normalizer = normalizers.NFKC()
+        backend.pre_tokenizer = pre_tokenizers.Metaspace()
+        backend.decoder = decoders.Metaspace()
+        trainer = trainers.UnigramTrainer(**options, unk_token="<unk>")
+    backend.train_from_iterator(texts, trainer)
+    before, after = {"t5": (None, "</s>"), "unigram": ("<s>", "</s>")}.get(kind, ("[CLS]", "[SEP]"))
+    backend.post_processor = _around(tokens, before, after)
+    names = ["input_ids", *(["token_type_ids"] if kind == "wordpiece" else []), "attention_mask"]
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        **tokens,
+        model_max_length=limit,
+        model_input_names=names,
+    )
+
+
+def _settings(kind: str, size: int) -> tuple[type, PreTrainedConfig, str]:
+    sizes = SIZES | {"vocab_size": size}
+    if kind == "bert":
+        config = BertConfig(**sizes, max_position_embeddings=62, pad_token_id=0)
+        return BertForMaskedLM, config, "wordpiece"
+    if kind == "distilbert":
+        config = DistilBertConfig(
+            vocab_size=size, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=62, pad_token_id=0
+        )
+        return DistilBertModel, config, "wordpiece"
+    if kind == "xlm-roberta":
+        config = XLMRobertaConfig(
+            **sizes, max_position_embeddings=64, type_vocab_size=1, bos_token_id=0, pad_token_id=1, eos_token_id=2
+        )
+        return XLMRobertaForMaskedLM, config, "unigram"
+    if kind == "modernbert":
+        config = ModernBertConfig(
+            **sizes,
+            max_position_embeddings=62,
+            pad_token_id=0,
+            bos_token_id=2,
+            eos_token_id=3,
+            cls_token_id=2,
+            sep_token_id=3,
+            global_attn_every_n_layers=2,
+            local_attention=8,
+        )
+        return ModernBertForMaskedLM, config, "bpe"
+    if kind == "t5":
+        config = T5Config(
+            vocab_size=size,
+            d_model=32,
+            d_kv=8,
+            d_ff=48,
+            num_layers=2,
+            num_heads=4,
+            pad_token_id=0,
+            eos_token_id=1,
+            decoder_start_token_id=0,
+        )
+        return T5ForConditionalGeneration, config, "t5"
+    config = GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=4, n_positions=62)
+    return GPT2LMHeadModel, config, "wordpiece"
+
+
+def save_encoder(folder: Path, kind: str, seed: int = 0, extra_rows: int = 3) -> Path:
+    """A random model with its head, as pretraining leaves it, and its tokenizer.
+
+    Args:
+        kind: `bert`, `distilbert`, `xlm-roberta`, `modernbert`, `t5`, or `gpt2`, which is no encoder.
+        extra_rows: Of its table, beyond its tokenizer's vocabulary.
+    """
+    texts = [row[language] for row in make_rows(300) for language in LANGUAGES]
+    tokenizer = make_tokenizer(_settings(kind, 1)[2], texts)
+    model_class, config, _ = _settings(kind, len(tokenizer) + extra_rows)
+    torch.manual_seed(seed)
+    model_class(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

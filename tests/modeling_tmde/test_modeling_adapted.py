@@ -1,0 +1,382 @@
+"""T-MDE on encoders of the Hub: their outputs pooled and no more, its decoder, and checkpoints that stand alone."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassError
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AlbertConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BartConfig,
+    BertConfig,
+    PreTrainedModel,
+    XLMRobertaConfig,
+)
+
+from modeling_tmde import AdaptedConfig, AdaptedForConditionalGeneration, AdaptedModel, DocumentEmbedder
+from modeling_tmde.loading import position_limit
+from modeling_tmde.training.hub_encoder import adapt_encoder
+from tests.conftest import make_rows
+from tests.hub_encoders import SIZES, save_encoder
+
+KINDS = ("bert", "distilbert", "xlm-roberta", "modernbert", "t5")
+POOLINGS = ("cls", "mean")
+TEXTS = ["haus", "house dog tree river town", *[row["fr"] for row in make_rows(6, seed=3)]]
+LANGUAGES = ["de", "en", "fr"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("encoders")
+    return {kind: str(save_encoder(root / kind, kind)) for kind in KINDS}
+
+
+def adapted(folder: str, **settings) -> AdaptedForConditionalGeneration:
+    torch.manual_seed(1)
+    options = {"languages": LANGUAGES, "pivot_languages": ["en"], "dropout": 0.0} | settings
+    return adapt_encoder(folder, **options).eval()
+
+
+def small(kind: type = BertConfig, **changes) -> AdaptedConfig:
+    encoder = kind(**SIZES | {"vocab_size": 40, "max_position_embeddings": 20})
+    return AdaptedConfig(encoder_config=encoder, **{"languages": LANGUAGES, "pivot_languages": ["en"]} | changes)
+
+
+class Fixed(PreTrainedModel):
+    """An encoder whose outputs are given."""
+
+    config_class = BertConfig
+
+    def __init__(self, states: torch.Tensor):
+        super().__init__(BertConfig(**SIZES))
+        self.states = states
+
+    def forward(self, **kwargs):
+        return SimpleNamespace(last_hidden_state=self.states, get=lambda name: None)
+
+
+# ---- What it computes
+
+
+def test_pooling_by_hand():
+    model = AdaptedModel(small()).eval()
+    states = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [100.0, torch.nan]], [[torch.inf, 7.0], [0.0, 4.0], [4.0, 8.0]]])
+    model.encoder = Fixed(states)
+    ids, mask = torch.ones(2, 3, dtype=torch.long), torch.tensor([[1, 1, 0], [0, 1, 1]])
+    model.config.pooling = "mean"
+    outputs = model(ids, mask)
+    assert outputs.pooler_output.tolist() == [[2.0, 4.0], [2.0, 6.0]]
+    assert outputs.last_hidden_state.tolist() == [[[2.0, 4.0]], [[2.0, 6.0]]]
+    model.config.pooling = "cls"
+    outputs = model(ids, mask)
+    assert outputs.pooler_output.tolist() == [[1.0, 2.0], [0.0, 4.0]]
+    assert torch.equal(outputs.last_hidden_state[:, 0], outputs.pooler_output)
+    assert torch.equal(outputs.last_hidden_state[:, 1], states[:, 1])
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_begins_as_the_bare_encoder(kind, pooling, folders):
+    tokenizer = AutoTokenizer.from_pretrained(folders[kind])
+    bare = AutoModel.from_pretrained(folders[kind])
+    expected = DocumentEmbedder(bare, tokenizer, pooling=pooling).encode(TEXTS)
+    embedder = DocumentEmbedder(adapted(folders[kind], pooling=pooling), tokenizer)
+    assert embedder.pooling == "cls"  # position 0 is the embedding in every variant
+    found = embedder.encode(TEXTS)
+    assert found.shape == (len(TEXTS), 32) and abs(found).max() > 0.01
+    assert abs(found - expected).max() < 1e-5 * max(1, abs(expected).max())
+    other = adapted(folders[kind], pooling=POOLINGS[pooling == "cls"])
+    assert abs(DocumentEmbedder(other, tokenizer).encode(TEXTS) - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_does_not_depend_on_padding_or_batch(kind, pooling, folders):
+    model, tokenizer = adapted(folders[kind], pooling=pooling), AutoTokenizer.from_pretrained(folders[kind])
+    with torch.no_grad():
+        alone = torch.cat([model.model(**tokenizer(text, return_tensors="pt")).pooler_output for text in TEXTS])
+        for order in (range(len(TEXTS)), [5, 0, 1, 7], [2]):
+            texts = [TEXTS[place] for place in order]
+            for padding in ({"padding": True}, {"padding": "max_length", "max_length": 60}):
+                outputs = model.model(**tokenizer(texts, return_tensors="pt", **padding))
+                assert torch.equal(outputs.last_hidden_state[:, 0], outputs.pooler_output)
+                torch.testing.assert_close(outputs.pooler_output, alone[list(order)], atol=1e-5, rtol=0)
+
+
+def test_token_types_are_zeros_unless_given(folders):
+    ids = torch.tensor([[2, 9, 30, 14, 3]])
+    for kind in ("bert", "xlm-roberta", "t5"):
+        model = adapted(folders[kind]).model
+        missing = model(ids).pooler_output
+        assert torch.equal(model(ids, token_type_ids=torch.zeros_like(ids)).pooler_output, missing)
+        if kind != "xlm-roberta":  # which has one type alone
+            ones = model(ids, token_type_ids=torch.ones_like(ids)).pooler_output
+            assert torch.equal(ones, missing) == (kind == "t5")
+
+
+def test_wrong_inputs_are_named():
+    model = AdaptedModel(small())
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
+        model()
+    with pytest.raises(ValueError, match=r"attention_mask \(1, 2\) must be \(batch, length\) of the input, \(1, 3\)"):
+        model(torch.ones(1, 3, dtype=torch.long), torch.ones(1, 2))
+
+
+# ---- The decoder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decodes_the_embedding_alone(kind, folders):
+    model, tokenizer = adapted(folders[kind]), AutoTokenizer.from_pretrained(folders[kind])
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    embedding = model.get_encoder()(**inputs).pooler_output
+    options = {"max_new_tokens": 6, "do_sample": False}
+    written = model.generate(**inputs, target_language="en", **options)
+    assert torch.equal(model.generate(encoder_outputs=embedding, target_language="en", **options), written)
+    assert (written[:, 0] == model.config.decoder_start_token_id).all() and written.shape[1] > 1
+    beams = model.generate(encoder_outputs=embedding, target_language=LANGUAGES[1], num_beams=2, **options)
+    assert beams.shape[0] == len(TEXTS)
+    with pytest.raises(ValueError, match="target_language 'xx' is unknown"):
+        model.generate(encoder_outputs=embedding, target_language="xx")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_loss_of_labels_is_that_of_every_token_by_hand(kind, folders):
+    model, tokenizer = adapted(folders[kind]), AutoTokenizer.from_pretrained(folders[kind])
+    inputs, labels = (tokenizer(texts, return_tensors="pt", padding=True) for texts in (TEXTS[:2], TEXTS[2:4]))
+    loss = model(**inputs, labels=labels["input_ids"], target_language=["en", "fr"]).loss
+    begin, parts = model.config.bos_token_id, []
+    for row, language in enumerate(["en", "fr"]):
+        ids = labels["input_ids"][row][labels["attention_mask"][row] == 1].tolist()
+        ids = ids if kind != "t5" else [begin, *ids]
+        assert ids[0] == begin and ids[-1] == model.config.eos_token_id
+        source = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
+        for place in range(1, len(ids)):
+            read = torch.tensor([ids[:place]])
+            logits = model(**source, decoder_input_ids=read, target_language=language).logits[0, -1]
+            parts.append(-logits.double().log_softmax(-1)[ids[place]])
+    torch.testing.assert_close(loss.double(), torch.stack(parts).mean(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("factor", [1.0, 50.0])
+def test_a_shared_table_of_any_size_begins_as_one_of_tmde(factor, folders):
+    model = adapted(folders["xlm-roberta"])
+    encoder = copy.deepcopy(model.model.encoder)
+    with torch.no_grad():
+        encoder.embeddings.word_embeddings.weight *= factor
+    model.take_encoder(encoder)
+    decoder, table = model.decoder, model.get_input_embeddings().weight
+    assert torch.equal(table, encoder.embeddings.word_embeddings.weight)
+    assert decoder.embed_tokens.weight is model.lm_head.weight is table
+    ids = torch.arange(4, 64)[None]
+    entered = decoder.embed_tokens(ids) * decoder.embed_scale
+    assert float(entered.square().mean().sqrt()) == pytest.approx(1, abs=0.15)
+    hidden = decoder(ids, torch.zeros(1, 32), torch.tensor([0])).last_hidden_state
+    assert float(model.lm_head(hidden).square().mean().sqrt()) == pytest.approx(1, abs=0.35)
+    assert model.config.decoder_embedding_scale == decoder.embed_scale
+
+
+def test_tables_are_shared_where_widths_fit():
+    narrow = AlbertConfig(**SIZES, embedding_size=16, vocab_size=40, max_position_embeddings=20)
+    with pytest.raises(ValueError, match="table has 16 columns and the decoder 32"):
+        AdaptedForConditionalGeneration(AdaptedConfig(encoder_config=narrow, share_embeddings=True))
+    model = AdaptedForConditionalGeneration(AdaptedConfig(encoder_config=narrow))
+    assert model.config.share_embeddings is False and model.decoder.embed_tokens.weight is not model.lm_head.weight
+    assert AdaptedForConditionalGeneration(small()).config.share_embeddings is True
+    apart = AdaptedForConditionalGeneration(small(share_embeddings=False))
+    assert len({id(table.weight) for table in (apart.decoder.embed_tokens, apart.lm_head)}) == 2
+
+
+def test_size_on_xlm_r_base():
+    with torch.device("meta"):
+        model = AdaptedForConditionalGeneration(AdaptedConfig())
+    encoder = sum(parameter.numel() for parameter in model.model.parameters())
+    assert encoder == pytest.approx(278e6, rel=0.005)  # without the pooler, 0.6 M, which no embedding passes
+    width, slot = 768, 768 + 32
+    attention = 4 * width * width + 3 * width  # no bias on keys
+    decoder = attention + slot * width + width + width * width + width + 2 * 4 * width * width + 5 * width
+    decoder += 3 * 2 * width + 5 * 32  # norms: two in the layer, one behind it; languages
+    assert sum(parameter.numel() for parameter in model.parameters()) == encoder + decoder
+    assert (model.config.max_position_embeddings, model.config.decoder_attention_heads) == (512, 12)
+
+
+# ---- Settings
+
+
+def test_longest_input(folders):
+    assert {kind: position_limit(adapted(folders[kind]).model) for kind in KINDS} == dict.fromkeys(KINDS, 62) | {
+        "t5": 2048
+    }
+    tokenizer = AutoTokenizer.from_pretrained(folders["xlm-roberta"])
+    model = adapted(folders["xlm-roberta"], max_position_embeddings=30)
+    assert DocumentEmbedder(model, tokenizer).max_length == 30
+    tokenizer.model_max_length = 10**30
+    embedder = DocumentEmbedder(adapted(folders["xlm-roberta"]), tokenizer, max_length=100)
+    assert embedder.max_length == 62 and embedder.encode("haus " * 100).shape == (32,)
+    with pytest.raises(ValueError, match="max_position_embeddings=63 is more than the 62 tokens .*'xlm-roberta'"):
+        adapted(folders["xlm-roberta"], max_position_embeddings=63)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "max"}, "pooling='max' is unknown; choose one of cls, mean"),
+        ({"decoder_attention_heads": 5}, "hidden_size=32 is not a multiple of decoder_attention_heads=5"),
+        ({"pivot_languages": ["xx"]}, "pivot_languages .* are not among"),
+    ],
+)
+def test_settings_that_do_not_fit(options, message):
+    with pytest.raises(StrictDataclassClassValidationError, match=message):
+        small(**options)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [({"model_type": "nothing"}, "model_type='nothing'"), ({"model_type": "vit"}, "'vit' without vocab_size")],
+)
+def test_encoders_that_are_none(encoder, message):
+    with pytest.raises((StrictDataclassError, ValueError), match=message):
+        AdaptedConfig(encoder_config=encoder)
+
+
+def test_an_encoder_decoder_whose_encoder_does_not_stand_alone():
+    with pytest.raises(ValueError, match="no encoder by itself for models of type 'bart'"):
+        AdaptedModel(AdaptedConfig(encoder_config=BartConfig(d_model=32, vocab_size=40)))
+
+
+def test_a_config_keeps_every_setting_of_its_encoder(tmp_path):
+    """Also those that are the default of another encoder."""
+    encoder = BertConfig(**SIZES | {"vocab_size": 250002, "max_position_embeddings": 514, "type_vocab_size": 1})
+    AdaptedConfig(encoder_config=encoder, pooling="mean").save_pretrained(tmp_path)
+    loaded = AdaptedConfig.from_pretrained(tmp_path)
+    assert type(loaded.encoder_config) is BertConfig
+    assert loaded.encoder_config.to_dict() == encoder.to_dict()
+    assert (loaded.d_model, loaded.hidden_size, loaded.vocab_size, loaded.pooling) == (32, 32, 250002, "mean")
+    assert type(AdaptedConfig().encoder_config) is XLMRobertaConfig
+
+
+# ---- Training
+
+
+def test_gradient_checkpointing_and_eager_attention_change_nothing(folders):
+    labels = {"input_ids": torch.tensor([[2, 9, 30, 3]]), "labels": torch.tensor([[2, 8, 3]]), "target_language": "en"}
+    gradients = []
+    for change in ("", "checkpointing", "eager"):
+        model = adapted(folders["modernbert"])
+        if change == "checkpointing":
+            model.gradient_checkpointing_enable()
+            assert model.model.encoder.is_gradient_checkpointing
+        if change == "eager":
+            model.set_attn_implementation("eager")
+            assert model.model.encoder.config._attn_implementation == model.config._attn_implementation == "eager"
+        model.train()
+        model(**labels).loss.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    assert all(gradient is not None for gradient in gradients[0].values())  # nothing is there for nothing
+    for other in gradients[1:]:
+        for name, gradient in gradients[0].items():
+            torch.testing.assert_close(other[name], gradient, atol=1e-6, rtol=1e-4)
+
+
+# ---- Checkpoints
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_auto_classes_open_what_was_saved(kind, folders, tmp_path):
+    model = adapted(folders[kind], pooling="mean")
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["auto_map"]["AutoModel"] == "modeling_adapted.AdaptedModel"
+    assert saved["encoder_config"]["model_type"] == kind
+    whole, encoder = AutoModelForSeq2SeqLM.from_pretrained(tmp_path), AutoModel.from_pretrained(tmp_path)
+    assert type(whole) is AdaptedForConditionalGeneration and type(encoder) is AdaptedModel
+    assert set(whole.state_dict()) == set(model.state_dict())
+    for name, value in [*model.state_dict().items(), *model.named_buffers()]:
+        found = dict(whole.named_buffers()) | whole.state_dict()
+        assert torch.equal(found[name], value), name
+    inputs = {"input_ids": torch.tensor([[2, 9, 30, 14, 3]])}
+    assert torch.equal(encoder(**inputs).pooler_output, model.model(**inputs).pooler_output)
+    labels = {"labels": torch.tensor([[2, 8, 3]]), "target_language": "fr"}
+    assert torch.equal(whole(**inputs, **labels).loss, model(**inputs, **labels).loss)
+    assert whole.generation_config.eos_token_id == model.config.eos_token_id
+    half = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+    found = half(**inputs, **labels).loss
+    torch.testing.assert_close(found.float(), model(**inputs, **labels).loss, atol=0.05, rtol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+def test_resized_vocabulary(kind, folders, tmp_path):
+    model = adapted(folders[kind])
+    before = model.model(torch.tensor([[2, 9, 3]])).pooler_output
+    size = model.config.vocab_size + 10
+    model.resize_token_embeddings(size)
+    assert model.lm_head.weight.shape == model.decoder.embed_tokens.weight.shape == (size, 32)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert loaded.config.vocab_size == loaded.config.encoder_config.vocab_size == size
+    assert torch.equal(loaded.model(torch.tensor([[2, 9, 3]])).pooler_output, before)
+
+
+WITHOUT_PACKAGE = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "modeling_tmde":
+            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
+sys.meta_path.insert(0, Blocker())
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForSeq2SeqLM
+inputs = load_file("inputs.safetensors")
+results = {}
+for kind in ("modernbert", "t5"):
+    encoder = AutoModel.from_pretrained(kind, trust_remote_code=True)
+    assert type(encoder).__module__.startswith("transformers_modules."), type(encoder)
+    whole = AutoModelForSeq2SeqLM.from_pretrained(kind, trust_remote_code=True)
+    whole.save_pretrained(f"{kind}-again")
+    again = AutoModelForSeq2SeqLM.from_pretrained(f"{kind}-again", trust_remote_code=True)
+    results[kind] = encoder(**inputs).pooler_output.detach().contiguous()
+    options = {"target_language": "en", "max_new_tokens": 5, "do_sample": False}
+    results[f"{kind}-text"] = again.generate(encoder_outputs=results[kind], **options).contiguous()
+assert not any(name.partition(".")[0] == "modeling_tmde" for name in sys.modules)
+save_file(results, "results.safetensors")
+"""
+
+
+@pytest.mark.slow
+def test_remote_code_without_the_package(folders, tmp_path):
+    inputs = {"input_ids": torch.tensor([[2, 9, 30, 14, 3]])}
+    models = {kind: adapted(folders[kind]) for kind in ("modernbert", "t5")}
+    for kind, model in models.items():
+        model.save_pretrained(tmp_path / kind)
+    save_file(inputs, tmp_path / "inputs.safetensors")
+    changes = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", WITHOUT_PACKAGE]
+    process = subprocess.run(command, cwd=tmp_path, env=os.environ | changes, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-3000:]
+    results = load_file(tmp_path / "results.safetensors")
+    for kind, model in models.items():
+        embedding = model.model(**inputs).pooler_output
+        torch.testing.assert_close(results[kind], embedding)
+        options = {"target_language": "en", "max_new_tokens": 5, "do_sample": False}
+        assert torch.equal(results[f"{kind}-text"], model.generate(encoder_outputs=embedding, **options))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_sentence_transformers_opens_it(pooling, folders, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    model, tokenizer = adapted(folders["bert"], pooling=pooling), AutoTokenizer.from_pretrained(folders["bert"])
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    opened = sentence_transformers.SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
+    expected = DocumentEmbedder(model, tokenizer).encode([*TEXTS, "haus " * 100])
+    assert abs(opened.encode([*TEXTS, "haus " * 100]) - expected).max() < 1e-5

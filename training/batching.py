@@ -18,6 +18,7 @@ from transformers.utils import logging
 
 from modeling_tmde.training.collate import Collator, ParallelBatch
 from modeling_tmde.training.planning import ChunkCounts, Plan, Planner, Position
+from modeling_tmde.training.teacher_vectors import TeacherVectors, check_unjoined
 from modeling_tmde.training.token_cache import TokenCache
 from modeling_tmde.training.token_store import (
     ArrowSource,
@@ -69,10 +70,12 @@ class ParallelBatches(IterableDataset):
         start: Where to begin, for resuming.
         token_cache: The tokens of `dataset`, from `open_token_cache`; None makes them as rows are drawn. The batches
             are the same.
+        teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
 
     Raises:
         ValueError: If there are fewer than two languages or `languages_per_row` is below two, if an option is out of
-            its range, rows are joined whose tokenizer leaves no blank between them, or the cache has other languages.
+            its range, rows are joined whose tokenizer leaves no blank between them or which a teacher reads, or the
+            cache has other languages.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class ParallelBatches(IterableDataset):
         world_size: int = 1,
         start: Position | None = None,
         token_cache: TokenCache | None = None,
+        teacher: TeacherVectors | None = None,
     ):
         self.planner = Planner(
             languages=list(languages),
@@ -111,6 +115,8 @@ class ParallelBatches(IterableDataset):
             max_length=max_length,
             shuffle=shuffle,
         )
+        if teacher is not None:
+            check_unjoined(max_joined_rows, neighbor_share)
         joined = tokenizer.decode(2 * tokenizer.encode("a", add_special_tokens=False))
         if max_joined_rows > 1 and joined != "a a":
             raise ValueError(
@@ -125,7 +131,7 @@ class ParallelBatches(IterableDataset):
         self.languages = list(languages)
         self.pivot_languages = list(pivot_languages)
         self.encoder = TextEncoder(tokenizer)
-        self.collator = Collator(tokenizer, self.languages, self.pivot_languages, max_length)
+        self.collator = Collator(tokenizer, self.languages, self.pivot_languages, max_length, teacher)
         self.buffer_rows = buffer_rows
         self.seed = seed
         self.epochs = epochs

@@ -1,5 +1,6 @@
 """One planned micro-batch as tensors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,7 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde.training.objectives import BatchSizes
 from modeling_tmde.training.planning import ChunkCounts, Plan, Position
-from modeling_tmde.training.token_store import Tokens
+from modeling_tmde.training.teacher_vectors import TeacherVectors
+from modeling_tmde.training.token_store import Tokens, text_bounds
 
 
 @dataclass
@@ -23,6 +25,7 @@ class ParallelBatch:
         words: Whitespace-separated words of (all texts, all target texts of all directions).
         lengths: (languages, rows) int64, tokens of each text, `<s>` and `</s>` among them. Always in the memory of the
             host, where they are known without waiting for a GPU.
+        teacher_vectors, taught: (rows, d) of a teacher, and bool (rows,), which rows it read; None without a teacher.
         position: Where this batch stands; `next_position` is where the stream goes on after the round it belongs to.
         counts: Of the chunk that this batch comes from.
         chunk_done: Share of its chunk that is done after the round this batch belongs to.
@@ -34,6 +37,8 @@ class ParallelBatch:
     sizes: BatchSizes
     words: tuple[int, int]
     lengths: np.ndarray
+    teacher_vectors: torch.Tensor | None = None
+    taught: torch.Tensor | None = None
     position: Position = field(default_factory=Position)
     next_position: Position = field(default_factory=Position)
     counts: ChunkCounts = field(default_factory=ChunkCounts)
@@ -45,12 +50,20 @@ class ParallelBatch:
         return 1 - float(self.lengths.sum()) / self.attention_mask.numel()
 
     def model_inputs(self) -> dict:
-        names = ("input_ids", "attention_mask", "languages", "lengths")
+        names = ("input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught")
         return {name: getattr(self, name) for name in names}
 
-    def pin_memory(self) -> "ParallelBatch":
-        self.input_ids, self.attention_mask = self.input_ids.pin_memory(), self.attention_mask.pin_memory()
+    def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "ParallelBatch":
+        for name in ("input_ids", "attention_mask", "teacher_vectors", "taught"):
+            if getattr(self, name) is not None:
+                setattr(self, name, move(getattr(self, name)))
         return self
+
+    def to(self, device: torch.device) -> "ParallelBatch":
+        return self._move(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "ParallelBatch":
+        return self._move(torch.Tensor.pin_memory)
 
 
 class Collator:
@@ -61,13 +74,21 @@ class Collator:
         tokenizer: Whose special tokens are put around and after the texts.
         languages, pivot_languages: Codes of all languages, and of those that are translated into.
         max_length: Longer texts are truncated to this many tokens.
+        teacher: Gives the vectors of a teacher, for rows that are not joined with others.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, languages: list[str], pivot_languages: list[str], max_length: int
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: list[str],
+        pivot_languages: list[str],
+        max_length: int,
+        teacher: TeacherVectors | None = None,
     ):
-        self.pad, self.bos, self.eos = tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id
+        self.bos, self.eos, _ = text_bounds(tokenizer)
+        self.pad = tokenizer.pad_token_id
         self.languages, self.pivot_languages, self.max_length = languages, pivot_languages, max_length
+        self.teacher = teacher
 
     def __call__(self, tokens: Tokens, plan: Plan, position: Position, counts: ChunkCounts) -> ParallelBatch:
         rows = plan.rows.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
@@ -89,12 +110,14 @@ class Collator:
         languages = tuple(self.languages[number] for number in plan.languages)
         targets = [index for index, language in enumerate(languages) if language in self.pivot_languages]
         sources = len(languages) - 1  # of each pivot
+        teacher_vectors, taught = self._read_by_teacher(tokens, plan.rows[0, 0])
         sizes = BatchSizes(
             rows=lengths.shape[1],
             languages=len(languages),
             directions=sources * len(targets),
             target_tokens=sources * int((lengths[targets] - 1).sum()),
             tokens=int(lengths.sum()),
+            taught_rows=0 if taught is None else int(taught.sum()),
         )
         return ParallelBatch(
             torch.from_numpy(input_ids),
@@ -103,6 +126,14 @@ class Collator:
             sizes,
             (int(words.sum()), sources * int(words[targets].sum())),
             lengths,
+            teacher_vectors,
+            taught,
             position,
             counts=counts,
         )
+
+    def _read_by_teacher(self, tokens: Tokens, rows: np.ndarray) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        if self.teacher is None:
+            return None, None
+        vectors, taught = self.teacher(tokens, rows)
+        return torch.from_numpy(vectors), torch.from_numpy(taught)

@@ -20,6 +20,7 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.dev_documents import MIN_DOCUMENTS, MIN_ROWS, document_pool, documents_of
 from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.teacher_vectors import open_teacher_vectors
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -111,15 +112,22 @@ def task_means(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return means
 
 
+def loss_rows(rows: datasets.Dataset, args: TmdeTrainingArguments) -> datasets.Dataset:
+    """The rows of a dev set on which the losses are measured."""
+    return rows.select(range(min(len(rows), args.eval_loss_rows))).select_columns("translation")
+
+
 def dev_losses(
     model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
 ) -> dict[str, float]:
     """Every component of every objective, `<objective>_<component>`, on the first `args.eval_loss_rows` rows.
 
-    The pairs and negatives are the same at every evaluation, and training's random numbers stay as they are.
+    An objective that finds nothing in these, as distillation without a text that the teacher reads, is left out. The
+    pairs and negatives are the same at every evaluation, and training's random numbers stay as they are.
     """
+    rows = loss_rows(rows, args)
     batches = ParallelBatches(
-        rows.select(range(min(len(rows), args.eval_loss_rows))).select_columns("translation"),
+        rows,
         tokenizer,
         model.config.languages,
         model.config.pivot_languages,
@@ -128,20 +136,20 @@ def dev_losses(
         pivots_only=model.needs_pivot or args.pivot_pairs,
         max_length=args.train_max_length,
         seed=0,
+        teacher=open_teacher_vectors(rows, model, args),
     )
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, float] = defaultdict(float)
     with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):
         torch.manual_seed(0)
         for batch in batches:
-            inputs = batch.model_inputs()
-            inputs |= {name: inputs[name].to(args.device) for name in ("input_ids", "attention_mask")}
-            for name, components in model(**inputs).items():
+            for name, components in model(**batch.to(args.device).model_inputs()).items():
                 counts[name] += model.objectives[name].count(batch.sizes)
                 for component, value in components.items():
                     if component != "total":
                         sums[f"{name}/{component}"] += float(value)
-    return {key.replace("/", "_"): value / max(counts[key.split("/")[0]], 1) for key, value in sums.items()}
+    measured = {key: counts[key.split("/")[0]] for key in sums}
+    return {key.replace("/", "_"): sums[key] / count for key, count in measured.items() if count}
 
 
 def load_eval_task(spec: str, languages: Sequence[str]) -> ClassificationData:

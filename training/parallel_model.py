@@ -98,7 +98,15 @@ class ParallelModel(nn.Module):
     @property
     def _no_split_modules(self) -> list[str]:
         """Layers that FSDP shards one by one; tables, which may be shared, and all else are one more unit."""
-        return list(self.model._no_split_modules or [])
+        tables = {id(parameter) for parameter in self.embedding_parameters()}
+        named = set(self.model._no_split_modules or [])
+        return sorted(
+            {
+                type(module).__name__
+                for module in self.model.modules()
+                if type(module).__name__ in named and tables.isdisjoint(map(id, module.parameters()))
+            }
+        )
 
     @property
     def has_decoder(self) -> bool:
@@ -153,12 +161,15 @@ class ParallelModel(nn.Module):
         attention_mask: torch.Tensor,
         languages: tuple[str, ...],
         lengths: np.ndarray | None = None,
+        teacher_vectors: torch.Tensor | None = None,
+        taught: torch.Tensor | None = None,
     ) -> dict[str, dict[str, torch.Tensor]]:
         """
         Args:
             input_ids, attention_mask: (languages, rows, length), padded on the right.
             languages: Codes in the order of the first dimension.
             lengths: (languages, rows) tokens of each text, on the host; counted from the mask when missing.
+            teacher_vectors, taught: (rows, d) and (rows,), what a teacher gave the rows, and which of them.
 
         Returns:
             For every objective its differentiable sum under `"total"`, and its components, sums as well.
@@ -167,7 +178,8 @@ class ParallelModel(nn.Module):
             lengths = attention_mask.sum(dim=-1).cpu().numpy()
         masked = None if self._masking is None else self._masking.mask(input_ids, attention_mask, self.config)
         seen = self._drop_tokens(input_ids, attention_mask)
-        rows = EncodedRows(input_ids, seen, lengths, languages, self._needed(languages), None, None, masked)
+        needed = self._needed(languages)
+        rows = EncodedRows(input_ids, seen, lengths, languages, needed, None, None, masked, teacher_vectors, taught)
         if rows.needed:
             shown = input_ids if masked is None else masked.input_ids
             rows.encoded = self._encode(shown, seen, lengths, languages, rows.needed)
@@ -210,6 +222,8 @@ class ParallelModel(nn.Module):
         if self.has_parts_by_language:
             codes = torch.tensor([self.config.languages.index(languages[place]) for place in needed])
             options["language_ids"] = codes.repeat_interleave(rows).to(input_ids.device, non_blocking=True)
+        if not getattr(self.config, "reads_bos", True):  # it is there for the decoder alone
+            input_ids, seen = input_ids[..., 1:], seen[..., 1:]
         return self.encoder(input_ids.flatten(0, 1), seen.flatten(0, 1), return_dict=True, **options)
 
     def _drop_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

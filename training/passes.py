@@ -8,6 +8,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from modeling_tmde.training.objectives import (
+    Distillation,
     EmbeddingObjective,
     Masked,
     MaskedTextObjective,
@@ -35,6 +36,7 @@ class EncodedRows:
     encoded: The encoder's output, texts in the order (needed, rows); None if no objective asked for it.
     embeddings: (needed, rows, d).
     masked: What was hidden from the encoder by a `MaskingObjective`.
+    teacher_vectors, taught: (rows, d) and (rows,), what a teacher gave the rows, and which of them; None without one.
     """
 
     input_ids: torch.LongTensor
@@ -45,6 +47,8 @@ class EncodedRows:
     encoded: BaseModelOutputWithPooling | None
     embeddings: torch.Tensor | None
     masked: Masked | None
+    teacher_vectors: torch.Tensor | None = None
+    taught: torch.BoolTensor | None = None
 
 
 def translation_directions(languages: tuple[str, ...], pivot_languages: list[str]) -> list[tuple[int, int]]:
@@ -71,6 +75,10 @@ def embedding_pass(parallel: "ParallelModel", objective: EmbeddingObjective, row
     if objective.takes_context and "context" in rows.encoded:
         embeddings = rows.encoded.context.unflatten(0, embeddings.shape[:2])  # (languages, rows, vectors * d)
     return objective(embeddings, rows.languages) if objective.takes_languages else objective(embeddings)
+
+
+def teacher_pass(parallel: "ParallelModel", objective: Distillation, rows: EncodedRows) -> ObjectiveOutput:
+    return objective(rows.embeddings, rows.teacher_vectors, rows.taught)
 
 
 def parameter_pass(parallel: "ParallelModel", objective: ParameterObjective, rows: EncodedRows) -> ObjectiveOutput:
@@ -154,6 +162,7 @@ def translation_pass(parallel: "ParallelModel", objective: TranslationObjective,
 # The first that fits: a PairMaskingObjective is a MaskedTokenObjective too.
 PASSES = {
     EmbeddingObjective: embedding_pass,
+    Distillation: teacher_pass,
     TranslationObjective: translation_pass,
     ParameterObjective: parameter_pass,
     PairMaskingObjective: masked_pair_pass,

@@ -15,7 +15,7 @@ import shutil
 import sys
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -60,7 +60,7 @@ class TokenCache:
     def __init__(self, folder: Path):
         self.folder = folder
         self.languages: list[str] = (meta := read_meta(folder))["languages"]
-        arrays = {name: _map(folder, name, meta) for name in ARRAYS}
+        arrays = {name: map_array(folder, name, meta) for name in ARRAYS}
         self.ids, self.neighbors = arrays["ids"], arrays["neighbors"]
         self.starts, self.lengths, self.words = arrays["starts"], arrays["lengths"], arrays["words"]
 
@@ -114,30 +114,48 @@ def open_token_cache(
     encoder = TextEncoder(tokenizer)
     if encoder.backend is None:
         return None
-    parent = default_folder() if folder == "auto" else Path(folder).expanduser()
+    parent = cache_folder(folder)
     content = [FORMAT, dataset._fingerprint, len(dataset), list(languages), encoder.backend.to_str()]
-    name = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-    path = parent / name
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(parent / f"{name}.lock"):
-            known = path in _whole and _whole[path] == _states(path)
-            if path.exists() and not known and (damage := find_damage(path)):
-                logger.warning(f"The token cache {path} is damaged ({damage}) and is made anew")
-                shutil.rmtree(path)
-            if not path.exists():
-                temporary = parent / f".{name}.tmp"  # of this name alone, as the lock is held
-                shutil.rmtree(temporary, ignore_errors=True)
-                temporary.mkdir()
-                _write(temporary, dataset, languages, encoder, show_progress)
-                os.replace(temporary, path)
-            _whole[path] = _states(path)
+        path = make_once(parent, content, lambda path: _write(path, dataset, languages, encoder, show_progress))
     except OSError as error:
         raise OSError(
             f"The token cache can't be written in {parent} ({error}): set token_cache_dir to a folder with room, or "
             "to null, which tokenises texts as they are used"
         ) from error
     return TokenCache(path)
+
+
+def cache_folder(folder: str | os.PathLike) -> Path:
+    return default_folder() if folder == "auto" else Path(folder).expanduser()
+
+
+def make_once(parent: Path, content: list, write: Callable[[Path], None], resumes: bool = False) -> Path:
+    """The cache folder of what `content` names, made if it is not there or damaged; other processes wait meanwhile.
+
+    Args:
+        parent: Where caches are kept.
+        content: Everything that decides what is in it.
+        write: Fills a folder: with `meta.json` (see `write_meta`) and the arrays that it names.
+        resumes: Whether `write` goes on with what an interrupted call left in the folder.
+    """
+    name = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+    path = parent / name
+    parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(parent / f"{name}.lock"):
+        known = path in _whole and _whole[path] == _states(path)
+        if path.exists() and not known and (damage := find_damage(path)):
+            logger.warning(f"The cache {path} is damaged ({damage}) and is made anew")
+            shutil.rmtree(path)
+        if not path.exists():
+            temporary = parent / f".{name}.tmp"  # of this name alone, as the lock is held
+            if not resumes:
+                shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(exist_ok=True)
+            write(temporary)
+            os.replace(temporary, path)
+        _whole[path] = _states(path)
+    return path
 
 
 # ---- Reading
@@ -147,11 +165,24 @@ def read_meta(folder: Path) -> dict[str, Any]:
     return json.loads((folder / META).read_text(encoding="utf-8"))
 
 
+def write_meta(folder: Path, arrays: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
+    """Writes `meta.json`, by which `find_damage` and `map_array` know the arrays.
+
+    Args:
+        arrays: `dtype` and `shape` of every array by name, and `crc32`, which is read from its file if missing.
+        facts: What else is to be known of it.
+    """
+    for name, stated in arrays.items():
+        if "crc32" not in stated:
+            stated["crc32"] = _checksum(folder / f"{name}.bin")
+    (folder / META).write_text(json.dumps({**facts, "arrays": arrays}), encoding="utf-8")
+
+
 def find_damage(folder: Path) -> str | None:
     """What is wrong with the files of a cache, or None."""
     try:
         meta = read_meta(folder)
-        for name in ARRAYS:
+        for name in {path.stem for path in folder.glob("*.bin")} | set(meta["arrays"]):
             stated = meta["arrays"][name]
             size = int(np.prod(stated["shape"])) * np.dtype(stated["dtype"]).itemsize
             path = folder / f"{name}.bin"
@@ -178,7 +209,7 @@ def _checksum(path: Path) -> int:
     return checksum
 
 
-def _map(folder: Path, name: str, meta: dict[str, Any]) -> np.ndarray:
+def map_array(folder: Path, name: str, meta: dict[str, Any]) -> np.ndarray:
     shape, dtype = tuple(meta["arrays"][name]["shape"]), np.dtype(meta["arrays"][name]["dtype"])
     if not np.prod(shape):
         return np.empty(shape, dtype)  # an empty file can't be mapped
@@ -220,7 +251,7 @@ def _write(
     arrays["ids"] = {"dtype": encoder.dtype.name, "shape": [size]}
     for name in ARRAYS:
         arrays[name]["crc32"] = checksums[name]
-    (folder / META).write_text(json.dumps({"languages": list(languages), "arrays": arrays}), encoding="utf-8")
+    write_meta(folder, arrays, {"languages": list(languages)})
 
 
 def _blocks(job: Job) -> Iterator[Block]:

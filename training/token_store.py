@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import datasets
 import numpy as np
@@ -108,6 +108,40 @@ def forkable_tokenizers() -> Iterator[None]:
         os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
+class TextBounds(NamedTuple):
+    """Ids of the tokens before and after a text; `reads_bos`: whether the tokenizer puts the first of them there."""
+
+    bos: int
+    eos: int
+    reads_bos: bool = True
+
+
+def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
+    """What a tokenizer puts around a text: `<s>` and `</s>`, as BERT does `[CLS]` and `[SEP]`, or as T5 `</s>` alone.
+
+    A decoder needs something to begin with; where the tokenizer has nothing for that, it is padding, as T5's own does.
+
+    Raises:
+        ValueError: A tokenizer that makes something else of texts.
+    """
+    made = tokenizer("a")["input_ids"]
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    names = (("bos_token", "cls_token"), ("eos_token", "sep_token"))
+    first, last = ({name: getattr(tokenizer, f"{name}_id", None) for name in pair} for pair in names)
+    first, last = ({name: token for name, token in pair.items() if token is not None} for pair in (first, last))
+    for eos in last.values():
+        for bos in first.values():
+            if made == [bos, *plain, eos]:
+                return TextBounds(bos, eos)
+        if not first and made == [*plain, eos]:
+            return TextBounds(tokenizer.pad_token_id, eos, reads_bos=False)
+    before, after = (" or ".join(f"{name} {token}" for name, token in pair.items()) for pair in (first, last))
+    raise ValueError(
+        f"The tokenizer makes {made} of 'a', whose own tokens are {plain}; expected its {before or 'bos_token'} "
+        f"before and its {after or 'eos_token, which it lacks,'} after them"
+    )
+
+
 class TextEncoder:
     """
     Texts to token ids without special tokens, never truncated.
@@ -117,20 +151,14 @@ class TextEncoder:
     nothing but the ids is made.
 
     Args:
-        tokenizer: Makes `<s> tokens </s>`.
+        tokenizer: Makes `<s> tokens </s>`, see `text_bounds`.
 
     Raises:
-        ValueError: A tokenizer whose texts do not begin with its `bos_token` and end with its `eos_token`.
+        ValueError: As `text_bounds`.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        made = tokenizer("a")["input_ids"]
-        plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-        if made != [tokenizer.bos_token_id, *plain, tokenizer.eos_token_id]:
-            raise ValueError(
-                f"The tokenizer makes {made} of 'a', whose own tokens are {plain}; expected its bos_token "
-                f"{tokenizer.bos_token_id} before and its eos_token {tokenizer.eos_token_id} after them"
-            )
+        text_bounds(tokenizer)
         self.dtype = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.int32)  # no more memory than needed
         self.tokenizer = tokenizer
         self.backend: Tokenizer | None = None

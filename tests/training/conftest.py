@@ -1,6 +1,7 @@
 """What all tests of training share."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,3 +27,13 @@ def token_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def pictures() -> None:
     """Runs draw their curves."""
     pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="session")
+def taught_by(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A teacher that knows English words alone: its `folder`, and the `table` of their vectors."""
+    pytest.importorskip("sentence_transformers")
+    from tests.training.teachers import static_teacher
+
+    folder = tmp_path_factory.mktemp("teacher") / "static"
+    return SimpleNamespace(folder=folder, table=static_teacher(folder))

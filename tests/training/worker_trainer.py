@@ -14,7 +14,14 @@ from transformers import AutoTokenizer
 
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch
-from modeling_tmde.training.objectives import BatchSizes, DistanceConstraint, InfoNCE, Objective, TranslationObjective
+from modeling_tmde.training.objectives import (
+    BatchSizes,
+    DistanceConstraint,
+    Distillation,
+    InfoNCE,
+    Objective,
+    TranslationObjective,
+)
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
@@ -53,20 +60,27 @@ class JoiningTrainer(TmdeTrainer):
         return DataLoader(Joined(), batch_size=None, generator=torch.Generator())
 
 
-def objectives(gathered: bool) -> dict[str, Objective]:
+def objectives(gathered: bool, teacher: str | None = None) -> dict[str, Objective]:
+    if teacher is not None:  # which has a vector for half of the rows
+        return {"distillation": Distillation(teacher, teacher_languages=["en"])}
     found = {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100, gather=gathered)}
     return found | ({"infonce": InfoNCE(temperature=0.2)} if gathered else {})
 
 
-def one_run(tokenizer, output_dir: str, gathered: bool = False, join: bool = False, **arguments) -> TmdeTrainer:
+def one_run(
+    tokenizer, output_dir: str, gathered: bool = False, join: bool = False, teacher: str | None = None, **arguments
+) -> TmdeTrainer:
     """A short training on 150 rows in five languages, evaluated on 20 others; in two languages if negatives are
-    gathered, or two micro-batches could not always be joined."""
+    gathered, or two micro-batches could not always be joined; by a teacher's vectors alone if there is one."""
     args = TmdeTrainingArguments(output_dir=output_dir, use_cpu=True, disable_tqdm=True, **arguments)
     languages = ("de", "en") if gathered else LANGUAGES
+    rows = make_rows(150, seed=2, languages=languages)
+    if teacher is not None:
+        rows = [row | {"en": row["en"] if place % 2 else None} for place, row in enumerate(rows)]
     trainer = (JoiningTrainer if join else TmdeTrainer)(
-        ParallelModel(tiny_model(seed=1), objectives(gathered)),
+        ParallelModel(tiny_model(seed=1), objectives(gathered, teacher)),
         args,
-        make_dataset(make_rows(150, seed=2, languages=languages)),
+        make_dataset(rows),
         tokenizer,
         eval_dataset=make_dataset(make_rows(20, seed=3)),
     )
@@ -77,7 +91,7 @@ def one_run(tokenizer, output_dir: str, gathered: bool = False, join: bool = Fal
 def main() -> None:
     options = json.loads(Path(sys.argv[1]).read_text())
     tokenizer = AutoTokenizer.from_pretrained(options["tokenizer"])
-    trainer = one_run(tokenizer, gathered=options["gathered"], **options["arguments"])
+    trainer = one_run(tokenizer, gathered=options["gathered"], teacher=options.get("teacher"), **options["arguments"])
     rank = trainer.args.process_index
     state = {name: value.contiguous() for name, value in trainer.model.state_dict().items()}
     save_file(state, Path(options["arguments"]["output_dir"]) / f"weights-{rank}.safetensors")

@@ -15,6 +15,7 @@ from modeling_tmde.training.objectives.base import (
     ParameterObjective,
 )
 from modeling_tmde.training.objectives.distance import DistanceConstraint
+from modeling_tmde.training.objectives.distillation import Distillation
 from modeling_tmde.training.objectives.infonce import InfoNCE
 from modeling_tmde.training.objectives.masked_lm import MaskedLanguageModel
 from modeling_tmde.training.objectives.ntdv_distance import NtdvDistance
@@ -30,6 +31,7 @@ from modeling_tmde.training.objectives.xnli_alignment import XnliAlignment
 OBJECTIVES: dict[str, type[Objective]] = {
     "translation": TranslationObjective,
     "distance": DistanceConstraint,
+    "distillation": Distillation,
     "infonce": InfoNCE,
     "alignment_softmax": AlignmentSoftmax,
     "masked_lm": MaskedLanguageModel,
@@ -48,6 +50,7 @@ __all__ = [
     "BatchSizes",
     "Concatenated",
     "DistanceConstraint",
+    "Distillation",
     "EmbeddingObjective",
     "InfoNCE",
     "Masked",

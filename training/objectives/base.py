@@ -17,6 +17,7 @@ class BatchSizes:
         directions: Translation directions, (source, pivot) pairs.
         target_tokens: Target tokens of all directions together, `</s>` counted and padding not.
         tokens: Tokens of all texts, `<s>` and `</s>` counted and padding not.
+        taught_rows: Rows for which there is a teacher's vector.
     """
 
     rows: int
@@ -24,6 +25,7 @@ class BatchSizes:
     directions: int
     target_tokens: int
     tokens: int
+    taught_rows: int = 0
 
     @property
     def texts(self) -> int:

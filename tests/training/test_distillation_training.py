@@ -1,0 +1,254 @@
+"""Training by a teacher's vectors: gradients, processes, dev losses, every architecture, and the space it ends in."""
+
+import copy
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import TrainerCallback
+
+from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde.eval.retrieval import precision_at_1
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.objectives import Distillation, InfoNCE
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.teacher import Teacher
+from modeling_tmde.training.train import train_recipe
+from modeling_tmde.training.trainer import TmdeTrainer
+from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+from tests.training.teachers import WIDTH, expected_vector
+from tests.training.test_trainer import logged, make_trainer, weights_of
+from tests.training.test_warm_start_families import aligned, bag, encoder, laser, ntdv
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def teacher(taught_by) -> tuple[Path, torch.Tensor]:
+    return taught_by.folder, taught_by.table
+
+
+def partly_english(number: int, seed: int) -> list[dict]:
+    """Every third row has no English."""
+    rows = make_rows(number, seed)
+    return [row | {"en": None if place % 3 == 0 else row["en"]} for place, row in enumerate(rows)]
+
+
+class EncoderGradients(TrainerCallback):
+    """Keeps the gradients of every optimizer step, of what has one: nothing is decoded."""
+
+    def __init__(self):
+        self.steps: list[dict[str, torch.Tensor]] = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        parameters = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+        self.steps.append({name: gradient.clone() for name, gradient in parameters.items()})
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_the_gradient_is_that_of_the_mean_over_all_taught_texts(accumulation, teacher, tokenizer, tmp_path):
+    folder, table = teacher
+    gradients = EncoderGradients()
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        partly_english(120, seed=2),
+        objectives={"distillation": Distillation(str(folder), weight=0.7, teacher_languages=["en"])},
+        callbacks=[gradients],
+        max_steps=1,
+        gradient_accumulation_steps=accumulation,
+        max_grad_norm=0.0,
+    )
+    batches = list(itertools.islice(trainer.get_train_dataloader(), accumulation))
+    reference = copy.deepcopy(trainer.model)
+    trainer.train()
+    losses = []
+    for batch in batches:
+        for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True):
+            vectors = reference.encoder(input_ids=ids, attention_mask=mask).pooler_output
+            pairs = zip(vectors, batch.teacher_vectors.float(), batch.taught, strict=True)
+            losses += [(vector - wanted).square().sum() for vector, wanted, taught in pairs if taught]
+    assert 0 < len(losses) < sum(batch.sizes.texts for batch in batches)
+    loss = 0.7 * torch.stack(losses).mean()
+    loss.backward()
+    expected = {name: each.grad for name, each in reference.named_parameters() if each.grad is not None}
+    assert expected and list(gradients.steps[0]) == list(expected)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(gradients.steps[0][name], gradient, rtol=1e-4, atol=1e-6)
+    (log,) = logged(trainer)
+    assert log["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert log["distillation_loss"] == pytest.approx(loss.item() / 0.7, rel=1e-5)
+    assert -1 <= log["distillation_cosine"] <= 1
+
+
+def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
+    folder, table = teacher
+    rows = make_rows(24, seed=9, languages=("de", "en"))
+    objectives = {"distillation": Distillation(str(folder)), "infonce": InfoNCE()}
+    trainer = make_trainer(tmp_path, tokenizer, eval_rows=rows, objectives=objectives, eval_loss_rows=20)
+    metrics = trainer.evaluate()
+    embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
+    wanted = torch.stack([expected_vector(table, row["en"]) for row in rows[:20]])
+    found = [torch.as_tensor(embedder.encode([row[code] for row in rows[:20]])) for code in ("de", "en")]
+    loss = torch.stack([(vectors - wanted).square().sum(-1) for vectors in found]).mean()
+    cosine = torch.stack([torch.cosine_similarity(vectors, wanted) for vectors in found]).mean()
+    assert metrics["eval_dev_distillation_loss"] == pytest.approx(loss.item(), rel=1e-3)
+    assert metrics["eval_dev_distillation_cosine"] == pytest.approx(cosine.item(), abs=1e-3)
+    assert "eval_dev_infonce_loss" in metrics
+
+
+def test_dev_rows_that_the_teacher_cannot_read_have_no_such_loss(teacher, tokenizer, tmp_path):
+    objectives = {"distillation": Distillation(str(teacher[0]), teacher_languages=["en"]), "infonce": InfoNCE()}
+    rows = make_rows(24, seed=9, languages=("de", "es"))
+    trainer = make_trainer(tmp_path, tokenizer, eval_rows=rows, objectives=objectives, eval_pairs=["de-es"])
+    metrics = trainer.evaluate()
+    assert "eval_dev_infonce_loss" in metrics and not any("distillation" in name for name in metrics)
+
+
+MODELS = {
+    "tmde": tiny_model,
+    "bag": bag,
+    "laser": laser,
+    "ntdv": ntdv,
+    "encoder": encoder,
+    "aligned": lambda: aligned("bilstm"),
+}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_architecture_learns_vectors_of_its_hidden_size(name):
+    model = MODELS[name]()
+    parallel = ParallelModel(model, {"distillation": Distillation("teacher")}).train()
+    width = model.config.hidden_size  # which a teacher's width is compared with before training
+    inputs = {
+        "input_ids": torch.randint(5, 400, (2, 6, 7), generator=torch.Generator().manual_seed(0)),
+        "attention_mask": torch.ones(2, 6, 7, dtype=torch.long),
+        "languages": ("de", "en"),
+        "teacher_vectors": torch.randn(6, width, generator=torch.Generator().manual_seed(1)).half(),
+        "taught": torch.tensor([True] * 5 + [False]),
+    }
+    optimizer = torch.optim.Adam([each for each in parallel.parameters() if each.requires_grad], lr=1e-2)
+    losses = []
+    for _ in range(8):
+        output = parallel(**inputs)["distillation"]
+        assert output["cosine"].isfinite()
+        losses.append(output["total"].item())
+        optimizer.zero_grad()
+        output["total"].backward()
+        optimizer.step()
+    assert losses[-1] < 0.95 * losses[0]
+
+
+def recipe_of(name: str, teacher: Path | None, folder: Path, *overrides: str):
+    fixed = ["train=sample", "max_rows=300", "dev_rows=30", "vocab_size=500", f"token_cache_dir={folder / 'caches'}"]
+    fixed += ["max_minutes=null", "eval_minutes=null", "max_steps=4", "logging_steps=1", f"model.d_model={WIDTH}"]
+    fixed += [f"objectives.distillation.teacher={teacher}"] if teacher else []
+    return load_recipe(name, [*fixed, *overrides])
+
+
+def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_path, monkeypatch):
+    runs = []
+    for name in ("first", "second"):
+        trainer = train_recipe(recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40"), tmp_path / name)
+        runs.append((weights_of(trainer), [entry["loss"] for entry in logged(trainer)]))
+        monkeypatch.setattr(Teacher, "model", None)  # nothing is loaded again
+    assert runs[0][1] == runs[1][1] and len(runs[0][1]) == 4
+    for name, value in runs[0][0].items():
+        torch.testing.assert_close(runs[1][0][name], value, rtol=0, atol=0)
+    last = json.loads((tmp_path / "first" / "results.json").read_text())["best"]
+    assert -1 <= last["eval_dev_distillation_cosine"] <= 1
+
+
+def test_a_stream_trains_on_the_same_vectors(teacher, tmp_path):
+    overrides = ("streaming=true", "languages_per_row=2")
+    trainer = train_recipe(recipe_of("distil", teacher[0], tmp_path, *overrides), tmp_path / "run")
+    assert all(np.isfinite(entry["distillation_loss"]) for entry in logged(trainer)) and len(logged(trainer)) == 4
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
+    """As many micro-batches at once as one process takes after one another, with rows that are not taught in all."""
+    from tests.training.worker_trainer import one_run
+
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    arguments = {"max_steps": 4, "warmup_steps": 2, "logging_steps": 1, "eval_steps": 2, "save_steps": 2, "seed": 7}
+    arguments |= {"micro_batch_tokens": 400, "eval_pairs": ["de-es"], "learning_rate": 5e-3}
+    arguments |= {"token_cache_dir": str(tmp_path / "caches")}
+    two, one = tmp_path / "two", tmp_path / "one"
+    two.mkdir()
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "gathered": False, "teacher": str(teacher[0])}
+    options["arguments"] = {**arguments, "output_dir": str(two)}
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.run(
+        [*command, str(Path(__file__).with_name("worker_trainer.py")), str(tmp_path / "options.json")],
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr[-4000:]
+    assert len(list((tmp_path / "caches").glob("*/vectors.bin"))) == 2  # of the training and of the dev rows
+    of_one = {**arguments, "gradient_accumulation_steps": 2, "output_dir": str(one)}
+    trainer = one_run(tokenizer, teacher=str(teacher[0]), **of_one)
+    assert len(list((tmp_path / "caches").glob("*/vectors.bin"))) == 2  # the same
+    expected = weights_of(trainer)
+    for rank in (0, 1):
+        for name, value in load_file(two / f"weights-{rank}.safetensors").items():
+            torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5)
+    logs = [[json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()] for folder in (one, two)]
+    for name in ("loss", "grad_norm", "distillation_loss", "distillation_cosine", "eval_dev_distillation_loss"):
+        found = [[entry[name] for entry in entries if name in entry] for entries in logs]
+        assert found[0] and found[1] == pytest.approx(found[0], rel=1e-4), name
+
+
+# ---- Where it ends
+
+
+def retrieval_beside(trainer, tokenizer, table: torch.Tensor, languages: tuple[str, ...]) -> dict[str, float]:
+    """P@1 of the student's vectors of a language against the teacher's of English, on 200 rows of their own."""
+    rows = {tuple(sorted(row["en"].split())): row for row in make_rows(400, seed=11)}  # each bag of words once
+    rows = list(rows.values())[:200]
+    wanted = np.stack([expected_vector(table, row["en"]).numpy() for row in rows])
+    embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
+    return {
+        code: precision_at_1(np.asarray(embedder.encode([row[code] for row in rows])), wanted) for code in languages
+    }
+
+
+@pytest.mark.parametrize("kind", ["distillation", "both", "infonce"])
+def test_new_languages_land_in_the_teacher_s_space(kind, teacher, tokenizer, tmp_path):
+    """The teacher knows English alone. Its vectors bring the others there, and their being alike does not."""
+    folder, table = teacher
+    objectives = {"distillation": Distillation(str(folder), teacher_languages=["en"]), "infonce": InfoNCE()}
+    arguments = TmdeTrainingArguments(
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        disable_tqdm=True,
+        max_steps=120,
+        learning_rate=0.05,
+        lr_scheduler_type="linear",
+        warmup_steps=0,
+        micro_batch_tokens=4000,
+        languages_per_row=None,
+        eval_strategy="no",
+        save_strategy="no",
+        load_best_model_at_end=False,
+    )
+    torch.manual_seed(0)
+    languages = {"languages": list(LANGUAGES), "pivot_languages": ["en", "es"]}
+    model = BagModel(BagConfig(vocab_size=400, d_model=WIDTH, normalize=False, **languages))
+    parallel = ParallelModel(model, objectives if kind == "both" else {kind: objectives[kind]})
+    trainer = TmdeTrainer(parallel, arguments, make_dataset(make_rows(600, seed=5)), tokenizer)
+    trainer.train()
+    found = retrieval_beside(trainer, tokenizer, table, ("de", "en", "it"))
+    assert min(found.values()) > 0.9 if kind != "infonce" else max(found.values()) < 0.1, found

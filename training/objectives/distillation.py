@@ -1,0 +1,87 @@
+"""Distillation: the vectors of a row in every language become those that a teacher gives the row."""
+
+import torch
+
+from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+
+
+class Distillation(Objective):
+    r"""
+    Multilingual knowledge distillation (Reimers & Gurevych 2020, arXiv 2004.09813, section 2).
+
+    With M the teacher, which reads one language of a row, and M' the student, a row costs
+    `sum_l (M(s) - M'(s_l))^2` over its texts s_l in all the languages l of the batch: the source again, and its
+    translations. The square is that of the Euclidean distance: d times the mean over d coordinates that some
+    libraries print, and for vectors of length 1 it is `2 - 2 cos`. The student so learns the teacher's space as it
+    is, in languages that the teacher need not know.
+
+    Args:
+        teacher: Folder or Hub id of any model that sentence-transformers opens, one of this package among them. Its
+            vectors are taken as they are, normalised or not, as wide as the student's.
+        weight: Factor of this loss in the total.
+        teacher_languages: Languages that the teacher knows; of every row it reads the first of these that the row
+            has. None is the pivot languages. A row without any of them is not taught.
+        teacher_batch_size: Texts that the teacher reads at a time.
+        trust_remote_code: Run code from the teacher's folder or repository, which some models need.
+
+    Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have one, (rows,). The sum
+    has one term for every text of such a row. Components: `loss`, and `cosine` of student and teacher.
+
+    Raises:
+        ValueError: No teacher, no language of the teacher, or no text at a time.
+
+    Example:
+
+    ```python
+    >>> objective = Distillation("sentence-transformers/LaBSE", teacher_languages=["en"])
+    >>> output = objective(embeddings, vectors, taught)  # (2, 128, 768), (128, 768), (128,)
+    >>> loss = objective.weight * output.loss / (2 * taught.sum())
+    ```
+    """
+
+    needs_all_embeddings = True
+
+    def __init__(
+        self,
+        teacher: str | None = None,
+        weight: float = 1.0,
+        teacher_languages: list[str] | None = None,
+        teacher_batch_size: int = 64,
+        trust_remote_code: bool = False,
+    ):
+        super().__init__(weight)
+        if not isinstance(teacher, str) or not teacher:
+            raise ValueError(
+                f"objectives.distillation.teacher: found {teacher!r}, expected the folder or the Hub id of a model "
+                "that sentence-transformers opens, such as objectives.distillation.teacher=sentence-transformers/LaBSE"
+            )
+        if teacher_languages is not None and (isinstance(teacher_languages, str) or not teacher_languages):
+            raise ValueError(
+                f"objectives.distillation.teacher_languages: found {teacher_languages!r}, expected a list such as [en]"
+            )
+        if teacher_batch_size < 1:
+            raise ValueError(
+                f"objectives.distillation.teacher_batch_size: found {teacher_batch_size}, expected at least 1"
+            )
+        self.teacher = teacher
+        self.teacher_languages = None if teacher_languages is None else list(teacher_languages)
+        self.teacher_batch_size = teacher_batch_size
+        self.trust_remote_code = trust_remote_code
+
+    def count(self, sizes: BatchSizes) -> int:
+        return sizes.languages * sizes.taught_rows
+
+    def forward(self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.BoolTensor) -> ObjectiveOutput:
+        """
+        Raises:
+            ValueError: Student and teacher differ in their width.
+        """
+        if embeddings.shape[-1] != vectors.shape[-1]:
+            raise ValueError(
+                f"The student's vectors have d={embeddings.shape[-1]}, the teacher's d={vectors.shape[-1]}"
+            )
+        student, teacher = embeddings.float(), vectors.float()  # close vectors cancel in half precision
+        # Chosen, not multiplied, and before the square: what stands for rows that are not taught may be anything.
+        loss = torch.where(taught[:, None], student - teacher, 0.0).square().sum()
+        cosines = torch.cosine_similarity(student.detach(), teacher.expand_as(student), dim=-1)  # (languages, rows)
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "cosine": torch.where(taught, cosines, 0.0).sum()})

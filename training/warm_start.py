@@ -90,8 +90,8 @@ def warm_start(
     rest of the model is as it was.
 
     From a model of the same architecture, parameters of equal name and shape are copied, the rest keep their initial
-    values and are reported; languages are matched by their codes. A model with an encoder for each language takes
-    another checkpoint's encoder for each of them.
+    values and are reported; languages are matched by their codes, and the embedding of a new one is the mean of the
+    checkpoint's. A model with an encoder for each language takes another checkpoint's encoder for each of them.
 
     In all of them, a token that the checkpoint's vocabulary lacks is the weighted mean of its pieces there, which
     keeps the sum of a bag, and one without pieces has its initial vector, of the size of the others. Pieces know as
@@ -297,7 +297,7 @@ def _copy(
             scale = _size(table[known]) / _size(parameter[known])
             parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
         elif last == "embed_languages" and parameter.shape[1] == old[source_name].shape[1]:
-            kept += _copy_languages(name, parameter, old[source_name], model.config.languages, source.config.languages)
+            _copy_languages(parameter, old[source_name], model.config.languages, source.config.languages)
         elif last not in TABLES and parameter.shape == old[source_name].shape:
             parameter.copy_(old[source_name])
         else:
@@ -312,11 +312,7 @@ def _copy(
     return {"tensors_copied": len(copied), "tensors_kept": kept, "encoder_layers": sum(whole)}
 
 
-def _copy_languages(
-    name: str, new: torch.Tensor, old: torch.Tensor, languages: list[str], old_languages: list[str]
-) -> list[str]:
-    """Copies the rows (languages, d) of the languages both have; names those that are new."""
+def _copy_languages(new: torch.Tensor, old: torch.Tensor, languages: list[str], old_languages: list[str]) -> None:
+    """Copies the rows (languages, d) of the languages both have; one that is new begins as the mean of all there."""
     for row, language in enumerate(languages):
-        if language in old_languages:
-            new[row] = old[old_languages.index(language)]
-    return [f"{name} of {language}" for language in languages if language not in old_languages]
+        new[row] = old[old_languages.index(language)] if language in old_languages else old.mean(dim=0)

@@ -300,14 +300,15 @@ def test_what_does_not_fit_keeps_its_values_and_is_named(tmp_path, tokenizer):
     old, new, cold = dict(source.named_parameters()), dict(model.named_parameters()), dict(fresh.named_parameters())
     name = "decoder.embed_languages.weight"
     expected = {name for name, parameter in new.items() if name not in old or parameter.shape != old[name].shape}
-    assert set(report.tensors_kept) == expected | {f"{name} of fr"}
+    assert set(report.tensors_kept) == expected
     assert {"model.token_weights", "model.pyramid_queries", "model.layers.3.fc1.bias"} <= expected
     assert {"decoder.layers.0.fc1.weight", "decoder.layers.0.fc1.bias", "decoder.layers.0.fc2.weight"} <= expected
     assert report.encoder_layers == 3 and report.tensors_copied == len(new) - len(expected)
     for kept in expected:
         assert torch.equal(new[kept], cold[kept]), kept
     assert torch.equal(new["model.layers.2.fc2.weight"], old["model.layers.2.fc2.weight"])
-    assert torch.equal(new[name][[0, 2]], old[name][[2, 0]]) and torch.equal(new[name][1], cold[name][1])
+    assert torch.equal(new[name][[0, 2]], old[name][[2, 0]])
+    torch.testing.assert_close(new[name][1], old[name].mean(dim=0))  # of the new language
 
 
 def test_tables_alone_are_worth_saying(tmp_path, tokenizer):

@@ -1,0 +1,54 @@
+"""A bag that knows three languages by construction, and rows that pair them with Greek, which it reads as bytes."""
+
+import random
+from pathlib import Path
+
+import torch
+
+from modeling_tmde import BagConfig, BagModel, train_tokenizer
+from tests.conftest import WORDS, make_dataset
+
+OLD = ("de", "en", "es")
+NEW = "el"
+GREEK = {**WORDS, NEW: "σπίτι σκύλος γάτα δέντρο ποτάμι πόλη φως νύχτα ψωμί νερό".split()}
+QUIET = ["disable_tqdm=true", "token_cache_dir=null", "logging_steps=1", "warmup_steps=1", "eval_loss_rows=10"]
+SHORT = [*QUIET, "max_steps=6", "eval_steps=3", "max_minutes=null", "eval_minutes=null", "micro_batch_rows=32"]
+
+
+def greek_rows(number: int, seed: int = 0, languages: tuple[str, ...] = (*OLD, NEW)) -> list[dict[str, str | None]]:
+    """Word-for-word translations of different lists of words; other languages have none."""
+    rng = random.Random(seed)
+    lists = set()
+    while len(lists) < number:
+        lists.add(tuple(rng.randrange(10) for _ in range(rng.randint(3, 9))))
+    return [
+        {code: " ".join(GREEK[code][word] for word in words) if code in languages else None for code in (*OLD, NEW)}
+        for words in sorted(lists)
+    ]
+
+
+def write_rows(path: Path, rows: list[dict[str, str | None]]) -> str:
+    make_dataset(rows).to_parquet(path)
+    return str(path)
+
+
+def planted_bag(folder: Path, recipe: bool = True) -> Path:
+    """A checkpoint in which the words of one meaning have one vector, in every old language."""
+    texts = {code: [row[code] for row in greek_rows(300, seed=5)] for code in OLD}
+    tokenizer = train_tokenizer(texts, vocab_size=400, lowercase=True, add_prefix_space=True, model_max_length=128)
+    config = BagConfig(vocab_size=len(tokenizer), d_model=16, languages=list(OLD), pivot_languages=["en"])
+    torch.manual_seed(3)
+    bag = BagModel(config)
+    meanings = torch.randn(10, 16)
+    with torch.no_grad():
+        for code in OLD:
+            for meaning, word in zip(meanings, WORDS[code], strict=True):
+                (token,) = tokenizer.encode(word, add_special_tokens=False)
+                bag.embed_tokens.weight[token] = meaning
+    bag.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if recipe:
+        from modeling_tmde.training.recipe import load_recipe
+
+        (folder / "recipe.yaml").write_text(load_recipe("bag", ["token_dropout=0.0"]).to_yaml())
+    return folder

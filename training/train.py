@@ -1,12 +1,11 @@
 """Training from a recipe: what `tmde train` and `accelerate launch -m modeling_tmde.training.train` both run."""
 
 import copy
-import itertools
 import json
 import os
 import shutil
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,31 +14,43 @@ import datasets
 import typer
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
+from huggingface_hub.constants import ENDPOINT
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
-from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+from transformers import set_seed
 from transformers.utils import logging
 
 from modeling_tmde.eval.corpora import CorpusReport, load_parallel
 from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
+from modeling_tmde.hub_upload import HubUploadError
 from modeling_tmde.loading import position_limit
-from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
+from modeling_tmde.training.building import build_model, prepare_tokenizer, share_tokenizer
 from modeling_tmde.training.command import train
 from modeling_tmde.training.dev_documents import hold_out
-from modeling_tmde.training.evaluation import check_selection, load_eval_tasks
+from modeling_tmde.training.evaluation import check_selection, load_eval_tasks, loss_rows
+from modeling_tmde.training.hub_encoder import check_encoder
+from modeling_tmde.training.hub_trainer import open_hub_repository
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError
-from modeling_tmde.training.run_record import find_checkpoint, fingerprint, write_run_record
+from modeling_tmde.training.replay import load_replayed, replayed_sources
+from modeling_tmde.training.run_record import (
+    dev_pools,
+    find_checkpoint,
+    fingerprint,
+    origins,
+    run_settings,
+    write_card,
+    write_run_record,
+)
 from modeling_tmde.training.stages import (
     STAGE_FOLDER,
     apply_warm_start,
     check_warm_start,
     prepare_warm_start,
-    stage_recipe,
 )
+from modeling_tmde.training.teacher_vectors import prepare_teacher_vectors
 from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
@@ -58,6 +69,8 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
             f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub dataset id, "
             "or 'sample' for the built-in sample"
         )
+    if replayed_sources(data.train) is not None:
+        return load_replayed(recipe)
     options = {"languages": data.languages, "pivot_languages": data.pivot_languages, "bad_rows": data.bad_rows}
     seed = recipe.sections["training"].get("seed", 42)
     holds_out = data.dev is None and data.dev_rows > 0
@@ -92,74 +105,6 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
 def _source_name(source: Any) -> str:
     first = source[0] if isinstance(source, list) else source
     return Path(str(first)).name.partition(".")[0].replace("*", "") or "dev"
-
-
-def prepare_tokenizer(recipe: Recipe, train: Any, folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of the recipe: opened from `tokenizer.path` or the run's folder, else trained on the corpus."""
-    options = dict(recipe.sections["tokenizer"])
-    path = options.pop("path", None)
-    if path is not None:
-        return AutoTokenizer.from_pretrained(path)
-    if not (folder / "tokenizer_config.json").exists():
-        temporary = folder.with_name(f".{folder.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        languages = recipe.data.languages
-        max_characters = options.get("max_characters", 20_000_000)
-        texts = _texts_by_language(train, languages, max_characters, recipe.sections["training"].get("seed", 42))
-        length = getattr(recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER)  # a bag has no limit
-        options.setdefault("model_max_length", length)
-        train_tokenizer(texts, **options).save_pretrained(temporary)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(temporary, folder)
-    return AutoTokenizer.from_pretrained(folder)
-
-
-def _share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
-    """Where a first stage has fewer languages, its tokenizer, which is the run's, learns them all. Not where the run
-    has a tokenizer of its own, or the stage that of a checkpoint."""
-    stage = stage_recipe(recipe)
-    if stage is None or stage.data.languages == recipe.data.languages or recipe.sections["tokenizer"]:
-        return
-    options = stage.sections["tokenizer"]
-    if "path" in options or (stage.warm_start.checkpoint is not None and not options):
-        return
-    stage.sections["data"]["languages"] = recipe.data.languages
-    prepare_tokenizer(stage, train, folder)
-    recipe.set("warm_start.overrides.tokenizer.path", str(folder))
-
-
-def _texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:
-    """Texts of shuffled rows until every language has its characters or the rows end."""
-    texts: dict[str, list[str]] = {language: [] for language in languages}
-    sizes = dict.fromkeys(languages, 0)
-    if isinstance(train, datasets.Dataset):
-        shuffled = train.shuffle(seed=seed)
-    else:
-        shuffled = train.shuffle(seed=seed, buffer_size=10_000)
-    for batch in shuffled.iter(batch_size=1000):  # many times faster than row by row
-        for row, language in itertools.product(batch["translation"], languages):
-            text = row.get(language)
-            if text and sizes[language] < max_characters:
-                texts[language].append(text)
-                sizes[language] += len(text)
-        if all(size >= max_characters for size in sizes.values()):
-            break
-    return texts
-
-
-def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """A new model of the recipe's architecture, for this tokenizer."""
-    from_tokenizer = {
-        "vocab_size": len(tokenizer),
-        "bos_token_id": tokenizer.bos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "mask_token_id": tokenizer.mask_token_id,
-        "decoder_start_token_id": tokenizer.bos_token_id,
-    }
-    architecture = ARCHITECTURES[recipe.architecture]
-    known = {field.name for field in fields(architecture.config)}
-    return architecture.model(recipe.build_config(**{k: v for k, v in from_tokenizer.items() if k in known}))
 
 
 def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
@@ -197,13 +142,17 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
 
     Raises:
         RecipeError, RunFolderError, CorpusError, TaskError: Each names what was found and what was expected.
+        HubUploadError: The last push failed; the run's folder is complete.
     """
     state = PartialState()
     folder = Path(output_dir)
     recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
     if not resume:
         check_warm_start(recipe, folder, overwrite)
-    arguments = recipe.build_arguments(str(folder))
+        check_encoder(recipe, folder, overwrite)
+    if recipe.sections["training"].get("hub_token"):
+        raise RecipeError("hub_token would stand in recipe.yaml for all to read; set HF_TOKEN, or run `hf auth login`")
+    arguments, origin = recipe.build_arguments(str(folder)), origins(recipe)
     objectives = recipe.build_objectives()
     has_dev_rows = recipe.data.dev is not None or recipe.data.dev_rows > 0
     check_selection(arguments.metric_for_best_model, has_dev_rows, bool(recipe.data.eval_task))
@@ -211,9 +160,11 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     error = ""
     if state.is_main_process:
         try:
+            if arguments.push_to_hub:  # what is wrong with it should not be found out after hours
+                open_hub_repository(arguments, ARCHITECTURES[recipe.architecture].config.model_type)
             checkpoint = _open_run_folder(folder, resume, overwrite)
             folder.mkdir(parents=True, exist_ok=True)
-        except RunFolderError as problem:
+        except (RunFolderError, HubUploadError) as problem:
             error = str(problem)
     checkpoint, error = _from_main([checkpoint, error])
     if error:
@@ -224,15 +175,15 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe_yaml)
         if checkpoint is None:
-            _share_tokenizer(recipe, train, folder / "tokenizer")
+            share_tokenizer(recipe, train, folder / "tokenizer")
     start = prepare_warm_start(recipe, folder, checkpoint, train_recipe)
     with state.main_process_first():
-        tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer")
+        tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)
     # Made before the clock of the run begins; the trainer finds it.
     show_progress = state.is_main_process and not arguments.disable_tqdm
     open_token_cache(train, tokenizer, recipe.data.languages, arguments.token_cache_dir, show_progress)
     set_seed(arguments.seed)
-    model = build_model(recipe, tokenizer)
+    model = build_model(recipe, tokenizer, checkpoint)
     tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
     started_from = None
     if start is not None and checkpoint is None:
@@ -251,13 +202,19 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         parameters = sum(parameter.numel() for parameter in model.parameters())
         extra = {"parameters": parameters, "seed": arguments.seed, "processes": state.num_processes}
         extra["warm_start"] = started_from
+        extra |= {**origin, **run_settings(arguments)}
         write_run_record(folder, recipe_yaml, data, extra)
     parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
+    measured = [loss_rows(rows, arguments) for rows in dev.values()]
+    prepare_teacher_vectors(train, measured, parallel_model, arguments, show_progress)
     trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_tasks)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     _save_best(trainer, folder)
     if state.is_main_process:
-        _write_results(trainer, folder, report)
+        _write_results(trainer, folder, report, dev_pools(dev, recipe.data.languages, arguments))
+        write_card(folder)
+    if arguments.push_to_hub:
+        trainer.push_folder()
     state.wait_for_everyone()
     return trainer
 
@@ -277,15 +234,18 @@ def _save_best(trainer: TmdeTrainer, folder: Path) -> None:
     temporary = folder / ".final.tmp"
     if trainer.is_world_process_zero():
         shutil.rmtree(temporary, ignore_errors=True)
-    trainer.save_model(str(temporary))
+    trainer.save_model(str(temporary), _internal_call=True)
     if trainer.is_world_process_zero():
-        for path in temporary.iterdir():
-            os.replace(path, folder / path.name)
-        temporary.rmdir()
+        for path in temporary.rglob("*"):
+            if path.is_file():
+                target = folder / path.relative_to(temporary)
+                target.parent.mkdir(exist_ok=True)
+                os.replace(path, target)
+        shutil.rmtree(temporary)
         (folder / DATA_STATE_NAME).unlink(missing_ok=True)  # the place in the data belongs to checkpoints
 
 
-def _write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> None:
+def _write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport, pools: dict[str, dict[str, int]]) -> None:
     """Writes `results.json`, and warns of texts and rows that were not used in full."""
     history = trainer.state.log_history
     best = trainer.state.best_global_step
@@ -296,6 +256,7 @@ def _write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport) -> 
         "best_step": best,
         "metric": trainer.args.metric_for_best_model,
         "best": chosen,
+        "dev_pools": pools,
         "minutes": round(trainer.clock.seconds / 60, 2),
         "cpu_minutes": round(trainer.clock.trained_cpu_seconds / 60, 2),
         "seen": {name: value * trainer.args.world_size for name, value in trainer.seen.items()},
@@ -351,6 +312,8 @@ def _summarise(trainer: TmdeTrainer, output: Path) -> None:
         tasks = f", mean of {' and '.join(trainer.eval_tasks)}" if len(trainer.eval_tasks) > 1 else ""
         console.print(f"Evaluation II of the best checkpoint (%){tasks}: {'; '.join(parts)}")
     console.print(f"{results['steps']:,} steps in {results['minutes']} minutes; the model is in {output}")
+    if trainer.hub_model_id is not None:
+        console.print(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}", soft_wrap=True)
     if find_spec("matplotlib") is None:
         console.print("No curves.png without matplotlib: pip install 'tmde[figures]'", markup=False)
 

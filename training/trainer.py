@@ -13,7 +13,7 @@ import datasets
 import torch
 from accelerate.utils import broadcast_object_list, save_fsdp_optimizer
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, ProgressCallback, Trainer
+from transformers import PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
@@ -33,18 +33,20 @@ from modeling_tmde.training.evaluation import (
     measure_task,
     task_means,
 )
+from modeling_tmde.training.hub_trainer import HubTrainer
 from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.processes import prepare_processes
-from modeling_tmde.training.schedule import cool_down, freeze, limit_steps, split_group
+from modeling_tmde.training.schedule import cool_down, freeze, limit_steps, rates_of_parts, split_group
+from modeling_tmde.training.teacher_vectors import open_teacher_vectors
 from modeling_tmde.training.throughput import ComponentSums, OperationCount, Throughput
 from modeling_tmde.training.token_cache import open_token_cache
 
 DATA_STATE_NAME = "data_state.json"
 
 
-class TmdeTrainer(Trainer):
+class TmdeTrainer(HubTrainer):
     """
     Trains a `ParallelModel` on parallel rows.
 
@@ -55,7 +57,8 @@ class TmdeTrainer(Trainer):
     encoder-decoder as any `save_pretrained` folder does, and the place in the data, so that a run resumes where it
     stopped. Evaluation measures translation retrieval of the sentences and of the documents of the dev rows between
     every pair of languages, and Same and Cross of classification tasks; their mean, `mix`, chooses the checkpoint.
-    The run's folder gets `log.jsonl`, `epochs.md` and, where matplotlib is installed, `curves.png`.
+    The run's folder gets `log.jsonl`, `epochs.md` and, where matplotlib is installed, `curves.png`. What
+    `push_to_hub` brings to the Hub opens there by `AutoModel`, with a card; see `HubTrainer`.
 
     Args:
         model: The parallel model.
@@ -182,6 +185,7 @@ class TmdeTrainer(Trainer):
             token_cache=open_token_cache(
                 self.parallel_dataset, self.processing_class, model.config.languages, args.token_cache_dir
             ),
+            teacher=open_teacher_vectors(self.parallel_dataset, model, args),
         )
         return ParallelLoader(
             batches,
@@ -225,9 +229,7 @@ class TmdeTrainer(Trainer):
         self.throughput.add(batch)
 
     def _prepare_inputs(self, batch: ParallelBatch) -> ParallelBatch:
-        batch.input_ids = batch.input_ids.to(self.args.device, non_blocking=True)
-        batch.attention_mask = batch.attention_mask.to(self.args.device, non_blocking=True)
-        return batch
+        return batch.to(self.args.device)
 
     # ---- Loss
 
@@ -253,14 +255,12 @@ class TmdeTrainer(Trainer):
     # ---- Schedule
 
     def create_optimizer(self, *args, **kwargs):
-        """As in transformers, with the embedding tables in a group of their own if their rate is another."""
-        rate = self.args.embedding_learning_rate
-        tables = self.accelerator.unwrap_model(self.model).embedding_parameters()
-        for parameter in tables if rate == 0 else ():
-            parameter.requires_grad_(False)
+        """As in transformers, with the encoder and the embedding tables in groups of their own if their rates are
+        others."""
+        rates = rates_of_parts(self.accelerator.unwrap_model(self.model), self.args)
         optimizer = super().create_optimizer(*args, **kwargs)
-        if rate:
-            split_group(optimizer, tables, rate)
+        for parameters, rate in rates:
+            split_group(optimizer, parameters, rate)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
@@ -339,10 +339,12 @@ class TmdeTrainer(Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As in transformers; where the weights are sharded, every process must call it."""
         model = self.accelerator.unwrap_model(self.model)
-        if is_sharded(model):
-            self._save(output_dir, state_dict=gathered_weights(model.model))
-        else:
+        if not is_sharded(model):
             super().save_model(output_dir, _internal_call)
+            return
+        self._save(output_dir, state_dict=gathered_weights(model.model))
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save")
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         """Writes the model, not its training wrapper: a folder that every Auto class opens.

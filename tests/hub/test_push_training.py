@@ -1,0 +1,110 @@
+"""`Trainer(push_to_hub=True)`: what `tmde train ... push_to_hub=true` brings to the Hub, as it runs and at its end."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.hub.clients import TMDE, run_client
+from tests.hub.test_push_corpus import write_rows
+from tests.hub.test_push_model import commits, files
+
+pytestmark = pytest.mark.slow
+
+TINY = """
+options = ["d_model=16", "encoder_layers=1", "encoder_attention_heads=2", "encoder_ffn_dim=16", "decoder_ffn_dim=16",
+           "decoder_attention_heads=2", "max_position_embeddings=128"]
+options = [f"model.{option}" for option in options]
+options += ["tokenizer.vocab_size=300", "data.dev=null", "dev_rows=20", "data.max_rows=null", "micro_batch_tokens=256"]
+options += ["warmup_steps=0", "train_max_length=64", "embed_max_length=64", "eval_pool=10", "eval_loss_rows=10"]
+options += ["max_steps=4", "eval_steps=2", "save_steps=2", "push_to_hub=true", "token_cache_dir=null"]
+"""
+
+
+def test_training_pushes_the_best_checkpoint(hub, tmp_path):
+    from tests.conftest import make_rows
+
+    hub.store.create("models", "user/other", private=False)
+    other = [{"key": "header", "value": {"summary": "other"}}]
+    other.append({"key": "file", "value": {"path": "config.json", "content": "eyJtb2RlbF90eXBlIjogImJlcnQifQ=="}})
+    hub.store.commit(hub.store.find("models", "user/other"), "main", other, "user", False)
+    write_rows(tmp_path / "rows.jsonl", make_rows(150, seed=4))
+    code = (
+        TMDE
+        + TINY
+        + """
+folder = arguments[0]
+options += ["--train", f"{folder}/rows.jsonl"]
+def train(name, *more):
+    return tmde("train", "quickstart", *options, *more, "-o", f"{folder}/{name}")
+found = {
+    "run": train("run", "hub_model_id=user/run", "hub_private_repo=true", "hub_strategy=checkpoint",
+                 "hub_always_push=true", "learning_rate=0.003"),
+    "end": train("end", "hub_strategy=end"),
+    "other": train("third", "hub_model_id=user/other"),
+    "stranger": train("fourth", "hub_model_id=eve/run"),
+    "token": train("fifth", "hub_token=hf_user"),
+}
+from pathlib import Path
+report([found, [name for name in ("third", "fourth", "fifth") if Path(folder, name).exists()]])
+"""
+    )
+    found, begun = run_client(hub, tmp_path / "client", code, tmp_path)
+    for name, (status, _, stderr) in found.items():
+        assert status == (1 if name in ("other", "stranger", "token") else 0), (name, stderr)
+    assert "HF_TOKEN" in found["token"][2]
+    assert "'bert'" in found["other"][2] and "may not write" in found["stranger"][2] and not begun  # before training
+    assert f"{hub.endpoint}/user/run" in found["run"][1]
+
+    steps = [f"Training in progress, step {step}" for step in (4, 2)]
+    assert commits(hub, "user/run") == ["End of training", *steps, "initial commit"]
+    assert commits(hub, "user/end") == ["End of training", "initial commit"]  # by the name of its folder
+    assert hub.store.find("models", "user/run").private and not hub.store.find("models", "user/end").private
+
+    held, run = files(hub, "user/run"), tmp_path / "run"
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "modeling_tmde.py",
+        "README.md",
+        "modules.json",
+    ):
+        assert held[name] == (run / name).read_bytes(), name
+    best = json.loads((run / "results.json").read_text())["best_step"]
+    assert held["model.safetensors"] == (run / f"checkpoint-{best}" / "model.safetensors").read_bytes()
+    assert json.loads(held["config.json"])["architectures"] == ["TmdeForConditionalGeneration"]
+    assert b"user/run" in held["README.md"] and "recipe.yaml" in held
+    assert not any(str(tmp_path).encode() in held[name] for name in ("README.md", "recipe.yaml", "results.json"))
+    last = {path.removeprefix("last-checkpoint/") for path in held if path.startswith("last-checkpoint/")}
+    assert {"model.safetensors", "optimizer.pt", "trainer_state.json", "data_state.json"} <= last
+    assert held["last-checkpoint/model.safetensors"] == (run / "checkpoint-4" / "model.safetensors").read_bytes()
+    ended = files(hub, "user/end")
+    assert not any(path.startswith(("last-checkpoint", "checkpoint")) for path in ended)
+    assert not [path for path in (*held, *ended) if path.endswith("training_args.bin")]
+
+    during = hub.store.find("models", "user/run").history()[2].files  # step 2
+    assert hub.store.read(during["tokenizer.json"]) == held["tokenizer.json"] and "modeling_tmde.py" in during
+    shapes = np.frombuffer(hub.store.read(during["model.safetensors"])[:8], dtype="<u8")[0]
+    header = json.loads(hub.store.read(during["model.safetensors"])[8 : 8 + int(shapes)])
+    assert "model.embed_tokens.weight" in header  # the model's, not the training wrapper's
+
+
+def test_a_push_that_fails_at_the_end_says_where_the_model_is(hub, tmp_path):
+    from tests.conftest import make_rows
+
+    write_rows(tmp_path / "rows.jsonl", make_rows(150, seed=4))
+    hub.cut_commit = lambda: "before"
+    code = (
+        TMDE
+        + TINY
+        + """
+folder = arguments[0]
+report(tmde("train", "quickstart", *options, "--train", f"{folder}/rows.jsonl", "hub_model_id=user/run",
+            "-o", f"{folder}/run"))
+"""
+    )
+    status, _, stderr = run_client(hub, tmp_path / "client", code, tmp_path)
+    assert status == 1 and f"tmde push {tmp_path}/run user/run" in " ".join(stderr.split()), stderr
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert commits(hub, "user/run") == ["initial commit"]

@@ -1,0 +1,163 @@
+"""`Trainer(push_to_hub=True)` for models in training: what is pushed, in one commit each time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from concurrent.futures import Future
+from functools import cached_property
+from pathlib import Path
+
+from huggingface_hub import CommitInfo, HfApi
+from transformers import Trainer
+from transformers.trainer_utils import HubStrategy, SaveStrategy
+from transformers.utils import logging
+from transformers.utils.hub import PushInProgress
+
+from modeling_tmde.hub_upload import STALE_WEIGHTS, HubRepository, HubUploadError, repository_files
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.publishing import check_kind, push_model
+
+logger = logging.get_logger("modeling_tmde.training")
+
+
+def open_hub_repository(args: TmdeTrainingArguments, model_type: str) -> HubRepository:
+    """That of `hub_model_id`, or the run folder's name; made if it is not there.
+
+    Raises:
+        HubUploadError: It cannot be pushed to, or holds another kind of thing.
+    """
+    name = args.hub_model_id or Path(args.output_dir).absolute().name
+    repository = HubRepository(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
+    check_kind(repository, model_type)
+    return repository
+
+
+class HubTrainer(Trainer):
+    """Pushes the model, not its training wrapper, and not the whole folder of the run, as `Trainer` would."""
+
+    @cached_property
+    def _background(self) -> HfApi:
+        """One, since its jobs run one after the other: each commit says which one it follows."""
+        return HfApi()
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        if not self.is_world_process_zero():
+            return
+        self.args.hub_token = token or self.args.hub_token
+        self.args.hub_private_repo = self.args.hub_private_repo if private is None else private
+        config = self.accelerator.unwrap_model(self.model).config
+        self.hub_model_id = open_hub_repository(self.args, config.model_type).repo_id
+        self.push_in_progress = None
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs,
+    ) -> CommitInfo | Future | None:
+        """Saves the model as it is now in the run's folder, and pushes it with tokenizer, remote code, recipe and a
+        filled-in card, in one commit.
+
+        Args:
+            kwargs: Of `model_card`: license, data_licenses, results.
+
+        Raises:
+            HubUploadError: See `push_model`.
+        """
+        if self.hub_model_id is None:
+            self.init_hf_repo(token=token, private=private)
+        self.save_model(_internal_call=True)
+        return self.push_folder(commit_message, blocking, token, revision, **kwargs)
+
+    def push_folder(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        **kwargs,
+    ) -> CommitInfo | Future | None:
+        """As `push_to_hub`, of the model that the run's folder holds."""
+        if not self.is_world_process_zero():
+            return None
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        self._finish_current_push()
+        options = {"revision": revision or self.args.hub_revision, "token": token or self.args.hub_token, **kwargs}
+        options |= {"message": commit_message, "private": self.args.hub_private_repo}
+        if not blocking:
+            return self._background.run_as_future(
+                lambda: push_model(self.args.output_dir, self.hub_model_id, **options).commit
+            )
+        try:
+            return push_model(self.args.output_dir, self.hub_model_id, **options).commit
+        except HubUploadError as error:
+            raise HubUploadError(
+                f"{error}. The model is in {self.args.output_dir}; `tmde push {self.args.output_dir} "
+                f"{self.hub_model_id}` brings it to the Hub"
+            ) from error
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """In the background, from copies: a later checkpoint deletes this one."""
+        if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
+            return
+        busy = self.push_in_progress is not None and not self.push_in_progress.is_done()
+        if busy and not self.args.hub_always_push:
+            return
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        steps = self.args.save_strategy == SaveStrategy.STEPS
+        place = f"step {self.state.global_step}" if steps else f"epoch {int(self.state.epoch)}"
+        job = self._background.run_as_future(
+            self._push_copies, _copies(checkpoint_folder), f"Training in progress, {place}"
+        )
+        if busy:
+            self.push_in_progress.jobs.append(job)
+        else:
+            self._warn_of_failed_pushes()
+            self.push_in_progress = PushInProgress([job])
+
+    def _push_copies(self, folder: tempfile.TemporaryDirectory, message: str) -> CommitInfo:
+        """The folder's model at the top of the repository; if checkpoints are asked for, all of it in one of its own
+        too, optimizer and place in the data included."""
+        with folder as name:
+            [checkpoint] = Path(name).iterdir()
+            files, stale = dict(repository_files(checkpoint)), list(STALE_WEIGHTS)
+            if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+                last = self.args.hub_strategy == HubStrategy.CHECKPOINT
+                place = "last-checkpoint" if last else checkpoint.name
+                inside = (path for path in checkpoint.rglob("*") if path.is_file())
+                files |= {f"{place}/{path.relative_to(checkpoint).as_posix()}": path for path in inside}
+                stale.append(f"{place}/*")
+            args = self.args
+            repository = HubRepository(self.hub_model_id, "model", None, args.hub_token, args.hub_revision)
+            return repository.commit(files, message, stale=stale)
+
+    def _finish_current_push(self) -> None:
+        super()._finish_current_push()
+        self._warn_of_failed_pushes()
+
+    def _warn_of_failed_pushes(self) -> None:
+        """Of a push in the background nobody hears otherwise; training goes on, and the next one brings the model."""
+        pushes = getattr(self, "push_in_progress", None)
+        for job in pushes.jobs if pushes is not None else ():
+            if job.done() and job.exception() is not None:
+                logger.warning(f"A push during the training failed, the next one makes up for it: {job.exception()}")
+        self.push_in_progress = None
+
+
+def _copies(folder: str) -> tempfile.TemporaryDirectory:
+    """A second name for every file of a folder, inside a folder that goes when nobody holds it any more."""
+    temporary = tempfile.TemporaryDirectory(dir=Path(folder).parent, prefix=".push-")
+    shutil.copytree(folder, Path(temporary.name) / Path(folder).name, copy_function=_link)
+    return temporary
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)

@@ -1,0 +1,221 @@
+"""The page of `tmde demo` in a browser: the real command, a model that has learned the sample's translations."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from urllib.parse import urlparse
+
+import pytest
+from typer.testing import CliRunner
+
+from modeling_tmde.cli.main import app
+from modeling_tmde.eval.sample import sample_documents
+from tests.cli.demo_helpers import write
+
+pytest.importorskip("faiss")
+pytest.importorskip("gradio")
+pytest.importorskip("plotly")
+sync_api = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+EVIL = (
+    '</script><script>window.hacked = 1</script><img src="https://example.org/x.png" onerror="window.hacked = 2"> '
+    "${window.hacked = 3} {{value}} **bold** [link](javascript:window.hacked=4) and nothing else."
+)
+WAIT = 60_000  # milliseconds: machines that run tests are slow
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Google Chrome")]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A bag that finds the translations of the sample: seconds of training."""
+    out = tmp_path_factory.mktemp("run") / "bag"
+    keys = ["data.train=sample", "data.max_rows=1500", "tokenizer.vocab_size=1500", "model.d_model=48"]
+    keys += ["training.max_steps=60", "training.learning_rate=0.02"]
+    result = CliRunner().invoke(app, ["train", "bag", "-o", str(out), *keys])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """Those of the sample, and one that would like to run in the page."""
+    columns = ("doc_id", "language", "text", "label")
+    rows = [{name: row[name] for name in columns} for row in sample_documents(40)]
+    rows = [row | {"id": f"{row['doc_id']}-{row['language']}"} for row in rows]
+    rows.append({"id": EVIL, "doc_id": "evil", "language": "en", "text": EVIL, "label": EVIL, "title": EVIL})
+    return write(tmp_path_factory.mktemp("docs") / "docs.jsonl", rows), rows
+
+
+@pytest.fixture(scope="module")
+def address(trained, documents):
+    """Of the page, served by the command in a process of its own; ended by Ctrl-C, as a user ends it."""
+    command = [sys.executable, "-m", "modeling_tmde.cli.main", "demo", str(trained), str(documents[0]), "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"The page is at (http://127\.0\.0\.1:\d+/)", line)
+        assert found, line + process.communicate()[1]
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        stderr = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 and stderr.rstrip().endswith("Stopped") and "Traceback" not in stderr, stderr
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The open page; afterwards: nothing was asked of another computer, and nothing went wrong in the page."""
+    context = browser.new_context(viewport={"width": 1300, "height": 900})
+    page, asked, problems = context.new_page(), [], []
+    page.set_default_timeout(WAIT)
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(address)
+    page.locator("#map .scatterlayer .point").first.wait_for(state="attached")
+    yield page
+    context.close()
+    hosts = {urlparse(url).hostname for url in asked if urlparse(url).scheme not in ("data", "blob")}
+    assert hosts == {"127.0.0.1"}, asked
+    assert problems == []
+
+
+def search(page, text, enter=True):
+    page.locator("#query textarea").fill(text)
+    if enter:
+        page.keyboard.press("Enter")
+    else:
+        page.get_by_role("button", name="Search").click()
+
+
+def hits(page):
+    """Language and id of each hit."""
+    cells = page.locator("#hits tbody tr").evaluate_all(
+        "rows => rows.map(row => [row.querySelector('.tmde-tag').textContent, "
+        "row.querySelector('summary').textContent])"
+    )
+    return [(language, re.fullmatch(r"Whole document \((.*)\)", summary, re.S)[1]) for language, summary in cells]
+
+
+def legend(page):
+    return page.locator("#map .legendtext").all_text_contents()
+
+
+def test_a_query_finds_documents_of_other_languages(page, documents, tmp_path):
+    german = next(row for row in documents[1] if row["language"] == "de")
+    page.get_by_role("checkbox", name="de", exact=True).uncheck()
+    search(page, german["text"])
+    page.locator("#hits tbody tr").nth(9).wait_for()
+    found = hits(page)
+    assert len(found) == 10 and "de" not in {language for language, _ in found}
+    # Its four translations come first: the model was trained on other text of the sample.
+    assert {id for _, id in found[:4]} == {f"{german['doc_id']}-{code}" for code in ("en", "es", "fr", "it")}
+    cosines = [float(cell) for cell in page.locator("#hits td:nth-child(2)").all_text_contents()]
+    assert cosines == sorted(cosines, reverse=True) and cosines[0] > 0.5
+    page.wait_for_function("document.querySelectorAll('#map .legendtext').length == 7")
+    assert legend(page) == ["de", "en", "es", "fr", "it", "hits", "query"]
+    assert page.locator("#map .scatterlayer .trace").nth(5).locator(".point").count() == 10
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+    # The other document is unfolded by the keyboard.
+    summary = page.locator("#hits summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    translation = next(row for row in documents[1] if row["id"] == found[0][1])
+    assert page.locator("#hits details[open] p").text_content() == translation["text"]
+
+
+def test_the_map_in_other_colours_and_what_a_point_says(page, documents):
+    assert legend(page) == ["de", "en", "es", "fr", "it"]
+    page.get_by_role("radio", name="Label").check()
+    page.wait_for_function("[...document.querySelectorAll('#map .legendtext')].some(e => e.textContent == 'markets')")
+    labels = sorted({row["label"] for row in documents[1]})
+    assert legend(page) == labels
+    markets = page.locator("#map .scatterlayer .trace").nth(labels.index("markets")).locator(".point")
+    assert markets.count() == sum(row["label"] == "markets" for row in documents[1])
+    box = markets.first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.locator("#map .hoverlayer .hovertext").wait_for()
+    said = " ".join(page.locator("#map .hoverlayer .hovertext tspan.line").all_text_contents())
+    told = [row for row in documents[1] if said.startswith(" ".join(row["text"].split()[:8]))]
+    assert len(told) == 1 and f"{told[0]['language']} · {told[0]['label']} · {told[0]['id']}" in said
+
+
+def test_an_example_is_searched_in_the_other_languages(page):
+    button = page.locator("#examples button").filter(has_text=re.compile(r"^\s*fr: "))
+    text = button.text_content().strip().removeprefix("fr: ")
+    button.click()
+    page.locator("#hits tbody tr").nth(9).wait_for()
+    assert page.locator("#query textarea").input_value() == text
+    assert not page.get_by_role("checkbox", name="fr", exact=True).is_checked()
+    assert "fr" not in {language for language, _ in hits(page)}
+
+
+def test_mistakes_are_one_sentence(page):
+    page.get_by_role("button", name="Search").click()
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert alert.text_content() == "The query is empty: type a text, in any language."
+    for code in ("de", "en", "es", "fr", "it"):
+        page.get_by_role("checkbox", name=code, exact=True).uncheck()
+    search(page, "une banque", enter=False)
+    page.get_by_text("No language of the hits is chosen: choose at least one.").wait_for()
+    page.get_by_role("checkbox", name="it", exact=True).check()
+    search(page, "une banque")
+    page.locator("#hits tbody tr").nth(9).wait_for()
+    assert {language for language, _ in hits(page)} == {"it"}
+
+
+def test_a_document_does_not_run_in_the_page(page):
+    search(page, EVIL)
+    row = page.locator("#hits tbody tr").filter(has_text="window.hacked").first
+    row.wait_for()
+    assert row.locator("details p").text_content() == EVIL and row.locator(".tmde-title").text_content() == EVIL
+    assert page.locator("#hits script, #hits img, #hits a, #hits strong").count() == 0
+    page.get_by_role("radio", name="Label").check()
+    page.wait_for_function("[...document.querySelectorAll('#map .legendtext')].some(e => e.textContent == 'markets')")
+    assert page.locator("#map .main-svg a, #map .main-svg image, #map script").count() == 0
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("document.fonts.size") == 0  # those of the system only
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1300)])
+def test_narrow_and_dark(browser, address, scheme, width):
+    """Nothing is wider than the window, and text can be read on its background."""
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    page.goto(address)
+    search(page, "the bank and the government")
+    page.locator("#hits tbody tr").nth(9).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#map").bounding_box()["width"] <= width
+    for selector in ("#hits td:last-child p", "#hits caption", ".tmde-header p", ".tmde-note"):
+        ratio = page.locator(selector).first.evaluate(CONTRAST)
+        assert ratio >= 4.5, (selector, ratio)  # WCAG 2, level AA
+    context.close()
+
+
+CONTRAST = """element => {
+  const numbers = colour => colour.match(/[\\d.]+/g).map(Number)
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0)
+  let behind = element
+  while (behind && (numbers(getComputedStyle(behind).backgroundColor)[3] ?? 1) == 0) behind = behind.parentElement
+  const back = behind ? numbers(getComputedStyle(behind).backgroundColor) : [255, 255, 255]
+  const pair = [light(numbers(getComputedStyle(element).color)), light(back)].sort((a, b) => b - a)
+  return (pair[0] + 0.05) / (pair[1] + 0.05)
+}"""

@@ -20,6 +20,7 @@ from modeling_tmde.cli.align_job import (
 from modeling_tmde.cli.align_pairs import read_pairs
 from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embedder_options import (
+    LONG_PANEL,
     AggregationOption,
     DeviceOption,
     DtypeOption,
@@ -33,6 +34,8 @@ from modeling_tmde.cli.embedder_options import (
     WindowOption,
     open_embedder,
 )
+
+_INPUT = "Input"  # a heading of the help
 
 
 class Scoring(str, Enum):
@@ -52,25 +55,40 @@ def align(
         Path | None,
         typer.Option(help="Parallel corpus to write, .jsonl: sentences of the pairs, aligned; for tmde train."),
     ] = None,
-    format: Annotated[InputFormat | None, typer.Option(help="Default: by the suffix; text for stdin.")] = None,
+    format: Annotated[
+        InputFormat | None, typer.Option(help="Default: by the suffix; text for stdin.", rich_help_panel=_INPUT)
+    ] = None,
     field: Annotated[
-        str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.")
+        str | None,
+        typer.Option(help="JSONL field or parquet column of the text. Default: text.", rich_help_panel=_INPUT),
     ] = None,
     id_field: Annotated[
-        str | None, typer.Option(help="That of the id. Default: id if there is one, else the line or row number.")
+        str | None,
+        typer.Option(
+            help="That of the id. Default: id if there is one, else the line or row number.", rich_help_panel=_INPUT
+        ),
     ] = None,
     url_field: Annotated[
         str | None,
-        typer.Option(help="That of the URL: pages that differ in marks of language alone are paired first."),
+        typer.Option(
+            help="That of the URL: pages that differ in marks of language alone are paired first.",
+            rich_help_panel=_INPUT,
+        ),
     ] = None,
     same_domain: Annotated[
-        bool, typer.Option("--same-domain", help="Pair only documents of one website; needs --url-field.")
+        bool,
+        typer.Option(
+            "--same-domain", help="Pair only documents of one website; needs --url-field.", rich_help_panel=_INPUT
+        ),
     ] = False,
     language_a: Annotated[
         str | None,
-        typer.Option(help="Code of A's language, such as de: of sentences, URLs, rows, a model that needs it."),
+        typer.Option(
+            help="Code of A's language, such as de: of sentences, URLs, rows, a model that needs it.",
+            rich_help_panel=_INPUT,
+        ),
     ] = None,
-    language_b: Annotated[str | None, typer.Option(help="Code of B's language.")] = None,
+    language_b: Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel=_INPUT)] = None,
     scoring: Annotated[
         Scoring | None, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine. Default: ratio.")
     ] = None,
@@ -104,7 +122,8 @@ def align(
         LongDocumentsMode | None,
         typer.Option(
             help="A document too long for the model: embed it sentence by sentence (sentences, the default), in "
-            "overlapping windows (chunk), or cut it off (truncate)."
+            "overlapping windows (chunk), or cut it off (truncate).",
+            rich_help_panel=LONG_PANEL,
         ),
     ] = None,
     window: WindowOption = None,

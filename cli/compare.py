@@ -7,8 +7,10 @@ import typer
 
 
 def compare(
-    comparison: Annotated[str, typer.Argument(help="Name of a comparison (papers), or the path of a YAML file.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for everything that is made.")],
+    comparison: Annotated[
+        str, typer.Argument(metavar="COMPARISON", help="Name of one (papers, bilingual), or path of a YAML file.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything that is made.")],
     train_data: Annotated[
         list[str] | None,
         typer.Option("--train", help="Parallel text for every system: file, folder, glob, Hub id or 'sample'."),
@@ -31,6 +33,16 @@ def compare(
     """Train several systems on the same data under one budget, measure all, and write one table with tests.
 
     Run again, it goes on where it stopped: what is finished is kept. A system that fails does not cost the others.
+
+        tmde compare papers --train PARALLEL --dev dev.parquet --eval-data DATA -o comparison --jobs 2
+
+    A file of your own names systems by their recipes, and what limits them:
+
+        systems:
+          narrow: {recipe: bag, overrides: {model.d_model: 64}}
+          wide: {recipe: bag}
+        shared: {all: {max_cpu_minutes: 5}}
+        tasks: \\[sample]
     """
     from modeling_tmde.cli.compare_run import run_comparison
 

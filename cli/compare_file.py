@@ -207,7 +207,12 @@ def _read(name_or_path: str) -> dict[str, Any]:
             resources.files("modeling_tmde.training.comparisons").joinpath(f"{name_or_path}.yaml").read_text("utf-8")
         )
     elif Path(name_or_path).is_file():
-        text = Path(name_or_path).read_text(encoding="utf-8")
+        try:
+            text = Path(name_or_path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ComparisonFileError(
+                f"{name_or_path} is not YAML: found bytes that are not UTF-8 ({error})"
+            ) from error
     else:
         raise ComparisonFileError(
             f"There is no comparison {name_or_path!r}: give the path of a YAML file or one of "
@@ -379,8 +384,8 @@ def _check_tasks(tasks: list[str], options: dict[str, Any], eval_data: Path | No
     for plan in planned:
         if plan.source is None:
             raise ComparisonFileError(
-                f"{where}: tasks: found no data of {plan.name}; give --eval-data, a folder with its files, or "
-                f"{plan.name}=SOURCE"
+                f"{where}: tasks: found no data of {plan.task.name}; give --eval-data, a folder with its files, or "
+                f"name them in the comparison: {plan.task.name}=SOURCE"
             )
 
 

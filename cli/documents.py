@@ -128,7 +128,7 @@ def open_documents(
         try:
             stream = stack.enter_context(open(source, "rb"))
         except OSError as error:
-            raise EmbedError(f"{name}: {error.strerror}") from None
+            raise EmbedError(f"{name or repr(name)}: {error.strerror}") from None
     for option, value in (("--field", field), ("--language-field", language_field)):
         if kind in _LINES and value is not None:
             raise EmbedError(f"{option} {value}: {name} is read as {kind}, {_LINES[kind]}; see --format")

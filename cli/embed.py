@@ -31,6 +31,7 @@ from modeling_tmde.cli.processes import OtherProcessFailed, joined_processes, pr
 from modeling_tmde.cli.vector_files import check_output, replacing, vector_writer
 
 SHARD_SIZE = 8192
+_SPEED = "Speed"  # a heading of the help
 
 
 class Backend(str, Enum):
@@ -65,14 +66,20 @@ def embed(
     stride: StrideOption = None,
     aggregation: AggregationOption = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.")
+        int | None,
+        typer.Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.", rich_help_panel=_SPEED),
     ] = None,
     dtype: DtypeOption = None,
-    backend: Annotated[Backend, typer.Option(help="What runs the model; onnx: ONNX Runtime.")] = Backend.torch,
+    backend: Annotated[
+        Backend, typer.Option(help="What runs the model; onnx: ONNX Runtime.", rich_help_panel=_SPEED)
+    ] = Backend.torch,
     quantization: Annotated[
-        Quantization | None, typer.Option(help="int8: weights of 8 bits; with torch on a CPU only.")
+        Quantization | None,
+        typer.Option(help="int8: weights of 8 bits; with torch on a CPU only.", rich_help_panel=_SPEED),
     ] = None,
-    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile; takes a minute at first.")] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Use torch.compile; takes a minute at first.", rich_help_panel=_SPEED)
+    ] = False,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,
     device: DeviceOption = None,
     trust_remote_code: TrustRemoteCodeOption = False,

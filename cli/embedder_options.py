@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from modeling_tmde.embedding import DocumentEmbedder
 
 
+MODEL_PANEL, LONG_PANEL = "Model", "Long documents"  # headings of the help
 AGGREGATIONS = ("mean", "max")  # those of modeling_tmde.long_documents, which imports torch
 
 
@@ -37,34 +38,60 @@ class LongDocumentsMode(str, Enum):
 
 
 ModelOption = Annotated[str, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")]
-PoolingOption = Annotated[Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.")]
+PoolingOption = Annotated[
+    Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.", rich_help_panel=MODEL_PANEL)
+]
 MaxLengthOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Tokens of the longest input. Default: all a model takes; 750 if it is silent."),
+    typer.Option(
+        min=1,
+        help="Tokens of the longest input. Default: all a model takes; 750 if it is silent.",
+        rich_help_panel=MODEL_PANEL,
+    ),
 ]
 LongDocumentsOption = Annotated[
     LongDocumentsMode | None,
     typer.Option(
         help="Of a document too long for the model, embed the beginning (truncate, the default), overlapping windows "
-        "(chunk) or every sentence (sentences)."
+        "(chunk) or every sentence (sentences).",
+        rich_help_panel=LONG_PANEL,
     ),
 ]
 WindowOption = Annotated[
     int | None,
-    typer.Option(min=1, help="With chunk or sentences: split documents of more tokens. Default: as --max-length."),
+    typer.Option(
+        min=1,
+        help="With chunk or sentences: split documents of more tokens. Default: as --max-length.",
+        rich_help_panel=LONG_PANEL,
+    ),
 ]
 StrideOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Tokens from the start of one window to the next. Default: half of a window."),
+    typer.Option(
+        min=1,
+        help="Tokens from the start of one window to the next. Default: half of a window.",
+        rich_help_panel=LONG_PANEL,
+    ),
 ]
 AggregationOption = Annotated[
     str | None,
-    typer.Option(help="Of a document's pieces: mean, max, or a saved SentenceDensity, for a weighted mean."),
+    typer.Option(
+        help="Of a document's pieces: mean, max, or a saved SentenceDensity, for a weighted mean.",
+        rich_help_panel=LONG_PANEL,
+    ),
 ]
-DtypeOption = Annotated[Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
-TrustRemoteCodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run the Hub model's code.")]
-RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")]
+DtypeOption = Annotated[
+    Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.", rich_help_panel=MODEL_PANEL)
+]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:1, mps. Default: the best there is.", rich_help_panel=MODEL_PANEL)
+]
+TrustRemoteCodeOption = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run the Hub model's code.", rich_help_panel=MODEL_PANEL)
+]
+RevisionOption = Annotated[
+    str | None, typer.Option(help="Branch, tag or commit of a Hub model.", rich_help_panel=MODEL_PANEL)
+]
 
 
 def long_document_options(

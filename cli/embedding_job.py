@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from modeling_tmde.embedding import DocumentEmbedder
 
+# Arguments of `DocumentEmbedder.from_pretrained` whose errors begin with their names, and which are options, too.
+_OPTIONS = ("aggregation", "device", "long_documents", "max_length", "pooling", "stride", "window")
 WriteChunk = Callable[[int, "np.ndarray", "pa.Table | None"], None]  # number of the chunk, (n, d) vectors, columns
 
 
@@ -80,8 +82,9 @@ def load_model(model: str, device: str | None, bar: bool, loading: dict[str, Any
     """Loads what --model names; `loading`: arguments of `DocumentEmbedder.from_pretrained`.
 
     Raises:
-        EmbedError: For all that can be wrong with --model, --window, --stride and --aggregation.
+        EmbedError: For all that can be wrong with --model and the options of `loading`.
     """
+    from safetensors import SafetensorError
     from transformers.utils import logging
 
     from modeling_tmde.embedding import DocumentEmbedder
@@ -91,15 +94,28 @@ def load_model(model: str, device: str | None, bar: bool, loading: dict[str, Any
         logging.disable_progress_bar()
     try:
         return DocumentEmbedder.from_pretrained(model, device=device, **loading)
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-        if isinstance(error, ValueError) and str(error).partition(":")[0] in ("window", "stride", "aggregation"):
-            raise EmbedError(f"--{error}") from None
-        where = "" if Path(model).expanduser().exists() else "no such folder, and as a Hub id: "
-        where = "" if isinstance(error, FileNotFoundError) else where
-        raise EmbedError(f"--model {model}: {where}{error}") from None
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
+        name, _, text = str(error).partition(":")
+        if isinstance(error, ValueError) and name in _OPTIONS:
+            raise EmbedError(f"--{name.replace('_', '-')}:{text}") from None
+        raise EmbedError(f"--model {model}: {model_problem(model, error)}") from None
     finally:
         if bars:
             logging.enable_progress_bar()
+
+
+def model_problem(model: str, error: Exception) -> str:
+    """What is wrong with a model that cannot be loaded; the library that says so may not know."""
+    text = str(error)
+    if not Path(model).expanduser().exists() and not isinstance(error, FileNotFoundError):
+        return f"no such folder, and as a Hub id: {text}"
+    if type(error).__name__ == "SafetensorError":
+        return f"its weights (.safetensors) are damaged or cut off ({text}); copy or download them again"
+    if "ignore_mismatched_sizes" in text:
+        return "its weights have other sizes than its config.json says; take both from the same model"
+    if "trust_remote_code" in text:
+        return "it brings code of its own; if you trust where it comes from, give --trust-remote-code"
+    return text
 
 
 def _check_language(job: EmbeddingJob, embedder: DocumentEmbedder) -> None:

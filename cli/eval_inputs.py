@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
+from modeling_tmde.cli.embedding_job import model_problem
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.cache import ArrayCache
 from modeling_tmde.eval.results import TaskResult
@@ -81,7 +83,7 @@ def load_models(
     """Opens each PATH or NAME=PATH."""
     systems: list[EmbeddingSystem] = []
     for name, path in map(named, specs):
-        embedder = DocumentEmbedder.from_pretrained(path, pooling=pooling, **loading)
+        embedder = _opened(path, pooling=pooling, **loading)
         systems.append(EmbeddingSystem(name, embedder, cache))
     return systems
 
@@ -90,12 +92,25 @@ def load_baselines(specs: Sequence[str], cache: ArrayCache, loading: dict[str, A
     """Opens each encoder twice: by its first output and by the mean of its outputs."""
     systems: list[System] = []
     for name, path in map(named, specs):
-        first = DocumentEmbedder.from_pretrained(path, pooling="cls", **loading)
+        first = _opened(path, pooling="cls", **loading)
         kept = {key: value for key, value in loading.items() if key not in ("device", "dtype", "trust_remote_code")}
         mean = DocumentEmbedder(first.model, first.tokenizer, pooling="mean", **kept)
         systems.append(EmbeddingSystem(f"{name} (first output)", first, cache))
         systems.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
     return systems
+
+
+def _opened(path: str, **loading: Any) -> DocumentEmbedder:
+    """
+    Raises:
+        ValueError: It cannot be; names it.
+    """
+    try:
+        return DocumentEmbedder.from_pretrained(path, **loading)
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        told = model_problem(path, error)
+        named = path in (word.strip(":;,") for word in told.split())
+        raise ValueError(told if named else f"{path}: {told}") from error
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -47,6 +47,7 @@ from modeling_tmde.cli.eval_options import (
     TrainLanguagesOption,
     TrustOption,
 )
+from modeling_tmde.cli.mistakes import sentence
 
 # The rest is imported where it is used: `tmde eval --help` must not wait for torch and scikit-learn.
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _errors() -> Iterator[None]:
         _print_error("interrupted; what was finished is cached, so the same command goes on from there")
         raise typer.Exit(130) from None
     except (EmbedError, ValueError, OSError, ImportError, RuntimeError, yaml.YAMLError) as error:
-        _print_error(error)
+        _print_error(sentence(error) or str(error))
         raise typer.Exit(1) from None
 
 
@@ -94,7 +95,10 @@ def _print_error(error: Exception | str) -> None:
 @app.command()
 def run(
     models: Annotated[
-        list[str], typer.Argument(help="Checkpoints or Hub ids, as PATH or NAME=PATH; the name stands in the tables.")
+        list[str],
+        typer.Argument(
+            metavar="MODEL", help="Checkpoints or Hub ids, as PATH or NAME=PATH; the name stands in the tables."
+        ),
     ],
     tasks: TasksOption = None,
     data: DataOption = None,
@@ -136,6 +140,10 @@ def run(
     """Measure models on tasks: a table here; with -o also JSON, Markdown, figures and model-card metadata.
 
     The second and later models are compared with the first one: difference, interval and p-value.
+
+        tmde eval mine=runs/mine --tasks sample,word_order -o results
+
+        tmde eval mine=runs/mine --tasks sentence_retrieval=dev.jsonl --baseline FacebookAI/xlm-roberta-base
     """
     from modeling_tmde.cli import eval_inputs, eval_run
     from modeling_tmde.cli.eval_output import comparison_tables, write_output
@@ -175,8 +183,10 @@ def run(
 
 @app.command("compare")
 def compare_command(
-    a: Annotated[str, typer.Argument(help="Evaluation folder, FOLDER#SYSTEM in one, or a model as for `run`.")],
-    b: Annotated[str, typer.Argument(help="What is compared with it.")],
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="Evaluation folder, FOLDER#SYSTEM in one, or a model as for `run`.")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
     tasks: TasksOption = None,
     data: DataOption = None,
     languages: LanguagesOption = None,
@@ -207,6 +217,8 @@ def compare_command(
     seed: SeedOption = 0,
 ) -> None:
     """Difference of B from A, its interval and p-values, item by item.
+
+        tmde eval compare results#first results#second
 
     --tasks chooses among stored results too; the other options of `run` matter only for models.
 
@@ -261,16 +273,23 @@ def list_tasks() -> None:
 
 @app.command("curves")
 def curves(
-    runs: Annotated[list[str], typer.Argument(help="Folders of training runs, as PATH or NAME=PATH.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Folders of training runs, as PATH or NAME=PATH.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="PNG, SVG or PDF to write.")] = Path("curves.png"),
 ) -> None:
-    """Draw the training curves of runs from their logs."""
+    """Draw the training curves of runs from their logs.
+
+    Each run is a line, called as its folder or as NAME.
+
+        tmde eval curves bag=runs/bag small=runs/small -o curves.png
+    """
     from modeling_tmde.cli import eval_inputs
     from modeling_tmde.eval.figures import draw_training_curves
 
     with _errors():
         logs = [eval_inputs.named(run) for run in runs]
         eval_inputs.check_names([name for name, _ in logs])
+        if output.suffix not in (".png", ".svg", ".pdf") or output.is_dir():
+            raise ValueError(f"-o {output}: expected a file that ends in .png, .svg or .pdf")
         output.parent.mkdir(parents=True, exist_ok=True)
         draw_training_curves(output, dict(logs))
         console.print(str(output))

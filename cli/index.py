@@ -14,6 +14,7 @@ import typer
 from modeling_tmde.cli.document_sets import DocumentSet
 from modeling_tmde.cli.documents import VECTOR_COLUMN, Chunk, Documents, EmbedError, InputFormat, open_documents
 from modeling_tmde.cli.embedder_options import (
+    LONG_PANEL,
     AggregationOption,
     DeviceOption,
     DtypeOption,
@@ -146,7 +147,8 @@ def index(
         LongDocumentsMode | None,
         typer.Option(
             help="A document too long for the model: embed it sentence by sentence (sentences, the default), in "
-            "overlapping windows (chunk), or cut it off (truncate)."
+            "overlapping windows (chunk), or cut it off (truncate).",
+            rich_help_panel=LONG_PANEL,
         ),
     ] = None,
     window: WindowOption = None,

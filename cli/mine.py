@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from modeling_tmde.eval.documents.gold_pairs import GoldPairs
     from modeling_tmde.eval.documents.margins import ScoredPairs
 
+_INPUT = "Input"  # a heading of the help
 COLUMNS = ("score", "id_a", "id_b", "text_a", "text_b")
 
 
@@ -89,21 +90,34 @@ def mine(
     b: Annotated[str, typer.Argument(metavar="B", help="File of sentences of the other language.")],
     out: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")],
     model: Annotated[str | None, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")] = None,
-    format: Annotated[InputFormat | None, typer.Option(help="Default: by the suffix; text for stdin.")] = None,
+    format: Annotated[
+        InputFormat | None, typer.Option(help="Default: by the suffix; text for stdin.", rich_help_panel=_INPUT)
+    ] = None,
     field: Annotated[
-        str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.")
+        str | None,
+        typer.Option(help="JSONL field or parquet column of the text. Default: text.", rich_help_panel=_INPUT),
     ] = None,
     id_field: Annotated[
-        str | None, typer.Option(help="That of the id. Default: id if there is one, else the line or row number.")
+        str | None,
+        typer.Option(
+            help="That of the id. Default: id if there is one, else the line or row number.", rich_help_panel=_INPUT
+        ),
     ] = None,
     language_a: Annotated[
-        str | None, typer.Option(help="Code of A's language, such as de: key of JSONL, told to a model that needs it.")
+        str | None,
+        typer.Option(
+            help="Code of A's language, such as de: key of JSONL, told to a model that needs it.",
+            rich_help_panel=_INPUT,
+        ),
     ] = None,
-    language_b: Annotated[str | None, typer.Option(help="Code of B's language.")] = None,
+    language_b: Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel=_INPUT)] = None,
     vectors_a: Annotated[
-        Path | None, typer.Option(help="Vectors of all rows of A, .npy of `tmde embed`: A is not embedded again.")
+        Path | None,
+        typer.Option(
+            help="Vectors of all rows of A, .npy of `tmde embed`: A is not embedded again.", rich_help_panel=_INPUT
+        ),
     ] = None,
-    vectors_b: Annotated[Path | None, typer.Option(help="Vectors of all rows of B.")] = None,
+    vectors_b: Annotated[Path | None, typer.Option(help="Vectors of all rows of B.", rich_help_panel=_INPUT)] = None,
     scoring: Annotated[Scoring, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")] = Scoring.ratio,
     k: Annotated[int, typer.Option("-k", min=1, help="Neighbours of a margin.")] = 4,
     retrieval: Annotated[

@@ -13,7 +13,7 @@ def quickstart(
             "-o", "--output", help="Folder for everything that is made; an earlier quickstart in it is replaced."
         ),
     ] = Path("tmde-quickstart"),
-    seed: Annotated[int, typer.Option(help="Seed of the sample, the model and its training.")] = 42,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample, the model and its training.")] = 42,
 ) -> None:
     """Train a tiny embedder on the built-in sample and classify documents across languages with it.
 

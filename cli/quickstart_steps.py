@@ -37,6 +37,8 @@ def run_quickstart(output: Path, seed: int) -> None:
     begin = time.perf_counter()
     if find_spec("matplotlib") is None:
         raise typer.BadParameter("the picture needs matplotlib: pip install 'tmde[figures]'")
+    if output.exists() and not output.is_dir():
+        raise typer.BadParameter(f"{output} is a file; -o takes a folder")
     if output.exists() and any(output.iterdir()):
         if not (output / "model" / "recipe.yaml").exists():
             raise typer.BadParameter(f"{output} is not empty and not an earlier quickstart; choose another -o folder")

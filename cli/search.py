@@ -146,7 +146,8 @@ def told_errors(name: object) -> Iterator[None]:
     except OSError as error:
         raise EmbedError(f"{name}: {error.strerror or error}") from None
     except (ValueError, RuntimeError) as error:  # DocumentIndexError, a language that is missing, out of memory
-        raise EmbedError(str(error)) from None
+        option = "--" if str(error).startswith("filter:") else ""
+        raise EmbedError(f"{option}{error}") from None
     finally:
         logger.setLevel(level)
 

@@ -280,7 +280,7 @@ def test_other_mistakes(model, inputs, tmp_path, monkeypatch):
         ((text, "-o", out, "-m", no_model), "has no config.json"),
         ((text, "-o", out, "-m", no_tokenizer), "are the tokenizer's files in"),
         ((text, "-o", out, "-m", model, "--device", "nonsense"), "device: found 'nonsense'"),
-        ((text, "-o", out, "-m", model, "--max-length", 2), "max_length: found 2"),
+        ((text, "-o", out, "-m", model, "--max-length", 2), "--max-length: found 2"),
     ]:
         result = run(*arguments)
         assert result.exit_code == 1 and message in result.stderr, (arguments, result.output)

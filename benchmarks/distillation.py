@@ -1,4 +1,4 @@
-"""Whether a student's vectors lie in its teacher's space: P@1 of one language's vectors against the teacher's of English.
+"""Do a student's vectors lie in its teacher's space? P@1 of a language's vectors against the teacher's of English.
 
     python benchmarks/distillation.py TEACHER STUDENT [STUDENT ...] --data parallel_dev.parquet -o results.json
 

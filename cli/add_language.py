@@ -7,7 +7,7 @@ import typer
 
 
 def add_language(
-    checkpoint: Annotated[str, typer.Argument(help="Folder or Hub id of a trained model.")],
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or Hub id of a trained model.")],
     languages: Annotated[
         list[str],
         typer.Argument(

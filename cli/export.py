@@ -71,11 +71,8 @@ def onnx(
 ) -> None:
     """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
 
-    The graph takes batches of any size and length.
-
-    It is checked and compared with the model on texts in twelve languages.
-
-    In float32, outputs that differ by more than a ten-thousandth are an error.
+    The graph takes batches of any size and length. It is checked and compared with the model on texts in twelve
+    languages; in float32, outputs that differ by more than a ten-thousandth are an error.
 
         tmde export onnx runs/tmde
 

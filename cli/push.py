@@ -48,6 +48,10 @@ def push(
 ) -> None:
     """Share a trained model or a parallel corpus on the Hugging Face Hub.
 
+        tmde push runs/mine USER/NAME --license apache-2.0
+
+        tmde push rows.jsonl USER/CORPUS --repo-type dataset
+
     A model goes there with weights, configuration, code, tokenizer, a filled-in card and recipe; no checkpoints, logs
     or paths of this machine. Then `AutoModel.from_pretrained("USER/NAME", trust_remote_code=True)` opens it anywhere.
     A corpus goes there as parquet with a card; `tmde train --train USER/NAME` reads it.

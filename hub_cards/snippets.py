@@ -88,7 +88,7 @@ def _auto_model(facts: RunFacts, where: str) -> Snippet:
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({_quoted(where)})
+tokenizer = AutoTokenizer.from_pretrained({_quoted(where)}, trust_remote_code=True)
 model = AutoModel.from_pretrained({_quoted(where)}, trust_remote_code=True).eval()
 texts = {_quoted(texts)}
 inputs = tokenizer(texts, padding=True{_truncation(facts)}, return_tensors="pt")
@@ -126,7 +126,7 @@ def _decoder(facts: RunFacts, where: str) -> Snippet:
     code = f"""
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({_quoted(where)})
+tokenizer = AutoTokenizer.from_pretrained({_quoted(where)}, trust_remote_code=True)
 model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(where)}, trust_remote_code=True).eval()
 inputs = tokenizer([{_quoted(texts[0])}]{_truncation(facts)}, return_tensors="pt")
 vector = model.get_encoder()(**inputs).pooler_output  # (1, {facts.config.hidden_size})

@@ -105,7 +105,8 @@ class ParallelProgress(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero and not args.disable_tqdm:
             layout = "{desc}{percentage:3.0f}%|{bar}| {postfix[0]} [{elapsed}<{remaining}]"
-            self.bar = tqdm(total=1.0, desc="training ", bar_format=layout, postfix=[""])
+            bar = tqdm(total=1.0, desc="training ", bar_format=layout, postfix=[""])
+            self.bar = None if bar.disable else bar  # TQDM_DISABLE=1 leaves one without a postfix
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.bar is not None:

@@ -34,9 +34,11 @@ def train(
 ) -> None:
     """Train a document embedder on parallel text.
 
+        tmde train small --train my_corpus/ -o runs/mine 'languages=[de, en]' 'pivot_languages=[en]'
+
     Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
     (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), adapted (on a
-    pretrained encoder, --encoder), quickstart. Under `accelerate launch -m modeling_tmde.training.train`, the same
+    pretrained encoder, --encoder), distil (from a teacher's vectors), quickstart; docs/train.md has them all. Under `accelerate launch -m modeling_tmde.training.train`, the same
     command trains on several processes.
     """
     from accelerate import PartialState

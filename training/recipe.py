@@ -20,6 +20,7 @@ from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
+from modeling_tmde.training.recipe_values import wrong_value
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -127,6 +128,7 @@ def _section_keys(section: str, architecture: str) -> set[str]:
     return set(OBJECTIVES)
 
 
+_READERS = {"data": DataConfig, "tokenizer": train_tokenizer, "training": TmdeTrainingArguments}
 SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
 
 
@@ -286,6 +288,8 @@ class Recipe:
                 if section == "objectives":
                     for option in value or {}:
                         _check_known(option, _objective_keys(key), f"Option of objective {key!r}")
+            if section in _READERS and (wrong := wrong_value(values, _READERS[section], {"bf16": "auto"})):
+                raise RecipeError(f"Section {section!r} of recipe {self.name}: {wrong}")
 
     def build_objectives(self) -> dict:
         return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
@@ -325,7 +329,10 @@ def load_recipe(name_or_path: str, overrides: list[str] | None = None, encoder: 
     if name_or_path in recipe_names():
         text = resources.files("modeling_tmde.training.recipes").joinpath(f"{name_or_path}.yaml").read_text("utf-8")
     elif Path(name_or_path).is_file():
-        text = Path(name_or_path).read_text(encoding="utf-8")
+        try:
+            text = Path(name_or_path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise RecipeError(f"{name_or_path} is not YAML: found bytes that are not UTF-8 ({error})") from error
     else:
         raise RecipeError(
             f"There is no recipe {name_or_path!r}: give the path of a YAML file or one of {', '.join(recipe_names())}"

@@ -52,7 +52,7 @@ def test_examples_are_indented_and_name_the_command(name, command):
     assert result.exit_code == 0 and "[dim]" not in result.output
     examples = [line for line in result.output.splitlines() if line.lstrip().startswith("tmde ")]
     assert all(line.startswith("     tmde") for line in examples), examples
-    if name not in ("quickstart", "eval tasks", "train", "push"):  # the first two are their own examples
+    if name not in ("quickstart", "eval tasks"):  # which are their own examples
         assert examples
 
 

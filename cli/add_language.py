@@ -65,7 +65,7 @@ def add_language(
     """
     from modeling_tmde.training.added_language import add_languages
     from modeling_tmde.training.language_recipe import AddedLanguages
-    from modeling_tmde.training.train import _named_sources
+    from modeling_tmde.training.train import named_sources
 
     def sources(values: list[str] | None) -> str | list[str] | None:
         return values[0] if values and len(values) == 1 else values or None
@@ -77,7 +77,7 @@ def add_language(
             train=sources(train_data),
             replay=sources(replay),
             replay_share=replay_share,
-            dev=_named_sources(dev_data) if dev_data else None,
+            dev=named_sources(dev_data) if dev_data else None,
             pivots=pivots or (),
             new_tokens=new_tokens,
             recipe=recipe,

@@ -42,9 +42,9 @@ def run_comparison(
 ) -> int:
     """Everything, from nothing or from where it stopped; returns the exit code."""
     try:
-        from modeling_tmde.training.train import _named_sources
+        from modeling_tmde.training.train import named_sources
 
-        sources = _named_sources(list(dev)) if dev else None
+        sources = named_sources(list(dev)) if dev else None
         comparison = load_comparison(name_or_path, output, train, sources, eval_data)
         chosen = _chosen(comparison, only, name_or_path)
         folder = ComparisonFolder(output)

@@ -41,48 +41,55 @@ class Projection(str, Enum):
     pca = "pca"
 
 
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a saved model, a Hub id, or an index.")]
+CollectionArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="COLLECTION",
+        help="File of documents (text, JSONL or parquet; - for stdin), or an index. Default: a built-in sample.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[InputFormat | None, typer.Option(help="Default: by COLLECTION's suffix; text for stdin.")]
+FieldOption = Annotated[str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.")]
+IdFieldOption = Annotated[str | None, typer.Option(help="That of the id. Default: id if there is one.")]
+LanguageFieldOption = Annotated[
+    str | None, typer.Option(help="That of the language of each document. Default: language if there is one.")
+]
+LabelFieldOption = Annotated[
+    list[str] | None,
+    typer.Option(help="One that colours the map; repeatable. Default: label; all that can, of an index."),
+]
+PointsOption = Annotated[int, typer.Option(min=1, help="Documents on the map at most; more are sampled.")]
+ProjectionOption = Annotated[
+    Projection | None, typer.Option(help="Of the map. Default: tsne for up to 5,000 points, else pca.")
+]
+SeedOption = Annotated[int, typer.Option(help="Of the map, of its sample and of the example queries.")]
+HostOption = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: every computer in the network.")]
+PortOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, help="Default: the first free one from 7860.", show_default=False),
+]
+OpenBrowserOption = Annotated[
+    bool | None,
+    typer.Option("--open/--no-browser", help="Default: open a browser where there is a screen.", show_default=False),
+]
+
+
 def demo(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a saved model, a Hub id, or an index.")],
-    collection: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="COLLECTION",
-            help="File of documents (text, JSONL or parquet; - for stdin), or an index. Default: a built-in sample.",
-            show_default=False,
-        ),
-    ] = None,
-    format: Annotated[
-        InputFormat | None, typer.Option(help="Default: by COLLECTION's suffix; text for stdin.")
-    ] = None,
-    field: Annotated[
-        str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.")
-    ] = None,
-    id_field: Annotated[str | None, typer.Option(help="That of the id. Default: id if there is one.")] = None,
-    language_field: Annotated[
-        str | None, typer.Option(help="That of the language of each document. Default: language if there is one.")
-    ] = None,
-    label_field: Annotated[
-        list[str] | None,
-        typer.Option(help="One that colours the map; repeatable. Default: label; all that can, of an index."),
-    ] = None,
-    points: Annotated[int, typer.Option(min=1, help="Documents on the map at most; more are sampled.")] = 5000,
-    projection: Annotated[
-        Projection | None, typer.Option(help="Of the map. Default: tsne for up to 5,000 points, else pca.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the map, of its sample and of the example queries.")] = 0,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0: every computer in the network.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Default: the first free one from 7860.", show_default=False),
-    ] = None,
-    open_browser: Annotated[
-        bool | None,
-        typer.Option(
-            "--open/--no-browser", help="Default: open a browser where there is a screen.", show_default=False
-        ),
-    ] = None,
+    model: ModelArgument,
+    collection: CollectionArgument = None,
+    format: FormatOption = None,
+    field: FieldOption = None,
+    id_field: IdFieldOption = None,
+    language_field: LanguageFieldOption = None,
+    label_field: LabelFieldOption = None,
+    points: PointsOption = 5000,
+    projection: ProjectionOption = None,
+    seed: SeedOption = 0,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = None,
+    open_browser: OpenBrowserOption = None,
     pooling: PoolingOption = None,
     max_length: MaxLengthOption = None,
     dtype: DtypeOption = None,

@@ -57,8 +57,8 @@ class Collection:
     """Documents that can be searched, and those of them that are drawn.
 
     name: what the page calls it; model: what it calls the model; drawn: the documents on the map, rows of `map`;
-    groups: by name of a field, the value of each drawn document; languages: values of `language` among them, None for
-    documents without one; empty where no document has a language; examples: language and text of queries.
+    groups: by name of a field, the value of each drawn document; languages: of all documents, drawn or not, None for
+    those without one; empty where no document has a language; examples: language and text of queries.
     """
 
     name: str
@@ -228,15 +228,17 @@ def draw_collection(
     drawn = [index.document(id) for id in ids]
     collection_map = map_collection(index.vectors(ids), method, seed)
     groups = _groups(drawn, name, label_fields)
-    languages = sorted({language_of(hit) for hit in drawn}, key=lambda code: (code is None, code or ""))
-    if languages == [None]:
-        languages = []
+    languages = sorted(map(_code, index.values("language")), key=lambda code: (code is None, code or ""))
+    languages = [] if set(languages) == {None} else list(dict.fromkeys(languages))
     return Collection(name, model, index, drawn, collection_map, groups, languages, _examples(drawn, seed))
 
 
 def language_of(hit: Hit) -> str | None:
-    code = hit.metadata.get("language")
-    return code if isinstance(code, str) and code else None
+    return _code(hit.metadata.get("language"))
+
+
+def _code(language: Any) -> str | None:
+    return language if isinstance(language, str) and language else None
 
 
 def _groups(drawn: Sequence[Hit], name: str, label_fields: Sequence[str]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from modeling_tmde.cli.demo_collection import Collection
+from modeling_tmde.cli.demo_collection import NOTHING, Collection
 from modeling_tmde.cli.documents import EmbedError
 
 # gradio, plotly, numpy and torch are imported where they are used: `tmde --help` must not wait for them.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from modeling_tmde.eval.documents.index_documents import Hit
 
-NO_LANGUAGE = "none"  # of a document, among the languages to choose from
+NO_LANGUAGE = ""  # of documents without one, among the languages to choose from: no code is empty
 _MOST_HITS = 50
 
 
@@ -61,14 +61,13 @@ class Searcher:
         if self.collection.languages and languages is not None:
             if not languages:
                 raise EmbedError("No language of the hits is chosen: choose at least one.")
-            wanted = [None if code == NO_LANGUAGE else code for code in languages]
-            if set(wanted) != set(self.collection.languages):
-                filter = {"language": wanted}
+            if set(languages) != {value for _, value in _choices(self.collection)}:
+                filter = {"language": [*languages, *([None] if NO_LANGUAGE in languages else [])]}
         with self._lock:
             try:
                 hits = index.search(query, k, filter, snippet_width=300, language=language)
                 cut = bool(index.query_report.truncated)
-                vector = index.embedder.encode([query], language=language, show_progress_bar=False)[0]
+                (vector,) = index.query_vectors
             except (DocumentIndexError, ValueError, RuntimeError) as error:
                 raise EmbedError(f"The search failed: {error}") from None
         return Found(query, self.collection.map.place_of(vector), hits, cut)
@@ -154,8 +153,8 @@ def _query_part(collection: Collection) -> _Inputs:
             examples = [gr.Button(f"{code}: {text}", size="sm") for code, text in collection.examples]
     with gr.Row():
         languages = gr.CheckboxGroup(
-            choices, value=choices, label="Languages of the hits", visible=len(choices) > 1, scale=2, min_width=200,
-            elem_id="languages",
+            choices, value=[value for _, value in choices], label="Languages of the hits", visible=len(choices) > 1,
+            scale=2, min_width=200, elem_id="languages",
         )  # fmt: skip
         count = gr.Slider(1, _MOST_HITS, value=10, step=1, label="Hits", min_width=140, elem_id="count")
         language = gr.Dropdown(
@@ -164,8 +163,9 @@ def _query_part(collection: Collection) -> _Inputs:
     return _Inputs(query, button, languages, count, language, examples)
 
 
-def _choices(collection: Collection) -> list[str]:
-    return [NO_LANGUAGE if code is None else code for code in collection.languages]
+def _choices(collection: Collection) -> list[tuple[str, str]]:
+    """What the page calls each language, and its value."""
+    return [(NOTHING, NO_LANGUAGE) if code is None else (code, code) for code in collection.languages]
 
 
 def _connect(
@@ -197,7 +197,7 @@ def _connect(
 
     def choose(number):
         code, text = collection.examples[number]
-        others = [each for each in _choices(collection) if each != code] or [code]
+        others = [value for _, value in _choices(collection) if value != code] or [code]
         known = inputs.language.choices and code in [value for _, value in inputs.language.choices]
         return text, others, code if known else gr.skip()
 

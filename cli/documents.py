@@ -127,6 +127,11 @@ def open_documents(
             raise EmbedError(f"{name}: {suffix} is not an input format; give --format, or pipe text into -")
         try:
             stream = stack.enter_context(open(source, "rb"))
+        except IsADirectoryError:
+            raise EmbedError(
+                f"{name}: found a folder, expected one file: text with a document a line, JSONL or parquet; write the "
+                'documents of a folder into one file of lines {"id": ..., "text": ...}'
+            ) from None
         except OSError as error:
             raise EmbedError(f"{name or repr(name)}: {error.strerror}") from None
     for option, value in (("--field", field), ("--language-field", language_field)):

@@ -18,33 +18,47 @@ class RepoType(str, Enum):
     dataset = "dataset"
 
 
+PathArgument = Annotated[
+    str, typer.Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")
+]
+RepoIdArgument = Annotated[str, typer.Argument(metavar="USER/NAME", help="Repository; created if it is not there.")]
+RepoTypeOption = Annotated[
+    RepoType, typer.Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files.")
+]
+PrivateOption = Annotated[bool, typer.Option("--private", help="Only for you and your organisation.")]
+LicenseOption = Annotated[str | None, typer.Option(help="Its licence, an id of the Hub such as apache-2.0.")]
+DataLicenseOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=LICENCE", help="Licence of training data, by their name in the card. Repeatable."),
+]
+ResultsOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FOLDER[#SYSTEM]", help="What `tmde eval -o` wrote, for the card. Repeatable."),
+]
+RevisionOption = Annotated[str | None, typer.Option(help="Branch; created if it is not there.")]
+CreatePrOption = Annotated[bool, typer.Option("--create-pr", help="Open a pull request, without committing.")]
+MessageOption = Annotated[str | None, typer.Option("-m", "--message", help="Of the commit.")]
+TokenOption = Annotated[str | None, typer.Option(help="Of the Hub. Default: HF_TOKEN, or that of `hf auth login`.")]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace all that the repository holds, even another kind of thing.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only list the files; nothing is sent.")]
+
+
 def push(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")],
-    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="Repository; created if it is not there.")],
-    repo_type: Annotated[
-        RepoType,
-        typer.Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."),
-    ] = RepoType.model,
-    private: Annotated[bool, typer.Option("--private", help="Only for you and your organisation.")] = False,
-    license: Annotated[str | None, typer.Option(help="Its licence, an id of the Hub such as apache-2.0.")] = None,
-    data_license: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=LICENCE", help="Licence of training data, by their name in the card. Repeatable."),
-    ] = None,
-    results: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FOLDER[#SYSTEM]", help="What `tmde eval -o` wrote, for the card. Repeatable."),
-    ] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch; created if it is not there.")] = None,
-    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request, without committing.")] = False,
-    message: Annotated[str | None, typer.Option("-m", "--message", help="Of the commit.")] = None,
-    token: Annotated[
-        str | None, typer.Option(help="Of the Hub. Default: HF_TOKEN, or that of `hf auth login`.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace all that the repository holds, even another kind of thing.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; nothing is sent.")] = False,
+    path: PathArgument,
+    repo_id: RepoIdArgument,
+    repo_type: RepoTypeOption = RepoType.model,
+    private: PrivateOption = False,
+    license: LicenseOption = None,
+    data_license: DataLicenseOption = None,
+    results: ResultsOption = None,
+    revision: RevisionOption = None,
+    create_pr: CreatePrOption = False,
+    message: MessageOption = None,
+    token: TokenOption = None,
+    overwrite: OverwriteOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Share a trained model or a parallel corpus on the Hugging Face Hub.
 

@@ -20,7 +20,7 @@ from modeling_tmde.eval.corpora import load_parallel
 from modeling_tmde.eval.corpora.files import FileSource, find_files
 from modeling_tmde.eval.markdown import markdown_table
 from modeling_tmde.hub_cards.model_cards import hub_languages
-from modeling_tmde.hub_cards.readme import fill, write_card
+from modeling_tmde.hub_cards.readme import fill, found_license, write_card
 from modeling_tmde.hub_cards.sources import is_hub_id, public_name
 
 FORMATS = ("parquet", "jsonl")  # that `load_dataset` opens as they are
@@ -128,12 +128,14 @@ def write_dataset_card(folder: str | os.PathLike, **options: Any) -> bool:
     """Writes `README.md` into `folder`; of one that a person has edited, or written, only the metadata.
 
     Args:
-        options: Of `dataset_card`.
+        options: Of `dataset_card`. Without a licence, it is the one in the metadata there.
 
     Returns:
         Whether the text was written, and not the metadata alone.
     """
-    return write_card(dataset_card(folder, **options), Path(folder).expanduser() / "README.md")
+    path = Path(folder).expanduser() / "README.md"
+    license = options.pop("license", None) or found_license(path)
+    return write_card(dataset_card(folder, license=license, **options), path)
 
 
 def read_rows(folder: str | os.PathLike) -> RowFacts:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from modeling_tmde.hub_cards.origins import Origin
 from modeling_tmde.hub_cards.run_facts import RunFacts
 
 FEW_WORDS = 5_000_000  # of training text, below which a model is a demonstration
@@ -17,40 +18,71 @@ def limits(facts: RunFacts) -> list[str]:
 
 
 def words_seen(facts: RunFacts) -> float | None:
-    """Words that the encoder read in training, its first stage's included and repeated ones counted again."""
+    """Words that the encoder read in the run, its first stage's included and repeated ones counted again."""
     counts = [(results.get("seen") or {}).get("source_words") for results in (facts.results, facts.first_stage)]
     return None if counts[0] is None else counts[0] + (counts[1] or 0.0)
 
 
 def _training_text(facts: RunFacts) -> Iterator[str]:
     known = ", ".join(f"`{code}`" for code in facts.languages)
-    if facts.config.model_type == "tmde_adapted":
+    if facts.goes_on:
         yield (
-            f"**Languages.** Its encoder may have read others before, but was fitted to {known} only: no other "
-            "language was taught to have the vectors of these."
+            f"**Languages.** What it began with may have read others before, but this run fitted it to {known} only: "
+            "no other language was taught to have the vectors of these."
         )
     else:
         yield (
             f"**Languages.** Trained on {known} only. A text in any other language gets a vector too, which says "
             "little beyond the words that it shares with these."
         )
-    kinds = {source.kind for source in facts.sources}
-    if kinds == {"sample"}:
+    yield from _sample(facts) if {source.kind for source in facts.sources} == {"sample"} else _domain(facts)
+    if facts.teachers:
         yield (
-            "**A demonstration.** It was trained on the sample that comes with the package: sentences that a small "
-            "grammar generates, with a few hundred words in each language. It knows no other words; do not use it for "
-            "real text."
+            f"**A pupil's limits.** It learned the vectors of {_names(facts.teachers)}: their mistakes, biases and "
+            "limits come with them, and what their licence asks for may too."
+        )
+
+
+def _sample(facts: RunFacts) -> Iterator[str]:
+    what = (
+        "the sample that comes with the package: sentences that a small grammar generates, with a few hundred words "
+        "in each language."
+    )
+    if facts.goes_on:
+        yield (
+            f"**A demonstration.** In this run it was trained on {what} Of other words it knows what it began with "
+            "had learned, as far as this run has not spoiled that; do not use it for real text before you have "
+            "measured it there."
         )
     else:
-        names = ", ".join(f"`{source.name}`" for source in facts.sources)
+        yield (f"**A demonstration.** It was trained on {what} It knows no other words; do not use it for real text.")
+
+
+def _domain(facts: RunFacts) -> Iterator[str]:
+    names = ", ".join(f"`{source.name}`" for source in facts.sources)
+    read = f"the text it was trained on{f' ({names})' if names else ''}"
+    if facts.goes_on:
+        of_start = f" ({_names(facts.begun_with[:1])})" if facts.begun_with else ""
+        read = f"the text of this run{f' ({names})' if names else ''} and that of what it began with{of_start}"
+    yield (
+        f"**Domain and bias.** It knows {read}: the more yours differs in subject, style or time, the less the "
+        "numbers below say. Whatever associations that text has, of gender, origin or religion, the vectors "
+        "may have too; no test for them was made."
+    )
+    words = words_seen(facts)
+    if words is None or words >= FEW_WORDS:
+        return
+    if facts.goes_on:
         yield (
-            f"**Domain and bias.** It knows the text it was trained on{f' ({names})' if names else ''}: the more "
-            "yours differs in subject, style or time, the less the numbers below say. Whatever associations that text "
-            "has, of gender, origin or religion, the vectors may have too; no test for them was made."
+            f"**Little training.** It read {words:,.0f} words in this run: most of what it knows is from what it "
+            "began with."
         )
-        words = words_seen(facts)
-        if words is not None and words < FEW_WORDS:
-            yield f"**Little training.** It read {words:,.0f} words in training, far fewer than useful models do."
+    else:
+        yield f"**Little training.** It read {words:,.0f} words in training, far fewer than useful models do."
+
+
+def _names(origins: Sequence[Origin]) -> str:
+    return ", ".join(origin.link for origin in origins)
 
 
 def _inputs(facts: RunFacts) -> Iterator[str]:
@@ -128,8 +160,12 @@ def _perplexity(facts: RunFacts) -> float | None:
 
 
 def _measured(facts: RunFacts) -> Iterator[str]:
-    if facts.results.get("best"):
+    if not facts.results.get("best"):
+        return
+    if facts.holds_out:
         yield (
             "**The dev results** are those of rows of the kind it was trained for, and its weights were chosen by "
             "them: on other text expect less."
         )
+    else:
+        yield "**The dev results** are those of the rows by which its weights were chosen: on other text expect less."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,7 @@ def dev_table(facts: RunFacts) -> list[str]:
 
 def dev_eval_results(facts: RunFacts) -> list[EvalResult]:
     """The means of `dev_table` for `model-index`, said to be of the split `dev`."""
+    held_out = f" held out from {'this run' if facts.goes_on else 'training'}" if facts.holds_out else ""
     made = []
     for (name, documents), values in _precisions(facts).items():
         kind = "documents" if documents else "sentences"
@@ -149,7 +150,7 @@ def dev_eval_results(facts: RunFacts) -> list[EvalResult]:
                 task_type="translation-retrieval",
                 task_name="Translation retrieval",
                 dataset_type=re.sub(r"\W+", "-", name),
-                dataset_name=f"{name}, {kind} held out from training",
+                dataset_name=f"{name}, {kind}{held_out}",
                 dataset_config=kind,
                 dataset_split="dev",
                 metric_type="precision_at_1",
@@ -186,3 +187,32 @@ def task_table(facts: RunFacts) -> list[str]:
         for name in ("Same", "Cross")
     ]
     return markdown_table(["languages", "dev", "test"], rows)
+
+
+def added_languages(facts: RunFacts) -> str:
+    """Markdown: which languages a run of `tmde add-language` added, and what that did; empty for any other run."""
+    if not facts.added_languages:
+        return ""
+    report = facts.languages_report
+    text = f"Added languages: {', '.join(f'`{code}`' for code in facts.added_languages)}."
+    drawn = {kind: counts["rows"] for kind, counts in (report.get("data") or {}).items()}
+    if sum(drawn.values()):
+        share = percent(drawn["old"] / sum(drawn.values()))
+        text += f" Of the first rows that the run drew, {share} % were of the other languages alone."
+    if kept := _kept_share(report):
+        text += f" To keep the other languages, the weights are {kept}."
+    rows = []
+    for name, values in (report.get("means") or {}).items():
+        kind, _, texts = name.partition("_")
+        before, after = values["before"], values["after"]
+        pairs = "with an added language" if kind == "new" else "of the other languages"
+        rows.append([pairs, texts, percent(before), percent(after), f"{100 * (after - before):+.1f}"])
+    if not rows:
+        return text
+    text += " Retrieval on the dev rows (precision at 1 in %, mean over pairs) before and after:"
+    return "\n".join([text, "", *markdown_table(["pairs", "texts", "before", "after", "change"], rows, 2)])
+
+
+def _kept_share(report: Mapping[str, Any]) -> str:
+    share = report.get("trained_share", 1.0)
+    return f"{percent(share)} % of the trained ones and else of those before training" if share < 1 else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from modeling_tmde.eval.markdown import markdown_escape
 from modeling_tmde.hub_cards.compute import compute_rows
 from modeling_tmde.hub_cards.families import OBJECTIVES, Family, family_of
 from modeling_tmde.hub_cards.limits import limits, words_seen
-from modeling_tmde.hub_cards.measured import Measured, dev_eval_results, dev_table, task_table
-from modeling_tmde.hub_cards.readme import fill, write_card
+from modeling_tmde.hub_cards.measured import Measured, added_languages, dev_eval_results, dev_table, task_table
+from modeling_tmde.hub_cards.readme import fill, found_license, write_card
 from modeling_tmde.hub_cards.run_facts import RunFacts
 from modeling_tmde.hub_cards.snippets import snippets
 from modeling_tmde.hub_cards.sources import DataSource, check_licenses
@@ -70,6 +71,10 @@ def model_card(
         overview=_overview(facts, family, license),
         snippets=snippets(facts, repo_id),
         sources=sources,
+        begun_with=", itself begun with ".join(origin.sentence for origin in facts.begun_with),
+        teachers=", ".join(origin.sentence for origin in facts.teachers),
+        added=added_languages(facts),
+        where=shlex.quote(repo_id or facts.folder.resolve().name),
         objectives=[_objective(name, options) for name, options in (facts.recipe.get("objectives") or {}).items()],
         words=_amount(words_seen(facts)),
         recipe=yaml.safe_dump(facts.recipe, sort_keys=False, allow_unicode=True, width=100).strip(),
@@ -89,7 +94,7 @@ def write_model_card(folder: str | os.PathLike, **options: Any) -> bool:
     to date, and what they added to these stays.
 
     Args:
-        options: Of `model_card`.
+        options: Of `model_card`. Without a licence, here or in the recipe, it is the one in the metadata there.
 
     Returns:
         Whether the text was written, and not the metadata alone.
@@ -97,8 +102,11 @@ def write_model_card(folder: str | os.PathLike, **options: Any) -> bool:
     Raises:
         ValueError: As `model_card`; or the front matter of the `README.md` that is there is damaged.
     """
+    path = RunFacts.path_of(folder) / "README.md"
     card = model_card(folder, **options)
-    return write_card(card, RunFacts.path_of(folder) / "README.md")
+    if card.data.license is None and (license := found_license(path)):
+        card = model_card(folder, **{**options, "license": license})
+    return write_card(card, path)
 
 
 def _card_data(
@@ -117,12 +125,18 @@ def _card_data(
         library_name="transformers",
         pipeline_tag="feature-extraction",
         tags=tags,
-        datasets=[source.name for source in sources if source.kind == "hub"] or None,
+        datasets=_hub_datasets(
+            [*sources, *(source for origin in facts.begun_with for source in origin.sources or ())]
+        ),
         base_model=facts.base_model,
         model_name=name,
         eval_results=evaluated or None,
         **more,
     )
+
+
+def _hub_datasets(sources: Sequence[DataSource]) -> list[str] | None:
+    return list(dict.fromkeys(source.name for source in sources if source.kind == "hub")) or None
 
 
 def hub_languages(codes: Sequence[str]) -> list[str]:
@@ -155,8 +169,10 @@ def _overview(facts: RunFacts, family: Family, license: str | None) -> list[tupl
     rows.append(("Longest input", longest))
     case = ", lower case" if facts.lowercases else ""
     rows.append(("Vocabulary", f"{facts.config.vocab_size:,} subwords{case}"))
-    if facts.base_model:
-        rows.append(("Begun with", f"[{facts.base_model}](https://huggingface.co/{facts.base_model})"))
+    if facts.begun_with:
+        rows.append(("Begun with", facts.begun_with[0].link))
+    if facts.teachers:
+        rows.append(("Taught by", ", ".join(origin.link for origin in facts.teachers)))
     return [*rows, ("Licence", license or "not stated")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 from collections.abc import Mapping
@@ -12,9 +11,9 @@ from typing import Any
 from huggingface_hub import metadata_load, metadata_save
 from huggingface_hub.repocard import RepoCard
 
+from modeling_tmde.card_text import is_untouched, marked
 from modeling_tmde.eval.records import replacing, write_atomically
 
-_MARKER = re.compile(r"<!-- tmde:card ([0-9a-f]{16})[^>]*-->")
 _TEMPLATES = Path(__file__).parent
 
 
@@ -22,8 +21,7 @@ def fill(template: str, card_class: type[RepoCard], card_data: Any, **values: An
     """A card from a template of this folder, with the mark by which `write_card` knows that nobody has edited it."""
     card = card_class.from_template(card_data, template_path=str(_TEMPLATES / template), **values)
     body = re.sub(r"\n{3,}", "\n\n", card.text).strip()
-    note = "delete this line to keep the text as it is; edited text is kept anyway"
-    card.text = f"\n{body}\n\n<!-- tmde:card {_digest(body)} ({note}) -->\n"
+    card.text = marked(body)
     return card
 
 
@@ -42,12 +40,7 @@ def write_card(card: RepoCard, path: Path) -> bool:
     if not path.is_file():
         write_atomically(path, str(card))
         return True
-    try:
-        found = metadata_load(path) or {}
-    except Exception as error:  # yaml's errors have no common base with that of a block that is no mapping
-        raise ValueError(
-            f"{path}: its front matter (between the lines ---) is not a YAML mapping ({error}); correct or delete it"
-        ) from error
+    found = _metadata(path)
     text = path.read_text(encoding="utf-8-sig")
     ours = is_untouched(text)
     data = merged(found, card.data.to_dict(), keep_results=not ours)
@@ -60,14 +53,23 @@ def write_card(card: RepoCard, path: Path) -> bool:
     return ours
 
 
-def is_untouched(content: str) -> bool:
-    """Whether the text below the metadata is one that `fill` made, as it made it (white space at its ends aside)."""
-    text = re.sub(r"\A\s*---\r?\n.*?\r?\n---(\r?\n|\Z)", "", content, count=1, flags=re.DOTALL).replace("\r\n", "\n")
-    marks = list(_MARKER.finditer(text))
-    if len(marks) != 1:
-        return False
-    (mark,) = marks
-    return not text[mark.end() :].strip() and _digest(text[: mark.start()].strip()) == mark[1]
+def found_license(path: Path) -> str | None:
+    """The licence in the metadata of a card that is there.
+
+    Raises:
+        ValueError: As `write_card`.
+    """
+    license = _metadata(path).get("license") if path.is_file() else None
+    return license if isinstance(license, str) else None
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        return metadata_load(path) or {}
+    except Exception as error:  # yaml's errors have no common base with that of a block that is no mapping
+        raise ValueError(
+            f"{path}: its front matter (between the lines ---) is not a YAML mapping ({error}); correct or delete it"
+        ) from error
 
 
 def merged(found: Mapping[str, Any], made: Mapping[str, Any], keep_results: bool) -> dict[str, Any]:
@@ -82,7 +84,3 @@ def merged(found: Mapping[str, Any], made: Mapping[str, Any], keep_results: bool
     if isinstance(found.get("tags"), list):
         data["tags"] = list(dict.fromkeys([*found["tags"], *(made.get("tags") or [])]))
     return data
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

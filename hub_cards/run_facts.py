@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from modeling_tmde.hub_cards.sources import DataSource, base_model_of, clean_recipe, recorded_sources
+from modeling_tmde.hub_cards.origins import FIRST_STAGE, Origin, recorded_origins
+from modeling_tmde.hub_cards.sources import (
+    DataSource,
+    clean_recipe,
+    read_json,
+    read_recipe,
+    recorded_sources,
+)
 from modeling_tmde.loading import NO_LIMIT
 
-FIRST_STAGE = "warm_start"  # folder of a run's first stage in that of the run
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DECODER_PREFIXES = ("decoder.", "lm_head.")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A file of the folder; {} if it is not there.
-
-    Raises:
-        ValueError: It is damaged.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: found what is not JSON ({error}), expected what a training run wrote") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: found {type(content).__name__}, expected a mapping")
-    return content
-
-
-def read_recipe(folder: Path) -> dict[str, Any]:
-    """`recipe.yaml` as it is; {} if it is not there.
-
-    Raises:
-        ValueError: It is no mapping.
-    """
-    path = folder / "recipe.yaml"
-    if not path.is_file():
-        return {}
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: found what is not YAML ({error}), expected a recipe") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: found {type(content).__name__}, expected the sections of a recipe")
-    return content
 
 
 @dataclass(frozen=True)
@@ -65,7 +36,9 @@ class RunFacts:
         run, results: `run.json` and `results.json`.
         first_stage: `results.json` of the stage before, in the run's own folder.
         sources: Of the training text.
-        base_model: Hub id of the model that it was begun with.
+        begun_with: The model that the run began with, then what that one began with; a first stage of the run is none.
+        teachers: Whose vectors it learned.
+        languages_report: `languages.json` of a run that added languages.
     """
 
     folder: Path
@@ -75,7 +48,9 @@ class RunFacts:
     results: dict[str, Any]
     first_stage: dict[str, Any]
     sources: list[DataSource]
-    base_model: str | None
+    begun_with: list[Origin]
+    teachers: list[Origin]
+    languages_report: dict[str, Any]
 
     @classmethod
     def read(cls, folder: str | os.PathLike) -> RunFacts:
@@ -94,7 +69,8 @@ class RunFacts:
         config = AutoConfig.from_pretrained(str(folder))
         cleaned, sources = clean_recipe(recipe, run), recorded_sources(recipe, run)
         results = [read_json(path / "results.json") for path in (folder, folder / FIRST_STAGE)]
-        return cls(folder, config, cleaned, run, *results, sources, base_model_of(run))
+        report = read_json(folder / "languages.json")
+        return cls(folder, config, cleaned, run, *results, sources, *recorded_origins(folder), report)
 
     @staticmethod
     def path_of(folder: str | os.PathLike) -> Path:
@@ -111,6 +87,28 @@ class RunFacts:
         return list(self.config.languages)
 
     @property
+    def base_model(self) -> str | None:
+        """Hub id of the model that it was begun with."""
+        return next((origin.name for origin in self.begun_with[:1] if origin.hub), None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run began with what another had learned, which its own records do not count."""
+        return bool(self.begun_with) or self.config.model_type == "tmde_adapted"
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the dev rows are such as the run itself took out of its training text."""
+        data = self.recipe.get("data") or {}
+        return bool(data) and not data.get("dev")
+
+    @property
+    def added_languages(self) -> list[str]:
+        """Those that the run added to the model that it began with."""
+        train = (self.recipe.get("data") or {}).get("train")
+        return list(train.get("new_languages") or ()) if isinstance(train, dict) else []
+
+    @property
     def objectives(self) -> list[str]:
         return list(self.recipe.get("objectives") or {})
 
@@ -125,19 +123,33 @@ class RunFacts:
 
     @cached_property
     def parameters(self) -> tuple[int, int] | None:
-        """Numbers in the weights: of all, and of those that embed; None if the folder has no weights."""
-        from safetensors import safe_open
+        """Numbers in the weights: of all, and of those that embed; None if the folder has no weights.
+
+        Raises:
+            ValueError: They are damaged, or a file of theirs is missing.
+        """
+        from safetensors import SafetensorError, safe_open
 
         total = encoder = 0
-        for path in sorted(self.folder.glob("*.safetensors")):
-            with safe_open(path, framework="numpy") as file:
-                for name in file.keys():  # noqa: SIM118 - no mapping
-                    size = 1
-                    for length in file.get_slice(name).get_shape():
-                        size *= length
-                    total += size
-                    encoder += 0 if name.startswith(DECODER_PREFIXES) else size
+        for path in self._weights():
+            try:
+                with safe_open(path, framework="numpy") as file:
+                    shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+            except (SafetensorError, OSError) as error:
+                raise ValueError(
+                    f"{path}: the weights are missing or damaged ({error}); save the model again"
+                ) from error
+            for name, shape in shapes.items():
+                total += math.prod(shape)
+                encoder += 0 if name.startswith(DECODER_PREFIXES) else math.prod(shape)
         return (total, encoder) if total else None
+
+    def _weights(self) -> list[Path]:
+        """The files that `from_pretrained` reads."""
+        if (self.folder / WEIGHTS).is_file():
+            return [self.folder / WEIGHTS]
+        files = read_json(self.folder / INDEX).get("weight_map") or {}
+        return [self.folder / name for name in sorted(set(files.values()))]
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
@@ -163,7 +175,9 @@ class RunFacts:
     @property
     def needs_language(self) -> bool:
         """Whether the model must be told the language of a text."""
-        return self.config.model_type in ("tmde_ntdv", "tmde_aligned")
+        from transformers import MODEL_MAPPING
+
+        return getattr(MODEL_MAPPING[type(self.config)], "needs_language_ids", False)
 
     @property
     def decodes_embeddings(self) -> bool:

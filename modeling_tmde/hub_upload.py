@@ -1,5 +1,6 @@
 """Files of a saved model that belong on the Hub, and the one commit that brings them there."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,45 +15,99 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RevisionNotFoundError,
 )
+from transformers.dynamic_module_utils import get_relative_import_files
 
-# Beside the weights: what a tokenizer and sentence-transformers save, the card with its picture.
+from .onnx_files import FILES, data_file, record_file
+
+CARD, PICTURE = "README.md", "curves.png"
+# Beside the weights: what tokenizers save, what users write for sentence-transformers, the licence.
 COMPANIONS = (
-    "README.md",
-    "LICENSE*",
-    "curves.png",
-    "tokenizer*.json",
+    "LICENSE",
+    "LICENSE.md",
+    "LICENSE.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-    "vocab.*",
+    "vocab.txt",
+    "vocab.json",
     "merges.txt",
-    "*.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.model",
+    "source.spm",
+    "target.spm",
     "chat_template.jinja",
-    "modules.json",
-    "sentence_bert_config.json",
     "config_sentence_transformers.json",
-    "[0-9]_*/*",
 )
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "onnx/*")
-# What else a commit of weights takes away where it does not replace it: a loader might prefer it, or it is of others.
-STALE_WEIGHTS = (*WEIGHTS, "*.bin", "*.bin.index.json")
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+# What a commit of weights takes away where it does not replace it: a loader might prefer it, or it is of others.
+STALE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "onnx/*", "*.bin", "*.bin.index.json")
 
 
 class HubUploadError(OSError):
     """Nothing, or not all, could be uploaded; the message says what to do."""
 
 
-def matching_files(folder: str | os.PathLike, patterns: Iterable[str]) -> dict[str, Path]:
-    """Files of a folder by their path in it; `*` is of one folder."""
-    found = {path for pattern in patterns for path in Path(folder).glob(pattern) if path.is_file()}
-    return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+def named_files(folder: str | os.PathLike, names: Iterable[str]) -> dict[str, Path]:
+    """Those files that the folder has, by their path in it."""
+    return {name: Path(folder, name) for name in sorted(set(names)) if Path(folder, name).is_file()}
 
 
 def repository_files(folder: str | os.PathLike) -> dict[str, Path]:
     """Of a saved model: configuration, weights (safetensors alone), remote code, tokenizer, card.
 
-    No checkpoints, optimizer states, logs or other files of a training run, which may name places on the machine.
+    Each by its name, or because another of them names it: nothing else that lies in the folder, such as checkpoints,
+    optimizer states, logs, or scripts and data of the user.
+
+    Raises:
+        HubUploadError: A module that the code imports is missing.
     """
-    return matching_files(folder, ("config.json", "generation_config.json", "*.py", *WEIGHTS, *COMPANIONS))
+    folder = Path(folder)
+    names = [CARD, PICTURE, "config.json", "generation_config.json", *COMPANIONS, *weight_names(folder)]
+    names += ["modules.json", "sentence_bert_config.json", *_code_names(folder), *_module_names(folder)]
+    for graph in map(Path, FILES.values()):
+        names += [part.as_posix() for part in (graph, data_file(graph), record_file(graph))]
+    return named_files(folder, names)
+
+
+def weight_names(folder: Path) -> list[str]:
+    """The file of the weights, or their index and the shards that it names; what is missing is named as well."""
+    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+        return [WEIGHTS]
+    return [INDEX, *sorted({name for name in _read(folder / INDEX, "weight_map").values() if _is_plain(name)})]
+
+
+def _code_names(folder: Path) -> list[str]:
+    """The modules that the config names as the model's code, and those that they import."""
+    names = set()
+    for reference in _read(folder / "config.json", "auto_map").values():
+        code = folder / f"{str(reference).split('--')[-1].split('.')[0]}.py"
+        try:
+            names |= {code.name, *(Path(path).name for path in get_relative_import_files(code))}
+        except FileNotFoundError as error:
+            raise HubUploadError(
+                f"{error.filename} is missing, which is part of the model's code; save the model again with "
+                "save_pretrained"
+            ) from None
+    return sorted(names)
+
+
+def _module_names(folder: Path) -> list[str]:
+    """What the modules of sentence-transformers keep in folders of their own."""
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    places = [module["path"] for module in modules if _is_plain(module["path"])]
+    return [f"{place}/{name}" for place in places for name in ("config.json", WEIGHTS)]
+
+
+def _read(path: Path, key: str) -> dict:
+    return (json.loads(path.read_text(encoding="utf-8")).get(key) or {}) if path.is_file() else {}
+
+
+def _is_plain(name: str) -> bool:
+    """Whether it is in the folder itself."""
+    return name not in ("", "..") and Path(name).name == name
 
 
 class HubRepository:

@@ -22,10 +22,12 @@ from transformers.utils import can_return_tuple
 from .configuration_adapted import AdaptedConfig
 from .loading import NO_LIMIT, position_limit
 from .modeling_tmde import TmdeDecoder, TmdeOutputProjection
+from .packing import TextStarts
 from .seq2seq import EmbeddingSeq2Seq
 from .sharing import SharedModel
 
 DEFAULT_POSITIONS = 2048  # where the encoder names no longest input
+FROM_GENERATE = ("target_language",)  # what `generate` gives the encoder, and the decoder is meant
 
 
 def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
@@ -52,6 +54,11 @@ def pooler_options(model_class: type[PreTrainedModel]) -> dict[str, bool]:
 
 class AdaptedPreTrainedModel(SharedModel, PreTrainedModel):
     config: AdaptedConfig
+    _auto_map = {
+        "AutoConfig": "configuration_adapted.AdaptedConfig",
+        "AutoModel": "modeling_adapted.AdaptedModel",
+        "AutoModelForSeq2SeqLM": "modeling_adapted.AdaptedForConditionalGeneration",
+    }
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -74,16 +81,6 @@ class AdaptedPreTrainedModel(SharedModel, PreTrainedModel):
         table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         self.config.vocab_size = table.num_embeddings
         return table
-
-    def save_pretrained(self, save_directory, **kwargs):
-        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
-        both Auto classes in `auto_map`, so that either opens the same folder. The encoder's code is transformers'."""
-        self.config.auto_map = {
-            "AutoConfig": "configuration_adapted.AdaptedConfig",
-            "AutoModel": "modeling_adapted.AdaptedModel",
-            "AutoModelForSeq2SeqLM": "modeling_adapted.AdaptedForConditionalGeneration",
-        }
-        super().save_pretrained(save_directory, **kwargs)
 
 
 class AdaptedModel(AdaptedPreTrainedModel):
@@ -142,35 +139,43 @@ class AdaptedModel(AdaptedPreTrainedModel):
         """
         Args:
             input_ids: (batch, length), as the encoder's tokenizer makes them.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding; everything counts when it is missing.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
+                is missing.
             token_type_ids: (batch, length); zeros when they are missing, ignored by an encoder without.
             inputs_embeds: (batch, length, width) in place of `input_ids`, where the encoder takes them.
             output_hidden_states, output_attentions: Also return the encoder's.
+            kwargs: What else the encoder takes, such as `position_ids`.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0 is P, so that CLS
             pooling gives it too: (batch, length, d_model) with `pooling="cls"`, the encoder's outputs behind P; with
-            `"mean"` (batch, 1, d_model), and the encoder's outputs are `hidden_states[-1]`.
+            `"mean"` (batch, 1, d_model), and the encoder's outputs are `hidden_states[-1]`. Behind padding, P is
+            at the text's first place too. `attentions` are those of texts that begin at position 0.
 
         Raises:
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the mask does not fit.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give exactly one of input_ids and inputs_embeds")
-        given = {"input_ids": input_ids} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
+        given = {name: value for name, value in kwargs.items() if name not in FROM_GENERATE}
+        given |= {"input_ids": input_ids} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
         tokens = input_ids if inputs_embeds is None else inputs_embeds
+        shape = tokens.shape[:2]  # (batch, length)
         if attention_mask is None:
-            attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
-        if attention_mask.shape != tokens.shape[:2]:
+            attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
+        if attention_mask.shape != shape:
             found = tuple(attention_mask.shape)
             raise ValueError(f"attention_mask {found} must be (batch, length) of the input, {tuple(tokens.shape)}")
         if token_type_ids is not None and self.takes_token_types:
             given["token_type_ids"] = token_type_ids
+        starts = TextStarts.of(attention_mask)
+        given |= {name: starts.to_front(value) for name, value in given.items() if _has_places(value, shape)}
         # The encoder's config has defaults of its own for these.
         wanted = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         given |= {name: getattr(self.config, name) if value is None else value for name, value in wanted.items()}
-        outputs = self.encoder(attention_mask=attention_mask, return_dict=True, **given)
-        states = outputs.last_hidden_state  # (batch, length, d_model)
+        outputs = self.encoder(attention_mask=starts.to_front(attention_mask), return_dict=True, **given)
+        states = starts.back(outputs.last_hidden_state)  # (batch, length, d_model)
+        hidden_states = outputs.get("hidden_states")
         embedding = self._pool(states, attention_mask)
         output = embedding[:, None]
         if self.config.pooling == "cls":
@@ -178,7 +183,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         return BaseModelOutputWithPooling(
             last_hidden_state=output,
             pooler_output=embedding,
-            hidden_states=outputs.get("hidden_states"),
+            hidden_states=hidden_states and tuple(map(starts.back, hidden_states)),
             attentions=outputs.get("attentions"),
         )
 
@@ -186,11 +191,18 @@ class AdaptedModel(AdaptedPreTrainedModel):
         """The embedding (batch, d_model) of final states (batch, length, d_model)."""
         real = attention_mask != 0
         if self.config.pooling == "cls":
-            first = real.long().argmax(dim=1)  # not 0 behind padding on the left
+            first = real.long().argmax(dim=1)  # not 0 behind padding
             return states[torch.arange(len(states), device=states.device), first]
         dtype = torch.promote_types(states.dtype, torch.float32)
         total = states.masked_fill(~real.unsqueeze(2), 0.0).sum(dim=1, dtype=dtype)
         return (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(states.dtype)
+
+
+def _has_places(value: object, shape: tuple[int, int]) -> bool:
+    """Whether an argument of the encoder is (batch, length, ...) or, as `position_ids` may be, (1, length, ...)."""
+    if not isinstance(value, torch.Tensor) or value.dim() < 2:
+        return False
+    return value.shape[0] in (shape[0], 1) and value.shape[1] == shape[1]
 
 
 class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, GenerationMixin):

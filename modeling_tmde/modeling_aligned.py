@@ -20,15 +20,11 @@ MODELS: dict[str, type[PreTrainedModel]] = {"bilstm": LaserModel, "bag": BagMode
 
 class AlignedPreTrainedModel(SharedModel, PreTrainedModel):
     config: AlignedConfig
+    _auto_map = {
+        "AutoConfig": "configuration_aligned.AlignedConfig",
+        "AutoModel": "modeling_aligned.AlignedModel",
+    }
     base_model_prefix = "model"
-
-    def save_pretrained(self, save_directory, **kwargs):
-        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True`."""
-        self.config.auto_map = {
-            "AutoConfig": "configuration_aligned.AlignedConfig",
-            "AutoModel": "modeling_aligned.AlignedModel",
-        }
-        super().save_pretrained(save_directory, **kwargs)
 
 
 class AlignedModel(AlignedPreTrainedModel):

@@ -16,6 +16,7 @@ SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9 of a token's weight: nothing beside a
 
 class BagPreTrainedModel(SharedModel, PreTrainedModel):
     config: BagConfig
+    _auto_map = {"AutoConfig": "configuration_bag.BagConfig", "AutoModel": "modeling_bag.BagModel"}
     base_model_prefix = "model"
 
     @torch.no_grad()
@@ -25,11 +26,6 @@ class BagPreTrainedModel(SharedModel, PreTrainedModel):
         elif isinstance(module, BagModel):
             # In one piece: a part of a parameter does not know that it was loaded from a checkpoint.
             init.copy_(module.token_weights, module.initial_token_weights())
-
-    def save_pretrained(self, save_directory, **kwargs):
-        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True`."""
-        self.config.auto_map = {"AutoConfig": "configuration_bag.BagConfig", "AutoModel": "modeling_bag.BagModel"}
-        super().save_pretrained(save_directory, **kwargs)
 
 
 class BagModel(BagPreTrainedModel):

@@ -32,6 +32,11 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
 
 class TmdeEncoderPreTrainedModel(SharedModel, PreTrainedModel):
     config: TmdeEncoderConfig
+    _auto_map = {
+        "AutoConfig": "configuration_encoder.TmdeEncoderConfig",
+        "AutoModel": "modeling_encoder.TmdeEncoderModel",
+        "AutoModelForMaskedLM": "modeling_encoder.TmdeEncoderForMaskedLM",
+    }
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -58,16 +63,6 @@ class TmdeEncoderPreTrainedModel(SharedModel, PreTrainedModel):
         elif isinstance(module, TmdeSinusoidalPositions):
             # Loading builds the model on the meta device; a buffer outside the checkpoint must be filled here.
             init.copy_(module.weight, module.table())
-
-    def save_pretrained(self, save_directory, **kwargs):
-        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
-        both Auto classes in `auto_map`, so that either opens the same folder."""
-        self.config.auto_map = {
-            "AutoConfig": "configuration_encoder.TmdeEncoderConfig",
-            "AutoModel": "modeling_encoder.TmdeEncoderModel",
-            "AutoModelForMaskedLM": "modeling_encoder.TmdeEncoderForMaskedLM",
-        }
-        super().save_pretrained(save_directory, **kwargs)
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):

@@ -28,6 +28,11 @@ class LaserOutputProjection(Linear):
 
 class LaserPreTrainedModel(SharedModel, PreTrainedModel):
     config: LaserConfig
+    _auto_map = {
+        "AutoConfig": "configuration_laser.LaserConfig",
+        "AutoModel": "modeling_laser.LaserModel",
+        "AutoModelForSeq2SeqLM": "modeling_laser.LaserForConditionalGeneration",
+    }
     base_model_prefix = "model"
 
     @torch.no_grad()
@@ -53,16 +58,6 @@ class LaserPreTrainedModel(SharedModel, PreTrainedModel):
                     if name.startswith("bias_ih"):
                         bias[module.hidden_size : 2 * module.hidden_size] = 1  # the forget gate begins by keeping
                     init.copy_(parameter, bias)
-
-    def save_pretrained(self, save_directory, **kwargs):
-        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
-        both Auto classes in `auto_map`, so that either opens the same folder."""
-        self.config.auto_map = {
-            "AutoConfig": "configuration_laser.LaserConfig",
-            "AutoModel": "modeling_laser.LaserModel",
-            "AutoModelForSeq2SeqLM": "modeling_laser.LaserForConditionalGeneration",
-        }
-        super().save_pretrained(save_directory, **kwargs)
 
 
 def _read_both_ways(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:

@@ -96,6 +96,11 @@ class NtdvSharedLayers(nn.Module):
 
 class NtdvPreTrainedModel(SharedModel, PreTrainedModel):
     config: NtdvConfig
+    _auto_map = {
+        "AutoConfig": "configuration_ntdv.NtdvConfig",
+        "AutoModel": "modeling_ntdv.NtdvModel",
+        "AutoModelForSeq2SeqLM": "modeling_ntdv.NtdvForConditionalGeneration",
+    }
     base_model_prefix = "model"
     _supports_sdpa = True
 
@@ -114,16 +119,6 @@ class NtdvPreTrainedModel(SharedModel, PreTrainedModel):
         elif isinstance(module, nn.GRU):
             for parameter in module.parameters():
                 init.uniform_(parameter, -(module.hidden_size**-0.5), module.hidden_size**-0.5)
-
-    def save_pretrained(self, save_directory, **kwargs):
-        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
-        both Auto classes in `auto_map`, so that either opens the same folder."""
-        self.config.auto_map = {
-            "AutoConfig": "configuration_ntdv.NtdvConfig",
-            "AutoModel": "modeling_ntdv.NtdvModel",
-            "AutoModelForSeq2SeqLM": "modeling_ntdv.NtdvForConditionalGeneration",
-        }
-        super().save_pretrained(save_directory, **kwargs)
 
 
 class NtdvModel(NtdvPreTrainedModel):

@@ -19,7 +19,7 @@ from transformers.utils import can_return_tuple
 from .configuration_tmde import TmdeConfig
 from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions, bag_direction
 from .linear import Linear
-from .packing import Packing
+from .packing import Packing, TextStarts
 from .seq2seq import EmbeddingSeq2Seq
 from .sharing import SharedModel
 from .token_counts import occurrences
@@ -31,6 +31,11 @@ class TmdeOutputProjection(Linear):
 
 class TmdePreTrainedModel(SharedModel, PreTrainedModel):
     config: TmdeConfig
+    _auto_map = {
+        "AutoConfig": "configuration_tmde.TmdeConfig",
+        "AutoModel": "modeling_tmde.TmdeModel",
+        "AutoModelForSeq2SeqLM": "modeling_tmde.TmdeForConditionalGeneration",
+    }
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -64,16 +69,6 @@ class TmdePreTrainedModel(SharedModel, PreTrainedModel):
                 init.normal_(module.pyramid_queries)
             if module.config.bag_residual:
                 init.zeros_(module.token_weights)
-
-    def save_pretrained(self, save_directory, **kwargs):
-        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True` and
-        both Auto classes in `auto_map`, so that either opens the same folder."""
-        self.config.auto_map = {
-            "AutoConfig": "configuration_tmde.TmdeConfig",
-            "AutoModel": "modeling_tmde.TmdeModel",
-            "AutoModelForSeq2SeqLM": "modeling_tmde.TmdeForConditionalGeneration",
-        }
-        super().save_pretrained(save_directory, **kwargs)
 
 
 class TmdeModel(TmdePreTrainedModel):
@@ -120,7 +115,8 @@ class TmdeModel(TmdePreTrainedModel):
         """
         Args:
             input_ids: (batch, length), beginning with `<s>`.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding; everything counts when it is missing.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
+                is missing.
             inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions. Not with
                 `bag_residual`, whose token weights need ids.
             output_hidden_states: Also return H^0 to H^6 (before the final norm).
@@ -134,7 +130,8 @@ class TmdeModel(TmdePreTrainedModel):
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, length, d_model), whose
-            position 0 is P in every variant.
+            position 0 is P in every variant, behind padding as well as the text's first place. `attentions` are those
+            of texts that begin at position 0.
 
         Raises:
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, if `inputs_embeds` are given
@@ -144,6 +141,8 @@ class TmdeModel(TmdePreTrainedModel):
             raise ValueError("Give exactly one of input_ids and inputs_embeds")
         if self.config.bag_residual and input_ids is None:
             raise ValueError("Give input_ids: with bag_residual=True every token has a weight, found inputs_embeds")
+        starts = TextStarts.of(attention_mask if token_indices is None else None)  # given, texts begin at position 0
+        attention_mask, input_ids, inputs_embeds = map(starts.to_front, (attention_mask, input_ids, inputs_embeds))
         shape = tuple((inputs_embeds if input_ids is None else input_ids).shape[:2])  # (batch, length)
         packing = Packing.of(attention_mask) if token_indices is None else Packing(token_indices, shape)
         if inputs_embeds is None:
@@ -180,15 +179,18 @@ class TmdeModel(TmdePreTrainedModel):
         if self.config.bottleneck == "pyramid":
             embedding = self.layer_norm(self._pyramid(states, attention_mask, packing))
             output = torch.cat([embedding, output[:, 1:]], dim=1)
+        embedding = output[:, 0]
+        if starts.begins is not None:
+            output = torch.cat([embedding.unsqueeze(1), starts.back(output)[:, 1:]], dim=1)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_hidden_states:
-            states = [packing.pad(state) if state.dim() == 2 else state for state in states]
+            states = [starts.back(packing.pad(state) if state.dim() == 2 else state) for state in states]
         return BaseModelOutputWithPooling(
             last_hidden_state=output,
-            pooler_output=output[:, 0],
+            pooler_output=embedding,
             hidden_states=tuple(states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )

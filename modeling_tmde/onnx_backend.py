@@ -53,7 +53,9 @@ class OnnxEncoder(nn.Module):
         with torch.device("meta"):
             skeleton = AutoModel.from_config(config, trust_remote_code=shared.get("trust_remote_code", False))
         skeleton = encoder_of_one_graph(skeleton)
-        path, places, sources = find_graph(name, config, quantization)
+        options = ("revision", "token", "cache_dir", "local_files_only")
+        hub = {key: shared[key] for key in options if key in shared}
+        path, places, sources = find_graph(name, config, quantization, hub)
         if path is None:
             model = AutoModel.from_pretrained(name, **shared, **(model_kwargs | {"dtype": torch.float32})).eval()
             tokenizer = AutoTokenizer.from_pretrained(name, **shared)

@@ -29,6 +29,9 @@ from .text_languages import needs_language
 BATCH_SIZES = (1, 4, 16)
 LONGEST = 1024  # tokens of the longest input that graph and model are compared on
 TOLERANCE = 1e-4  # relative to the largest output; what graph and model may differ by in float32
+# Cosine of the vectors of an int8 graph and the model, of whatever input: trained models keep 0.99 and untrained ones
+# 0.98, while vectors of another model have any cosine.
+LEAST_COSINE = 0.9
 _INT64 = 7  # onnx.TensorProto.INT64
 _EXAMPLE = "ONNX graphs are written once and run everywhere; 1, 2, 3, 1."
 _REFUSED = {
@@ -82,7 +85,8 @@ def export_onnx(
     Inputs `input_ids` and `attention_mask`, both (batch, length) int64, of any size. The one output,
     `last_hidden_state`, is (batch, length, d) float32, and for T-MDE (batch, 1, d), which is P alone. Config and
     tokenizer are saved in the folder unless it has weights, so that it can be opened without any. The graph
-    is checked (`onnx.checker`) and compared with the model before it takes its place.
+    is checked (`onnx.checker`) and compared with the model before it takes its place: in float32 its outputs may
+    differ by a share of `TOLERANCE` of the largest, quantised the cosines of its vectors are to be `LEAST_COSINE`.
 
     Args:
         model: An encoder in float32; of an encoder-decoder only the encoder is written.
@@ -132,7 +136,7 @@ def export_and_measure(
                 plain, written = written, Path(temporary) / target.name
                 _quantize(plain, written)
                 _remove_graph(plain)
-                parity = measure_parity(graph, batches, written)
+                parity = _compare_int8(graph, batches, written)
         opset = _checked(written, encoder)
         if not read_sources(folder):
             model.config.save_pretrained(folder)
@@ -244,6 +248,20 @@ def _compare(graph: _Graph, batches: list[tuple[torch.Tensor, torch.Tensor]], pa
         raise ValueError(
             f"the graph of {type(graph.encoder).__name__} differs from the model by a share of {parity.share:.1e} of "
             f"its largest output, expected at most {TOLERANCE:.0e}; use backend='torch'"
+        )
+    return parity
+
+
+def _compare_int8(graph: _Graph, batches: list[tuple[torch.Tensor, torch.Tensor]], path: Path) -> Parity:
+    """
+    Raises:
+        ValueError: The graph computes something else, or loses too much.
+    """
+    parity = measure_parity(graph, batches, path)
+    if not parity.cosine >= LEAST_COSINE:
+        raise ValueError(
+            f"the int8 graph of {type(graph.encoder).__name__} gives vectors whose cosine with those of the model is "
+            f"as low as {parity.cosine:.3f}, expected at least {LEAST_COSINE}; 8 bits are too few for it, use float32"
         )
     return parity
 

@@ -6,11 +6,14 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, OfflineModeIsEnabled
 from transformers import PreTrainedConfig
 
 logger = logging.getLogger(__name__)
@@ -72,7 +75,7 @@ def _read_record(graph: Path) -> Sources | None:
 
 
 def find_graph(
-    name: str, config: PreTrainedConfig, quantization: str | None
+    name: str, config: PreTrainedConfig, quantization: str | None, hub: Mapping[str, Any] | None = None
 ) -> tuple[Path | None, list[Path], Sources]:
     """Where the graph of a model is, if there is one of its weights.
 
@@ -80,7 +83,9 @@ def find_graph(
     has no weights to compare it with.
 
     Args:
-        name: Folder or Hub id. A Hub id, and a folder that cannot be written to, have their graphs in `HF_HOME`.
+        name: Folder or Hub id. A Hub id, and a folder that cannot be written to, have their graphs in `HF_HOME`; that
+            of a Hub id is downloaded if the repository has one of its weights.
+        hub: Arguments of downloads: revision, token, cache_dir, local_files_only.
 
     Returns:
         The graph or None; the folders that one may be written to, best first; what it is to be written from.
@@ -88,7 +93,8 @@ def find_graph(
     folder = Path(name)
     cache = Path(constants.HF_HOME) / "tmde"
     if not folder.is_dir():
-        places = [cache / f"{name.replace('/', '--')}-{getattr(config, '_commit_hash', None) or 'main'}"]
+        commit = _commit(name, config, hub or {})
+        places = [cache / f"{name.replace('/', '--')}-{commit or 'main'}"]
         sources = {}
     else:
         places = [folder, cache / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]]
@@ -103,7 +109,43 @@ def find_graph(
         path = place / FILES[quantization]
         if path.is_file() and _read_record(path) == sources:
             return path, places, sources
+    if not folder.is_dir() and commit and _download_graph(name, commit, path, FILES[quantization], hub or {}):
+        return path, places, sources
     return None, places, sources
+
+
+def _commit(name: str, config: PreTrainedConfig, hub: Mapping[str, Any]) -> str | None:
+    """Of a Hub id whose config was just loaded; newer configs do not say it, but the place of their file does."""
+    cached = try_to_load_from_cache(name, _CONFIG, hub.get("cache_dir"), hub.get("revision"))
+    found = Path(cached).parent.name if isinstance(cached, str) else None
+    return getattr(config, "_commit_hash", None) or found
+
+
+def _download_graph(name: str, commit: str, target: Path, file: str, hub: Mapping[str, Any]) -> bool:
+    """Whether the repository has a graph of its weights, which is copied to `target`: in the cache of the Hub there
+    are links, beside which ONNX Runtime would not find the data."""
+    graph, hub = Path(file), {**hub, "revision": commit}
+    try:
+        record = Path(hf_hub_download(name, record_file(graph).as_posix(), **hub))
+        sources = _read_record(record.with_name(graph.name))
+        if not isinstance(sources, dict):
+            return False
+        wanted = [*sources, graph.as_posix(), data_file(graph).as_posix()]
+        folder = Path(snapshot_download(name, allow_patterns=wanted, **hub))
+    except (EntryNotFoundError, OfflineModeIsEnabled):
+        return False
+    found = read_sources(folder)  # of a run's folder, the record may name weights that were not pushed
+    if not (folder / graph).is_file() or not found or not found.items() <= sources.items():
+        logger.info(f"{name}: the graph of the repository is not of its weights; another is written")
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+        written = Path(temporary) / graph.name
+        for part in (folder / graph, data_file(folder / graph)):
+            if part.is_file():
+                shutil.copyfile(part, Path(temporary) / part.name)
+        replace_graph(written, target, {})
+    return True
 
 
 def first_writable(places: list[Path]) -> Path:

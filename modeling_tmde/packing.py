@@ -7,6 +7,51 @@ import torch
 LEAST_PADDING = 0.04  # share of a batch; moving tokens in and out of attention costs about as much
 
 
+class TextStarts:
+    """
+    Texts moved to place 0 of their rows, and back.
+
+    For encoders that count positions from the first place. On a CPU nothing is copied where all texts begin there.
+
+    Args:
+        begins: (batch, 1) the first place of each text; None moves nothing.
+        length: Of the rows.
+    """
+
+    def __init__(self, begins: torch.LongTensor | None, length: int = 0):
+        self.begins = begins
+        self.length = length
+
+    @classmethod
+    def of(cls, attention_mask: torch.Tensor | None) -> "TextStarts":
+        """Those of a mask (batch, length). Programs that are compiled or exported take texts that begin at place 0."""
+        if attention_mask is None or attention_mask.dim() != 2:
+            return cls(None)
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return cls(None)
+        if attention_mask.device.type == "cpu" and bool(attention_mask[:, 0].all()):  # to ask elsewhere is to wait
+            return cls(None)
+        begins = attention_mask.ne(0).to(torch.uint8).argmax(dim=1, keepdim=True)
+        return cls(begins, attention_mask.shape[1])
+
+    def to_front(self, tensor: torch.Tensor | None) -> torch.Tensor | None:
+        """(batch, length, ...) or (1, length, ...) with every text from place 0 on, what was before it behind it."""
+        if self.begins is None or tensor is None:
+            return tensor
+        return self._turned(tensor, self.begins)
+
+    def back(self, tensor: torch.Tensor) -> torch.Tensor:
+        """(batch, length, ...) with every text where it was; of another length, as it is."""
+        if self.begins is None or tensor.shape[1] != self.length:
+            return tensor
+        return self._turned(tensor, -self.begins)
+
+    def _turned(self, tensor: torch.Tensor, by: torch.LongTensor) -> torch.Tensor:
+        order = (torch.arange(self.length, device=by.device) + by) % self.length  # (batch, length)
+        tensor = tensor.expand(*order.shape, *tensor.shape[2:])
+        return tensor.gather(1, order.view(*order.shape, *[1] * (tensor.dim() - 2)).expand(tensor.shape))
+
+
 class Packing:
     """
     Where the tokens of a padded batch are.

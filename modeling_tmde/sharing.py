@@ -1,25 +1,67 @@
 """What every model of this package does when it is saved for others to use."""
 
+import importlib
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from huggingface_hub import CommitInfo, ModelCard, ModelCardData, snapshot_download
+import torch
+from huggingface_hub import CommitInfo, ModelCard, ModelCardData, constants, snapshot_download
+from huggingface_hub.errors import HTTPError
 
-from .hub_upload import COMPANIONS, HubRepository, matching_files, repository_files
+from .card_text import is_untouched
+from .hub_upload import (
+    CARD,
+    COMPANIONS,
+    PICTURE,
+    HubRepository,
+    HubUploadError,
+    named_files,
+    repository_files,
+    weight_names,
+)
+from .onnx_files import sha256_of
 from .sentence_transformers_files import write_sentence_transformers_files
+
+_HUB_OPTIONS = ("commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags")
 
 
 class SharedModel:
-    """Mixin of every model of this package: `class XPreTrainedModel(SharedModel, PreTrainedModel)`."""
+    """Mixin of every model of this package: `class XPreTrainedModel(SharedModel, PreTrainedModel)`.
 
-    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs) -> None:
-        """As `PreTrainedModel.save_pretrained`, with the files by which the folder also opens with
-        `SentenceTransformer(save_directory, trust_remote_code=True)`."""
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+    Attributes:
+        _auto_map: Of each Auto class, the module and the class that open a folder of this family.
+    """
+
+    _auto_map: Mapping[str, str]
+
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike,
+        is_main_process: bool = True,
+        state_dict: Mapping[str, torch.Tensor] | None = None,
+        push_to_hub: bool = False,
+        **kwargs,
+    ) -> None:
+        """As `PreTrainedModel.save_pretrained`, with the code beside the weights for `trust_remote_code=True`, all
+        Auto classes in `auto_map`, whichever model of the family is saved, and the files by which the folder also
+        opens with `SentenceTransformer(save_directory, trust_remote_code=True)`.
+
+        Args:
+            push_to_hub: Push it as well, with the arguments of `push_to_hub`; `repo_id` is by default the name of the
+                folder.
+        """
+        hub = {name: kwargs.pop(name) for name in _HUB_OPTIONS if name in kwargs}
+        repo_id = kwargs.pop("repo_id", None) or Path(save_directory).absolute().name
+        self.config.auto_map = dict(self._auto_map)
+        super().save_pretrained(save_directory, is_main_process, _copied(state_dict), **kwargs)
         if is_main_process:
             write_sentence_transformers_files(self, save_directory)
+            if push_to_hub:
+                size = {name: kwargs[name] for name in ("max_shard_size",) if name in kwargs}
+                self._push(repo_id, state_dict=state_dict, **hub, **size)
 
     def push_to_hub(
         self,
@@ -32,56 +74,124 @@ class SharedModel:
         revision: str | None = None,
         create_pr: bool = False,
         max_shard_size: int | str | None = "50GB",
-        tags: list[str] | None = None,
+        tags: list[str] | str | None = None,
     ) -> CommitInfo:
         """As `PreTrainedModel.push_to_hub`, in one commit that makes a repository that opens anywhere: with the remote
         code, the files of sentence-transformers and, of a model that was loaded from a folder or the Hub, its
-        tokenizer and card. Weights that the repository held before are replaced.
+        tokenizer. Weights that the repository held before are replaced.
+
+        A card that a person has written in the repository stays. The card of the folder that the model was loaded from
+        goes along if the weights are still those of the folder; of others, it would state the wrong results.
 
         Args:
             repo_id: `user/name`.
             private: None creates a public repository, or takes one as it is.
             token: None takes HF_TOKEN or that of `hf auth login`.
             revision: Branch; None for `main`.
-            tags: Added to the card.
+            tags: Added to the card, with those of `add_model_tags`.
 
         Raises:
-            HubUploadError: No token, no permission, or a connection that was cut; nothing is half-published.
+            HubUploadError: No token, no permission, a connection that was cut, or the folder that the model was loaded
+                from is gone; nothing is half-published.
         """
-        repository = HubRepository(repo_id, private=private, token=token, revision=revision, create_pr=create_pr)
+        options = {"commit_message": commit_message, "commit_description": commit_description, "private": private}
+        options |= {"token": token, "revision": revision, "create_pr": create_pr, "tags": tags}
+        return self._push(repo_id, max_shard_size=max_shard_size, **options)
+
+    def _push(
+        self,
+        repo_id: str,
+        *,
+        state_dict: Mapping[str, torch.Tensor] | None = None,
+        max_shard_size: int | str | None = "50GB",
+        commit_message: str | None = None,
+        commit_description: str | None = None,
+        tags: list[str] | str | None = None,
+        token: str | bool | None = None,
+        **place,
+    ) -> CommitInfo:
+        repository = HubRepository(repo_id, token=token, **place)
+        source = _source(self, token)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            for path, file in _companions(self, token).items():
-                (folder / path).parent.mkdir(exist_ok=True)
+            for path, file in named_files(source, COMPANIONS).items() if source else ():
                 shutil.copyfile(file, folder / path)
-            self.save_pretrained(folder, max_shard_size=max_shard_size)
-            _card(self, folder, repository, tags).save(folder / "README.md")
+            self.save_pretrained(folder, state_dict=state_dict, max_shard_size=max_shard_size)
+            own = source if source and os.path.isdir(self.name_or_path) and _same_weights(folder, source) else None
+            card = _card(self, repository, own)
+            if tags := [*([tags] if isinstance(tags, str) else tags or ()), *(self.model_tags or ())]:
+                card.data.tags = list(dict.fromkeys([*(card.data.tags or ()), *tags]))
+            card.save(folder / CARD)
+            for path, file in named_files(own, [PICTURE]).items() if own else ():
+                shutil.copyfile(file, folder / path)
             message = commit_message or f"Upload {type(self).__name__}"
             return repository.commit(repository_files(folder), message, commit_description)
 
 
-def _companions(model: SharedModel, token: str | bool | None) -> dict[str, Path]:
-    """What lay beside the weights where the model was loaded from."""
+def _copied(state_dict: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
+    """transformers takes the tensors out of the mapping as it writes them."""
+    return None if state_dict is None else dict(state_dict)
+
+
+def _source(model: SharedModel, token: str | bool | None) -> Path | None:
+    """The folder where the model was loaded from, or one with what lay beside its weights on the Hub.
+
+    Raises:
+        HubUploadError: It is gone, or the Hub does not give it.
+    """
     source = model.name_or_path
-    if source and not os.path.isdir(source):
-        revision = getattr(model.config, "_commit_hash", None)
-        source = snapshot_download(source, revision=revision, allow_patterns=list(COMPANIONS), token=token)
-    return matching_files(source, COMPANIONS) if source else {}
-
-
-def _card(model: SharedModel, folder: Path, repository: HubRepository, tags: list[str] | None) -> ModelCard:
-    """The model's own card, that of the repository, or a short one."""
-    if (folder / "README.md").exists():
-        card = ModelCard.load(folder / "README.md")
-    elif "README.md" in repository.files:
-        card = ModelCard.load(repository.download("README.md"))
-    else:
-        metadata = ModelCardData(
-            language=list(model.config.languages), library_name="transformers", pipeline_tag="sentence-similarity"
+    if not source or os.path.isdir(source):
+        return Path(source) if source else None
+    revision = getattr(model.config, "_commit_hash", None)
+    cache = Path(constants.HF_HUB_CACHE, f"models--{source.replace('/', '--')}")
+    # By the name of a folder the Hub may know somebody else's model; one that was loaded from there is in the cache.
+    if revision is None and (os.path.isabs(source) or not cache.is_dir()):
+        raise HubUploadError(
+            f"found no folder {source}, from which the model was loaded and its tokenizer is to be taken; save both "
+            "in a folder (save_pretrained) and push that with `tmde push`, or set model.name_or_path to where it is "
+            "now. Nothing was published"
         )
-        code = f'AutoModel.from_pretrained("{repository.repo_id}", trust_remote_code=True)'
-        text = f"# {repository.repo_id}\n\nEmbeds texts of several languages in one space: `{code}`.\n"
-        card = ModelCard(f"---\n{metadata}\n---\n\n{text}")
-    if tags:
-        card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags]))
-    return card
+    try:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(COMPANIONS), token=token))
+    except (OSError, HTTPError) as error:
+        raise HubUploadError(f"{source}: the tokenizer cannot be fetched ({error}). Nothing was published") from error
+
+
+def _same_weights(folder: Path, other: Path) -> bool:
+    ours, theirs = ([place / name for name in weight_names(place)] for place in (folder, other))
+    if [path.name for path in ours] != [path.name for path in theirs] or not all(map(Path.is_file, theirs)):
+        return False
+    return all(sha256_of([one]) == sha256_of([two]) for one, two in zip(ours, theirs, strict=True))
+
+
+def _card(model: SharedModel, repository: HubRepository, own: Path | None) -> ModelCard:
+    """What a person wrote in the repository, else the card of `own`, else that of the repository, or a short one."""
+    there = repository.download(CARD) if CARD in repository.files else None
+    edited = there is not None and not is_untouched(there.read_text(encoding="utf-8-sig"))
+    if own is not None and (own / CARD).is_file() and not edited:
+        return _card_for(own, repository.repo_id)
+    if there is not None:
+        return ModelCard.load(there)
+    source = model.name_or_path
+    metadata = ModelCardData(
+        language=list(model.config.languages),
+        library_name="transformers",
+        pipeline_tag="sentence-similarity",
+        base_model=source if source and not os.path.isdir(source) and source != repository.repo_id else None,
+    )
+    code = f'AutoModel.from_pretrained("{repository.repo_id}", trust_remote_code=True)'
+    text = f"# {repository.repo_id}\n\nEmbeds texts of several languages in one space: `{code}`.\n"
+    return ModelCard(f"---\n{metadata}\n---\n\n{text}")
+
+
+def _card_for(folder: Path, repo_id: str) -> ModelCard:
+    """The card of a folder; where the package is, with code that opens the repository."""
+    if __package__ != "modeling_tmde":  # remote code
+        return ModelCard.load(folder / CARD)
+    readme = importlib.import_module("modeling_tmde.hub_cards.readme")
+    cards = importlib.import_module("modeling_tmde.hub_cards.model_cards")
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / CARD
+        shutil.copyfile(folder / CARD, path)
+        readme.write_card(cards.model_card(folder, repo_id=repo_id, license=readme.found_license(path)), path)
+        return ModelCard.load(path)

@@ -10,12 +10,14 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
+import yaml
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
@@ -41,18 +43,16 @@ from modeling_tmde.training.run_record import write_card
 from modeling_tmde.training.stages import STAGE_FOLDER, check_warm_start
 from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.token_store import ArrowSource, TextEncoder, TokenStore
-from modeling_tmde.training.train import (
-    _open_run_folder,
-    _save_best,
-    load_data,
-    train_recipe,
-)
+from modeling_tmde.training.train import load_data, open_run_folder, save_best, train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
 from modeling_tmde.training.warm_start import warm_start
 
 logger = logging.get_logger("modeling_tmde.training")
 
 STATE_NAME = "languages.json"  # in the folder `warm_start`: what was measured before training
+# Of a run that goes on. Its tokenizer is in its folder, wherever that is now.
+RUN_LIMITS = ("max_steps", "max_minutes", "max_cpu_minutes", "num_train_epochs")
+MAY_DIFFER = {"tokenizer.path", *(f"training.{key}" for key in RUN_LIMITS)}
 SHARES = [number / 10 for number in range(9, -1, -1)]  # of the trained weights, tried where retrieval fell too far
 LEARNING_CHARACTERS = 5_000_000  # of each language, from which tokens are learned
 
@@ -86,12 +86,13 @@ def add_languages(
         raise RecipeError("add-language runs in one process; found several, start it without a launcher")
     if asked.max_drop is not None and asked.max_drop < 0:
         raise RecipeError(f"max_drop={asked.max_drop}: expected points that retrieval may fall by, 0 or more")
-    folder, start = Path(output_dir), Path(output_dir) / STAGE_FOLDER
+    folder = Path(output_dir).absolute()
+    start = folder / STAGE_FOLDER
     recipe = recipe_of(asked, start)
     if not resume or not (start / STATE_NAME).is_file():
         check_warm_start(recipe, folder, overwrite)
         if not overwrite:
-            _open_run_folder(folder, resume=False, overwrite=False)
+            open_run_folder(folder, resume=False, overwrite=False)
         _begin(asked, recipe, folder, overwrite)
     report = LanguageReport(**json.loads((start / STATE_NAME).read_text(encoding="utf-8")))
     if (report.checkpoint, report.new_languages) != (str(asked.checkpoint), list(asked.languages)):
@@ -99,6 +100,8 @@ def add_languages(
             f"{folder} holds a run that adds {', '.join(report.new_languages)} to {report.checkpoint}, expected "
             f"{', '.join(asked.languages)} and {asked.checkpoint}: choose another folder, or --overwrite it"
         )
+    _check_same_run(asked, recipe, folder, report)
+    _check_limit(asked, report)
     trainer = train_recipe(recipe, folder, resume=True)
     report.max_drop = asked.max_drop
     _measure_result(recipe, trainer, folder, report)
@@ -123,6 +126,7 @@ def _begin(asked: AddedLanguages, recipe: Recipe, folder: Path, overwrite: bool)
         before={},
         start={},
     )
+    report.tokenizer["asked"] = asked.new_tokens  # a run that goes on is compared with it
     with tempfile.TemporaryDirectory() as temporary:
         arguments = recipe.build_arguments(temporary)
     report.data = _drawn(recipe, train, tokenizer, arguments, asked.languages)
@@ -139,14 +143,50 @@ def _begin(asked: AddedLanguages, recipe: Recipe, folder: Path, overwrite: bool)
     report.start = measure_retrieval(start_model(recipe, tokenizer), tokenizer, *options)
     if not any(report.before.values()):
         raise RecipeError("The dev rows have no two with texts of one pair of languages; give --dev with more")
+    _check_limit(asked, report)
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     tokenizer.save_pretrained(temporary)
     write_atomically(temporary / STATE_NAME, json.dumps(asdict(report), indent=2, ensure_ascii=False))
-    _open_run_folder(folder, False, overwrite)
+    open_run_folder(folder, False, overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     os.replace(temporary, folder / STAGE_FOLDER)
     write_atomically(folder / RECIPE_NAME, recipe.to_yaml())
+
+
+def _check_limit(asked: AddedLanguages, report: LanguageReport) -> None:
+    if asked.max_drop is not None and report.fall(report.before) is None:
+        raise RecipeError(
+            f"max_drop={asked.max_drop:g}: found no dev set with two rows of a pair of the old languages "
+            f"({', '.join(report.old_languages)}), so what they lose would not be measured; give --dev with rows of "
+            "two of the old languages"
+        )
+
+
+def _check_same_run(asked: AddedLanguages, recipe: Recipe, folder: Path, report: LanguageReport) -> None:
+    """A run that goes on may be longer, and nothing else."""
+    kept = folder / RECIPE_NAME
+    if not kept.is_file():  # interrupted just before
+        return
+    found = _flat(yaml.safe_load(kept.read_text(encoding="utf-8")))
+    wanted = _flat(yaml.safe_load(recipe.to_yaml()))
+    found["new_tokens"] = report.tokenizer.get("asked")
+    wanted["new_tokens"] = asked.new_tokens
+    other = {key for key in found | wanted if found.get(key) != wanted.get(key)} - MAY_DIFFER
+    if other:
+        values = [f"{key} (found {found.get(key)!r}, now {wanted.get(key)!r})" for key in sorted(other)]
+        raise RecipeError(
+            f"{folder} holds a run with other arguments: {', '.join(values)}. Give those it was begun with; only "
+            "--max-drop and its length, such as max_steps, may differ. Or choose another folder, or --overwrite it"
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """By `section.key`; an empty mapping has none."""
+    found = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
 
 
 def _extended(
@@ -251,7 +291,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
 
     report.after = measure()
     allowed = float("inf") if report.max_drop is None else report.max_drop + 1e-9
-    if report.fall(report.after) > allowed:
+    if (report.fall(report.after) or 0) > allowed:
         logger.warning(f"The old languages' mean fell by {report.fall(report.after):.1f} points: weights are averaged")
         first = start_model(recipe, trainer.processing_class).state_dict()
         last = {name: value.clone() for name, value in model.state_dict().items()}
@@ -260,10 +300,11 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
             report.after = measure()
             if report.fall(report.after) <= allowed:
                 break
-        _save_best(trainer, folder)
+        save_best(trainer, folder)
         _correct_results(folder, report)
     report.write(folder)
-    if report.fall(report.after) > allowed:
+    write_card(folder)
+    if (report.fall(report.after) or 0) > allowed:
         raise RecipeError(
             f"The old languages' mean is {report.fall(report.after):.1f} points lower, {report.max_drop:g} were "
             "allowed, even before the first step, by the new tokens alone: lower --new-tokens, or raise --max-drop"
@@ -278,12 +319,12 @@ def _between(first: dict[str, torch.Tensor], last: dict[str, torch.Tensor], shar
 
 
 def _correct_results(folder: Path, report: LanguageReport) -> None:
-    """`results.json` and the card are of the model that is in the folder."""
+    """`results.json` is of the model that is in the folder."""
     path = folder / "results.json"
     results = json.loads(path.read_text(encoding="utf-8"))
     measured = {f"{name}_{key}": value for name, found in report.after.items() for key, value in found.items()}
     measured |= dev_means(list(report.after.values()), {})
-    results["best"] |= {f"eval_{key}": round(value, 6) for key, value in measured.items()}
+    if results["best"] is not None:  # with eval_strategy=no, none was chosen
+        results["best"] |= {f"eval_{key}": round(value, 6) for key, value in measured.items()}
     results["trained_share"] = report.trained_share
     write_atomically(path, json.dumps(results, indent=2))
-    write_card(folder)

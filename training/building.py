@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import yaml
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
@@ -41,6 +42,36 @@ def prepare_tokenizer(
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
     return AutoTokenizer.from_pretrained(folder)
+
+
+def check_same_model(recipe: Recipe, folder: Path) -> None:
+    """Looks whether a run that is resumed was begun with this `model` section.
+
+    What the recipe leaves out of a model on an encoder of the Hub, be it the encoder, is as its checkpoint says.
+
+    Raises:
+        RecipeError: It was not; names what was found and what the run was begun with.
+    """
+    if not (folder / "recipe.yaml").is_file():
+        return
+    begun = (yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")) or {}).get("model") or {}
+    found = yaml.safe_load(recipe.to_yaml())["model"]  # without tuples, as it was written
+    if recipe.architecture == begun.get("architecture") == ADAPTED:
+        found = {name: value for name, value in found.items() if value is not None}
+        begun = {name: value for name, value in begun.items() if name in found}
+    defaults = {item.name: item.default for item in fields(ARCHITECTURES[recipe.architecture].config)}
+    defaults |= {"architecture": "tmde", "encoder": defaults.get("encoder")}
+    others = []
+    for name in sorted(set(found) | set(begun), key=lambda name: (name != "architecture", name)):
+        given, known = (section.get(name, defaults.get(name)) for section in (found, begun))
+        same_path = name == "encoder" and given and known and Path(given).resolve() == Path(known).resolve()
+        if given != known and not same_path:
+            others.append(f"model.{name} is {given!r}, and the run was begun with {known!r}")
+    if others:
+        raise RecipeError(
+            f"{folder} cannot be resumed with another model: {'; '.join(others)}. Give what it was begun with, or "
+            "choose another folder"
+        )
 
 
 def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:

@@ -34,17 +34,17 @@ def train(
 ) -> None:
     """Train a document embedder on parallel text.
 
-        tmde train small --train my_corpus/ -o runs/mine 'languages=[de, en]' 'pivot_languages=[en]'
+        tmde train small --train my_corpus/ -o runs/mine 'languages=\\[de, en]' 'pivot_languages=\\[en]'
 
     Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
     (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), adapted (on a
-    pretrained encoder, --encoder), distil (from a teacher's vectors), quickstart; docs/train.md has them all. Under `accelerate launch -m modeling_tmde.training.train`, the same
-    command trains on several processes.
+    pretrained encoder, --encoder), distil (from a teacher's vectors), quickstart; docs/train.md has them all. Under
+    `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
     """
     from accelerate import PartialState
 
     from modeling_tmde.training.recipe import RecipeError, load_recipe
-    from modeling_tmde.training.train import _named_sources, _summarise, train_recipe
+    from modeling_tmde.training.train import _summarise, named_sources, train_recipe
 
     try:
         if encoder and (recipe is None or ("=" in recipe and not Path(recipe).exists())):
@@ -55,7 +55,7 @@ def train(
         if train_data:
             chosen.set("data.train", train_data[0] if len(train_data) == 1 else list(train_data))
         if dev_data:
-            chosen.set("data.dev", _named_sources(dev_data))
+            chosen.set("data.dev", named_sources(dev_data))
         if warm_start:
             if any(override.startswith("warm_start.") for override in overrides or ()):
                 raise RecipeError(

@@ -30,6 +30,11 @@ TextKey = tuple[str, str]  # language, or "" where that makes no difference, and
 MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once
 
 
+def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Every pair, in both orders, by the name `<a>-<b>`: codes have hyphens too."""
+    return {f"{source}-{target}": (source, target) for source, target in itertools.permutations(languages, 2)}
+
+
 def retrieval_pools(
     rows: datasets.Dataset, languages: Sequence[str], args: TmdeTrainingArguments
 ) -> dict[str, RetrievalPool]:
@@ -39,7 +44,8 @@ def retrieval_pools(
     documents = documents_of(rows, args.eval_document_rows)
     pairs = itertools.combinations(languages, 2)
     if args.eval_pairs is not None:
-        pairs = (pair.split("-") for pair in args.eval_pairs)
+        known = language_pairs(languages)
+        pairs = (known[pair] for pair in args.eval_pairs)
     pools = {}
     for source, target in pairs:
         sentences = retrieval_pool(translations, source, target, args.eval_pool)
@@ -267,7 +273,7 @@ def checked_evaluation(
     dev_sets = {"dev": dev_sets} if isinstance(dev_sets, datasets.Dataset) else dict(dev_sets or {})
     tasks = {"task": tasks} if isinstance(tasks, ClassificationData) else dict(tasks or {})
     for pair in args.eval_pairs or ():
-        if not set(pair.split("-")) <= set(languages) or pair.count("-") != 1:
+        if pair not in language_pairs(languages):
             raise ValueError(f"eval_pairs: {pair!r} is not a pair of the languages {languages}")
     check_selection(args.metric_for_best_model, bool(dev_sets), bool(tasks))
     check_documents(args.metric_for_best_model, dev_sets, languages, args)

@@ -9,7 +9,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from transformers.utils import logging
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
-from modeling_tmde.loading import check_vocabulary, load_tokenizer, local_or_hub
+from modeling_tmde.loading import check_vocabulary, load_tokenizer, local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError
 from modeling_tmde.training.token_store import text_bounds
@@ -17,6 +17,8 @@ from modeling_tmde.training.token_store import text_bounds
 logger = logging.get_logger("modeling_tmde.training")
 
 HIGH_RATE = 1e-4  # from which a pretrained transformer forgets faster than it learns
+PROBE_TOKENS, PROBE_PADDING = 24, 8  # of a text on which an encoder is tried
+PADDING_TOLERANCE = 1e-4  # share of the largest output
 
 
 def adapt_encoder(
@@ -32,8 +34,8 @@ def adapt_encoder(
         settings: Of [`AdaptedConfig`], such as `pooling="mean"` or `languages=["de", "en"]`.
 
     Raises:
-        RecipeError: Nothing that is there, no encoder, one that needs code of its own, or a tokenizer that cannot be
-            trained with.
+        RecipeError: Nothing that is there, no encoder, one that needs code of its own or whose outputs depend on
+            padding, or a tokenizer that cannot be trained with.
         StrictDataclassError: Settings that do not fit.
     """
     name = _checked_name(encoder)
@@ -93,7 +95,7 @@ def _load_encoder(name: str, config: PreTrainedConfig) -> PreTrainedModel:
     """The encoder in float32.
 
     Raises:
-        RecipeError: Weights that are missing or of another model, or a model that reads from left to right alone.
+        RecipeError: Weights that are missing or of another model, or one whose outputs are no encoder's.
     """
     model_class = encoder_class(config)
     options = {"dtype": torch.float32, "output_loading_info": True, **pooler_options(model_class)}
@@ -110,22 +112,52 @@ def _load_encoder(name: str, config: PreTrainedConfig) -> PreTrainedModel:
             f"Encoder {name}: its weights lack {len(missing)} of those of a {model_class.__name__}, such as "
             f"{missing[0]}"
         )
-    _check_both_ways(name, encoder)
+    _check_outputs(name, encoder)
     return encoder.eval()
 
 
 @torch.no_grad()
-def _check_both_ways(name: str, encoder: PreTrainedModel) -> None:
-    """Refuses a model whose first output does not depend on its last token, such as GPT-2: it is a decoder."""
-    encoder.eval()
-    ids = torch.arange(4)[None] % encoder.config.vocab_size  # (1, 4)
+def _check_outputs(name: str, encoder: PreTrainedModel) -> None:
+    """Reads a text, the same with another last token, and the same with masked padding behind it.
+
+    Raises:
+        RecipeError: A model that cannot read text, has no output for each token, is a decoder, whose outputs do not
+            depend on what comes after them, such as GPT-2, or whose outputs depend on padding, such as FNet's.
+    """
+    length = max(2, min(PROBE_TOKENS, position_limit(encoder) - PROBE_PADDING))
+    pad = max(encoder.config.pad_token_id or 0, 0)
+    usable = torch.tensor([token for token in range(min(length + 1, encoder.config.vocab_size)) if token != pad])
+    ids = usable[torch.arange(length) % len(usable)][None]  # (1, length)
     other = ids.clone()
-    other[0, -1] += 1
-    outputs = [encoder(input_ids=given, attention_mask=torch.ones_like(given))[0][:, 0] for given in (ids, other)]
-    if torch.equal(*outputs):
+    other[0, -1] = ids[0, 0]
+    padded = torch.nn.functional.pad(ids, (0, PROBE_PADDING), value=pad)
+    encoder.eval()
+    outputs = []
+    for given in (ids, other, padded):
+        real = torch.arange(given.shape[1])[None] < length
+        try:
+            states = encoder(input_ids=given, attention_mask=real.long()).last_hidden_state
+        except Exception as error:  # a forward pass may fail in any way
+            first = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise RecipeError(f"Encoder {name}: cannot be run on text: {first}") from error
+        if states.shape[:2] != given.shape:
+            raise RecipeError(
+                f"Encoder {name}: {type(encoder).__name__} gives outputs {tuple(states.shape)} for "
+                f"{given.shape[1]} tokens, expected one for each"
+            )
+        outputs.append(states[:, :length])
+    alone, changed, beside_padding = outputs
+    if torch.equal(alone[:, :-1], changed[:, :-1]):
         raise RecipeError(
             f"Encoder {name}: {type(encoder).__name__} reads from left to right, as decoders do: the output of a "
             "token does not depend on those after it; expected an encoder, such as FacebookAI/xlm-roberta-base"
+        )
+    share = float((beside_padding - alone).abs().max() / alone.abs().max())
+    if not share <= PADDING_TOLERANCE:
+        raise RecipeError(
+            f"Encoder {name}: its outputs depend on padding: masked tokens behind a text change those of its tokens "
+            f"by {share:.1e} of the largest, expected at most {PADDING_TOLERANCE:.0e}; {type(encoder).__name__} does "
+            "not keep to the attention mask, and a text would get other vectors in other batches"
         )
 
 

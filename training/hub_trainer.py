@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from concurrent.futures import Future
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo, HfApi, metadata_load, metadata_save
 from transformers import Trainer
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
+from modeling_tmde import hub_cards
+from modeling_tmde.eval.records import replacing
 from modeling_tmde.hub_upload import STALE_WEIGHTS, HubRepository, HubUploadError, repository_files
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.publishing import check_kind, push_model
 
 logger = logging.get_logger("modeling_tmde.training")
+
+PUSH_OPTIONS = ("license", "data_licenses", "results")  # of `push_model`
+# Of `Trainer.create_model_card`: what the card takes, by its name there, and what it knows from the run alone.
+CARD_METADATA = {"tags": "tags", "finetuned_from": "base_model", "dataset_tags": "datasets"}
+OF_THE_RUN = ("language", "model_name", "tasks", "dataset", "dataset_args")
 
 
 def open_hub_repository(args: TmdeTrainingArguments, model_type: str) -> HubRepository:
@@ -64,15 +74,31 @@ class HubTrainer(Trainer):
         filled-in card, in one commit.
 
         Args:
-            kwargs: Of `model_card`: license, data_licenses, results.
+            private: A repository that is there already must be private then; None for `hub_private_repo`.
+            kwargs: Of `push_model`: license, data_licenses, results. Of `Trainer.create_model_card`: tags; and
+                finetuned_from and dataset_tags, where the run does not tell them. Others of that method have no effect
+                but a warning, since the card is made of what the run recorded.
 
         Raises:
+            TypeError: Other `kwargs`; nothing is saved.
             HubUploadError: See `push_model`.
         """
+        unknown = sorted(set(kwargs) - {*PUSH_OPTIONS, *CARD_METADATA, *OF_THE_RUN})
+        if unknown:
+            raise TypeError(f"push_to_hub() got an unexpected keyword argument {unknown[0]!r}")
+        left = [name for name in OF_THE_RUN if kwargs.get(name) is not None]
+        if left:
+            logger.warning(f"The card tells what the run recorded; it is not changed by {', '.join(left)}")
         if self.hub_model_id is None:
             self.init_hf_repo(token=token, private=private)
         self.save_model(_internal_call=True)
-        return self.push_folder(commit_message, blocking, token, revision, **kwargs)
+        if not self.is_world_process_zero():
+            return None
+        metadata = {key: kwargs[name] for name, key in CARD_METADATA.items() if kwargs.get(name)}
+        if metadata:
+            _add_to_card(Path(self.args.output_dir), self.hub_model_id, metadata)
+        options = {name: kwargs[name] for name in PUSH_OPTIONS if kwargs.get(name) is not None}
+        return self.push_folder(commit_message, blocking, token, revision, private, **options)
 
     def push_folder(
         self,
@@ -80,15 +106,16 @@ class HubTrainer(Trainer):
         blocking: bool = True,
         token: str | None = None,
         revision: str | None = None,
-        **kwargs,
+        private: bool | None = None,
+        **options,
     ) -> CommitInfo | Future | None:
-        """As `push_to_hub`, of the model that the run's folder holds."""
+        """As `push_to_hub`, of the model that the run's folder holds; `options` of `push_model`."""
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self._finish_current_push()
-        options = {"revision": revision or self.args.hub_revision, "token": token or self.args.hub_token, **kwargs}
-        options |= {"message": commit_message, "private": self.args.hub_private_repo}
+        options |= {"revision": revision or self.args.hub_revision, "token": token or self.args.hub_token}
+        options |= {"message": commit_message, "private": self.args.hub_private_repo if private is None else private}
         if not blocking:
             return self._background.run_as_future(
                 lambda: push_model(self.args.output_dir, self.hub_model_id, **options).commit
@@ -133,7 +160,9 @@ class HubTrainer(Trainer):
                 files |= {f"{place}/{path.relative_to(checkpoint).as_posix()}": path for path in inside}
                 stale.append(f"{place}/*")
             args = self.args
-            repository = HubRepository(self.hub_model_id, "model", None, args.hub_token, args.hub_revision)
+            # Private also here: it makes the repository anew if somebody has deleted it since.
+            private, token = args.hub_private_repo, args.hub_token
+            repository = HubRepository(self.hub_model_id, "model", private, token, args.hub_revision)
             return repository.commit(files, message, stale=stale)
 
     def _finish_current_push(self) -> None:
@@ -149,10 +178,33 @@ class HubTrainer(Trainer):
         self.push_in_progress = None
 
 
+def _add_to_card(folder: Path, repo_id: str, metadata: dict[str, Any]) -> None:
+    """To the metadata of the card in the folder, which a push brings up to date and otherwise keeps."""
+    hub_cards.write_model_card(folder, repo_id=repo_id)
+    readme = folder / "README.md"
+    held, tags = metadata_load(readme) or {}, metadata.pop("tags", [])
+    left = [name for name, value in metadata.items() if held.get(name, value) != value]
+    if left:
+        logger.warning(f"The card tells what the run recorded; it is not changed by {', '.join(left)}")
+    tags = [*(held.get("tags") or []), *([tags] if isinstance(tags, str) else tags)]
+    with replacing(readme) as temporary:
+        shutil.copyfile(readme, temporary)
+        metadata_save(temporary, {**metadata, **held, "tags": list(dict.fromkeys(tags))})
+
+
 def _copies(folder: str) -> tempfile.TemporaryDirectory:
-    """A second name for every file of a folder, inside a folder that goes when nobody holds it any more."""
+    """A second name for every file of a folder, inside a folder that goes when nobody holds it any more; a copy of the
+    one that names a place on this machine, without it."""
     temporary = tempfile.TemporaryDirectory(dir=Path(folder).parent, prefix=".push-")
-    shutil.copytree(folder, Path(temporary.name) / Path(folder).name, copy_function=_link)
+    copy = Path(temporary.name) / Path(folder).name
+    shutil.copytree(folder, copy, copy_function=_link)
+    state = copy / TRAINER_STATE_NAME
+    if state.is_file():
+        content = json.loads(state.read_text(encoding="utf-8"))
+        if content.get("best_model_checkpoint"):
+            content["best_model_checkpoint"] = Path(content["best_model_checkpoint"]).name
+            state.unlink()  # or the checkpoint's own would be written to
+            state.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return temporary
 
 

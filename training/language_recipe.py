@@ -17,9 +17,10 @@ from modeling_tmde.eval.corpora.checks import is_code
 from modeling_tmde.loading import local_or_hub
 from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.recipe import Recipe, RecipeError, _section_keys, load_recipe
+from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe, section_keys
 
 RECIPE_NAME = "recipe.yaml"
+HUB_KEYS = ("push_to_hub", "hub_")  # how they begin
 LEARNING_RATE_SHARE = 0.3  # of the recipe's rates: much of what there is stays
 # Each language's encoder stands for itself: nothing there knows a language that none was trained on.
 PARTS_BY_LANGUAGE = ("tmde_ntdv", "tmde_aligned")
@@ -64,7 +65,7 @@ def recipe_of(asked: AddedLanguages, tokenizer_folder: Path) -> Recipe:
     """The recipe of the run: the checkpoint's sizes and objectives, its languages and the new ones.
 
     Raises:
-        RecipeError: A checkpoint that can't be opened or extended, languages that it has, or no recipe.
+        RecipeError: A checkpoint that can't be opened or extended, languages that it has, no recipe, or a push.
     """
     config = open_checkpoint(asked.checkpoint)
     old, new = list(config.languages), list(asked.languages)
@@ -93,7 +94,13 @@ def recipe_of(asked: AddedLanguages, tokenizer_folder: Path) -> Recipe:
     with tempfile.TemporaryDirectory() as temporary:  # where overrides are applied and keys checked
         path = Path(temporary, "add_language.yaml")
         path.write_text(yaml.safe_dump({"description": description, **sections}, sort_keys=False), encoding="utf-8")
-        return load_recipe(str(path), list(asked.overrides))
+        recipe = load_recipe(str(path), list(asked.overrides))
+    if pushed := [key for key in recipe.sections["training"] if key.startswith(HUB_KEYS)]:
+        raise RecipeError(
+            f"{', '.join(pushed)}: the result would be published before it is known what the old languages lost; push "
+            "afterwards with `tmde push`"
+        )
+    return recipe
 
 
 def open_checkpoint(checkpoint: str) -> PreTrainedConfig:
@@ -152,13 +159,13 @@ def _recipe_path(asked: AddedLanguages) -> str:
 def _model_section(config: PreTrainedConfig, architecture: str) -> dict[str, Any]:
     """The sizes of the checkpoint, as a recipe's `model` section has them."""
     content = config.to_dict()
-    keys = _section_keys("model", architecture) - {"architecture"}
+    keys = section_keys("model", architecture) - {"architecture"}
     return json.loads(json.dumps({key: content[key] for key in sorted(keys) if key in content}))
 
 
 def _training_section(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the recipe, at lower rates. Tables learn even where the recipe keeps them: they have new rows."""
-    left = ("eval_pairs", "push_to_hub", "hub_")  # of the checkpoint's run alone
+    left = ("eval_pairs", *HUB_KEYS)  # of the checkpoint's run alone
     kept = {key: value for key, value in settings.items() if not key.startswith(left)}
     kept["metric_for_best_model"] = "mix"
     rate = kept.get("learning_rate", TmdeTrainingArguments.learning_rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from modeling_tmde.eval.markdown import markdown_table, percent
 from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.evaluation import dev_retrieval
+from modeling_tmde.training.evaluation import dev_retrieval, language_pairs
 from modeling_tmde.training.objectives import Objective
 from modeling_tmde.training.parallel_model import ParallelModel
 
@@ -72,23 +73,22 @@ class LanguageReport:
 
     def cells(self, kind: str) -> Iterator[tuple[str, str, str]]:
         """Dev set, measure (`p1_` or `doc_p1_`) and pair of all that was measured of the `"old"` or `"new"` pairs."""
-        for measure in MEASURES:
-            for name, found in self.before.items():
-                for key in found:
-                    pair = key.removeprefix(measure)
-                    is_new = not set(self.new_languages).isdisjoint(pair.split("-"))
-                    if key == measure + pair and "p1_" not in pair and is_new == (kind == "new"):
-                        yield name, measure, pair
+        pairs = language_pairs([*self.old_languages, *self.new_languages])
+        new = set(self.new_languages)
+        wanted = [name for name, codes in pairs.items() if new.isdisjoint(codes) == (kind == "old")]
+        for measure, (name, found) in itertools.product(MEASURES, self.before.items()):
+            yield from ((name, measure, pair) for pair in wanted if measure + pair in found)
 
     def mean(self, retrieval: Retrieval, kind: str, measure: str) -> float | None:
         values = [retrieval[name][measure + pair] for name, of, pair in self.cells(kind) if of == measure]
         return fmean(values) if values else None
 
-    def fall(self, retrieval: Retrieval) -> float:
+    def fall(self, retrieval: Retrieval) -> float | None:
         """By how many points the mean over the old pairs is lower than before, of sentences or of documents, whichever
-        fell more; 0 if both rose or there are no old pairs."""
+        fell more; 0 if both rose, None if no old pair was measured."""
         means = [(self.mean(self.before, "old", of), self.mean(retrieval, "old", of)) for of in MEASURES]
-        return max([0.0, *(100 * (before - after) for before, after in means if before is not None)])
+        falls = [100 * (before - after) for before, after in means if before is not None]
+        return max([0.0, *falls]) if falls else None
 
     def largest_fall(self) -> dict[str, Any] | None:
         """The old pair that lost most: `pair`, `set`, `texts` and `points`, negative if even it rose."""
@@ -141,6 +141,8 @@ class LanguageReport:
         words += markdown_table(header, rows, left=4) + [""]
         fall = self.fall(self.after)
         found = f"fell by {fall:.1f} points at most, of sentences or documents" if fall else "did not fall"
+        if fall is None:
+            found = "was not measured: no dev set has two rows of a pair of them"
         words += [f"The old languages' mean {found} ({self._allowed()})."]
         if worst:
             words += [

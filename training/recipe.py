@@ -106,7 +106,8 @@ class CardConfig:
     description: str | None = None
 
 
-def _section_keys(section: str, architecture: str) -> set[str]:
+def section_keys(section: str, architecture: str) -> set[str]:
+    """What the section of a recipe can say."""
     if section == "data":
         return {item.name for item in dataclasses.fields(DataConfig)}
     if section == "warm_start":
@@ -203,7 +204,7 @@ class Recipe:
 
     def open_model_keys(self) -> set[str]:
         """What the `model` section could say and does not."""
-        return _section_keys("model", self.architecture) - set(self.sections["model"])
+        return section_keys("model", self.architecture) - set(self.sections["model"])
 
     def use_encoder(self, encoder: str) -> None:
         """Puts an encoder of the Hub in place of the recipe's: its architecture becomes `adapted`.
@@ -244,7 +245,7 @@ class Recipe:
             return
         section, _, rest = key.partition(".")
         if section not in SECTIONS:
-            keys = {name: _section_keys(name, self.architecture) for name in SECTIONS}
+            keys = {name: section_keys(name, self.architecture) for name in SECTIONS}
             owners = [name for name in SECTIONS if name != "objectives" and key in keys[name]]
             if len(owners) != 1:
                 everything = {f"{name}.{item}" for name in SECTIONS for item in keys[name]}
@@ -252,6 +253,9 @@ class Recipe:
                 hint = f"did you mean {' or '.join(close)}?" if close else f"sections are {', '.join(SECTIONS)}"
                 raise RecipeError(f"Recipe key {key!r} is unknown; {hint}")
             section, rest = owners[0], key
+        if not rest:
+            known = sorted(section_keys(section, self.architecture))
+            raise RecipeError(f"Recipe key {key!r} is a section; give one of its keys, such as {section}.{known[0]}")
         if section == "objectives":
             name, _, option = rest.partition(".")
             _check_known(name, set(OBJECTIVES), "Objective")
@@ -284,7 +288,7 @@ class Recipe:
             if section == "model":
                 what += f" (architecture {self.architecture})"
             for key, value in values.items():
-                _check_known(key, _section_keys(section, self.architecture), f"{what}:")
+                _check_known(key, section_keys(section, self.architecture), f"{what}:")
                 if section == "objectives":
                     for option in value or {}:
                         _check_known(option, _objective_keys(key), f"Option of objective {key!r}")
@@ -296,6 +300,7 @@ class Recipe:
 
     def build_arguments(self, output_dir: str, **overrides: Any) -> TmdeTrainingArguments:
         values = {**self.sections["training"], **overrides}
+        values |= {key: "no" for key, value in values.items() if key.endswith("_strategy") and value is False}  # YAML
         if "eval_steps" in values:
             values.setdefault("save_steps", values["eval_steps"])  # the best checkpoint must be one that was saved
         if "eval_strategy" in values:
@@ -334,8 +339,11 @@ def load_recipe(name_or_path: str, overrides: list[str] | None = None, encoder: 
         except UnicodeDecodeError as error:
             raise RecipeError(f"{name_or_path} is not YAML: found bytes that are not UTF-8 ({error})") from error
     else:
+        close = difflib.get_close_matches(name_or_path, recipe_names(), n=3)
+        hint = f"; did you mean {' or '.join(close)}? Else" if close else ":"
         raise RecipeError(
-            f"There is no recipe {name_or_path!r}: give the path of a YAML file or one of {', '.join(recipe_names())}"
+            f"There is no recipe {name_or_path!r}{hint} give the path of a YAML file or one of "
+            f"{', '.join(recipe_names())}"
         )
     try:
         content = yaml.load(text, _Loader)

@@ -186,19 +186,39 @@ def _load_present(
 def _hold_out(
     new: datasets.Dataset, old: datasets.Dataset, share: float, number: int, seed: int
 ) -> tuple[datasets.Dataset, datasets.Dataset, dict[str, datasets.Dataset]]:
-    """The two without the rows held out, and these."""
-    held, rest = [], []
-    for rows, wanted in ((new, (1 - share) * number), (old, share * number)):
-        size = min(round(wanted), len(rows) // 10)
-        left, taken = hold_out(rows, size, seed) if size else (rows, None)
-        rest.append(left)
-        held += [] if taken is None else [taken]
+    """The two without the rows held out and all that share a text with one of these, which may be in both; and the
+    rows held out."""
+    held, rest = [], [new, old]
+    for side, wanted in enumerate(((1 - share) * number, share * number)):
+        if size := min(round(wanted), len(rest[side]) // 10):
+            rest[side], taken = hold_out(rest[side], size, seed)
+            held.append(taken)
+            rest = [_without_texts_of(taken, rows) for rows in rest]
     if not held:
         raise ValueError(
             f"dev_rows={number}: found {len(new):,} rows with a new language and {len(old):,} to replay, which are "
             "too few to hold any out; give --dev"
         )
+    if not len(rest[0]):
+        raise ValueError(
+            f"dev_rows={number}: each of the {len(new):,} rows with a new language shares a text with one that is "
+            "held out, so none is left to train; give --dev"
+        )
+    left_out = len(new) + len(old) - sum(map(len, [*held, *rest]))
+    if left_out:
+        logger.warning(f"{left_out:,} rows share a text with one that is held out, and are not trained")
     return *rest, {DEV_NAME: datasets.concatenate_datasets(held)}
+
+
+def _without_texts_of(held: datasets.Dataset, rows: datasets.Dataset) -> datasets.Dataset:
+    """The rows that have no text of `held` in the same language."""
+    languages = list(held.features["translation"])
+    known = {name: text.drop_null() for name, text in _texts(held.with_format("arrow")[:], languages).items()}
+    shared = [np.zeros(0, dtype=bool)]
+    for table in rows.with_format("arrow").iter(MAP_ROWS):
+        found = [pc.is_in(text, known[name]) for name, text in _texts(table, languages).items()]
+        shared.append(np.any([mask.to_numpy(zero_copy_only=False) for mask in found], axis=0))
+    return rows.select(np.flatnonzero(~np.concatenate(shared)))
 
 
 def count_drawn(batches: ParallelBatches, tokens: Tokens, new_languages: Sequence[str]) -> dict[str, dict[str, int]]:

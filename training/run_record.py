@@ -11,7 +11,8 @@ import torch
 from transformers.utils import logging
 
 from modeling_tmde.eval.records import environment, write_atomically
-from modeling_tmde.hub_cards.sources import check_licenses, describe_sources, is_hub_id
+from modeling_tmde.hub_cards.origins import describe_origins
+from modeling_tmde.hub_cards.sources import check_licenses, describe_sources
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.evaluation import retrieval_pools
 from modeling_tmde.training.recipe import Recipe, RecipeError
@@ -54,13 +55,7 @@ def origins(recipe: Recipe) -> dict[str, Any]:
         check_licenses(sources, recipe.sections.get("card", {}).get("data_licenses"))
     except ValueError as error:
         raise RecipeError(f"Section 'card' of recipe {recipe.name}: {error}") from error
-    return {"recipe": recipe.name, "sources": sources, "base_model": _hub_model(recipe)}
-
-
-def _hub_model(recipe: Recipe) -> str | None:
-    """The Hub id of the model that a run begins with."""
-    starts = (recipe.sections["warm_start"].get("checkpoint"), recipe.sections["model"].get("encoder"))
-    return next((start for start in starts if isinstance(start, str) and is_hub_id(start)), None)
+    return {"recipe": recipe.name, "sources": sources, **describe_origins(recipe.sections)}
 
 
 def _device_name(device: torch.device) -> str:

@@ -54,14 +54,18 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
 
 def rates_of_parts(parallel: ParallelModel, args: TmdeTrainingArguments) -> list[tuple[list[nn.Parameter], float]]:
     """Parameters with a learning rate of their own, and that rate: of the encoder, and of the embedding tables, which
-    are the encoder's too where they have none. Those whose rate is 0 are frozen, and not among them."""
+    are the encoder's too where they have none."""
     tables, rate = parallel.embedding_parameters(), args.embedding_learning_rate
     apart = set() if rate is None else set(map(id, tables))
     encoder = [parameter for parameter in parallel.encoder.parameters() if id(parameter) not in apart]
     rates = [(encoder, args.encoder_learning_rate), (tables, rate)]
+    return [(parameters, rate) for parameters, rate in rates if rate is not None]
+
+
+def freeze_parts(rates: Iterable[tuple[Iterable[nn.Parameter], float]]) -> None:
+    """Leaves parameters as they are whose learning rate is 0, so that no optimizer takes them."""
     for parameter in itertools.chain.from_iterable(parameters for parameters, rate in rates if rate == 0):
         parameter.requires_grad_(False)
-    return [(parameters, rate) for parameters, rate in rates if rate]
 
 
 def split_group(optimizer: Optimizer, parameters: Iterable[nn.Parameter], rate: float) -> None:

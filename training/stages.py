@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from modeling_tmde.loading import local_or_hub
 from modeling_tmde.training.architectures import architecture_of
+from modeling_tmde.training.evaluation import language_pairs
 from modeling_tmde.training.recipe import DataConfig, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.run_record import find_checkpoint
 from modeling_tmde.training.warm_start import BAG, warm_start
@@ -69,7 +70,7 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     stage.sections["data"] = {**recipe.sections["data"], **languages}
     pairs = stage.sections["training"].get("eval_pairs")
     if pairs is not None:  # of the run, whose languages may be more
-        kept = [pair for pair in pairs if set(pair.split("-")) <= set(stage.data.languages)]
+        kept = [pair for pair in pairs if pair in language_pairs(stage.data.languages)]
         stage.sections["training"]["eval_pairs"] = kept or None
     _check_width(recipe, stage.build_config())
     if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from transformers import PreTrainedTokenizerBase
+
+from modeling_tmde.training.teacher_version import TeacherError, TeacherVersion, find_version, folder_checksum
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-MODULES = "modules.json"
-# What decides a model's vectors, and what may stand beside it in a folder and does not.
-READ_SUFFIXES = {".json", ".safetensors", ".bin", ".txt", ".model", ".py"}
-RECORDS = {"results.json", "run.json", "data_state.json"}
 NO_LIMIT = 10**9  # models without a limit of their own say inf or 1e30
-
-
-class TeacherError(ValueError):
-    """A teacher that can't be opened, or whose vectors are none."""
 
 
 class Teacher:
@@ -33,34 +23,28 @@ class Teacher:
     Any model that `sentence_transformers.SentenceTransformer` opens. It is loaded when it is first asked for vectors.
 
     Args:
-        name: Folder or Hub id.
+        version: From `find_version`; or a folder or Hub id, of which it is what that finds now.
         device: Where it computes.
         batch_size: Texts that it reads at a time.
         trust_remote_code: Run code from its folder or repository.
 
     Raises:
-        TeacherError: There is no such model, or it can't be opened.
+        TeacherError: There is no such model, or it can't be opened, or its files are no longer those of `version`.
         ImportError: sentence-transformers is not installed.
     """
 
     def __init__(
-        self, name: str, device: str | torch.device = "cpu", batch_size: int = 64, trust_remote_code: bool = False
+        self,
+        version: TeacherVersion | str,
+        device: str | torch.device = "cpu",
+        batch_size: int = 64,
+        trust_remote_code: bool = False,
     ):
-        self.name = name
+        self.version = find_version(version) if isinstance(version, str) else version
+        self.name = self.version.name
         self.device = torch.device(device)
         self.batch_size = batch_size
         self.trust_remote_code = trust_remote_code
-        folder = Path(name).expanduser()
-        self.path, self.commit = (str(folder), None) if folder.exists() else (name, _newest_commit(name))
-
-    @property
-    def identity(self) -> str:
-        """Another one for other weights: the commit of a Hub model, a checksum of the files of a folder."""
-        if self.commit is not None:
-            return f"{self.name}@{self.commit}"
-        files = _files(Path(self.path))
-        status = [(path.name, path.stat()) for path in files]
-        return _checksum(files, tuple((name, each.st_size, each.st_mtime_ns) for name, each in status))
 
     @cached_property
     def model(self) -> SentenceTransformer:
@@ -71,14 +55,19 @@ class Teacher:
                 "objectives.distillation.teacher needs sentence-transformers: "
                 "pip install 'tmde[sentence-transformers]'"
             ) from error
-        self._check_modules()
+        folder = Path(self.name).expanduser()
+        if self.version.commit is None and folder_checksum(folder) != self.version.sha256:
+            raise TeacherError(
+                f"objectives.distillation.teacher={self.name}: found other files in the folder than when the run "
+                "began: put those back, or begin a new run"
+            )
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             try:
                 return SentenceTransformer(
-                    self.path,
+                    self.name if self.version.commit else str(folder),
                     device=str(self.device),
-                    revision=self.commit,
+                    revision=self.version.commit,
                     trust_remote_code=self.trust_remote_code,
                 ).eval()
             except Exception as error:  # by what its files hold, anything from KeyError to a Rust error
@@ -86,21 +75,6 @@ class Teacher:
                     f"objectives.distillation.teacher={self.name}: sentence-transformers can't open it: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-
-    def _check_modules(self) -> None:
-        """Of a folder without modules, sentence-transformers would make a mean of token vectors, as of BERT."""
-        folder = Path(self.path)
-        if self.commit is not None or (folder / MODULES).is_file():
-            return
-        config = folder / "config.json"
-        kind = json.loads(config.read_text(encoding="utf-8")).get("model_type", "") if config.is_file() else ""
-        if not kind or kind.startswith("tmde"):
-            what = f"a model of type {kind!r} saved by an older release" if kind else "no model"
-            raise TeacherError(
-                f"objectives.distillation.teacher={self.name}: found {what}, without {MODULES}, expected what "
-                "sentence-transformers opens"
-                + ("; load the model and save it again with save_pretrained, which writes that file" if kind else "")
-            )
 
     def width(self, language: str) -> int:
         return self.encode(["a"], language).shape[1]  # not every module says
@@ -142,48 +116,3 @@ def check_finite(vectors: np.ndarray, texts: list[str], rows: np.ndarray, name: 
             f"row {rows[bad[0]]:,} ({text[:60]!r}), expected numbers between -65504 and 65504; leave the row out, or "
             "take another teacher"
         )
-
-
-def _newest_commit(name: str) -> str:
-    """The commit of a Hub model, from the Hub or, offline, from the cache."""
-    try:
-        try:
-            path = hf_hub_download(name, MODULES)
-        except EntryNotFoundError:
-            path = hf_hub_download(name, "config.json")
-    except (OSError, ValueError, HfHubHTTPError) as error:
-        raise TeacherError(
-            f"objectives.distillation.teacher={name}: found no such folder and no such model on the Hub "
-            f"({type(error).__name__}), expected the folder or the Hub id of a model that sentence-transformers opens"
-        ) from error
-    return Path(path).parent.name  # .../snapshots/<commit>/modules.json
-
-
-def _files(folder: Path) -> list[Path]:
-    """The files from which sentence-transformers makes a model: of the folder itself, and of its modules' folders."""
-    if not folder.is_dir():
-        raise TeacherError(f"objectives.distillation.teacher={folder}: found a file, expected a model's folder")
-    found = list(folder.iterdir())
-    if (folder / MODULES).is_file():
-        modules = json.loads((folder / MODULES).read_text(encoding="utf-8"))
-        for path in filter(None, (module.get("path") for module in modules)):
-            found += (folder / path).rglob("*")
-    return sorted(
-        path for path in found if path.is_file() and path.suffix in READ_SUFFIXES and path.name not in RECORDS
-    )
-
-
-@lru_cache
-def _checksum_of(paths: tuple[Path, ...], state: tuple) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            while block := file.read(2**24):
-                digest.update(block)
-    return digest.hexdigest()
-
-
-def _checksum(paths: list[Path], state: tuple) -> str:
-    """Of names and contents; read once as long as sizes and times of the files stay as in `state`."""
-    return _checksum_of(tuple(paths), state)

@@ -21,7 +21,8 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from modeling_tmde.training import token_cache
-from modeling_tmde.training.teacher import Teacher, TeacherError, check_finite
+from modeling_tmde.training.teacher import Teacher, check_finite
+from modeling_tmde.training.teacher_version import TeacherError, TeacherVersion, settle_version
 from modeling_tmde.training.token_store import ArrowSource, ListSource, Tokens
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class LiveTeacher:
                 f"No row of {len(tokens.source.available):,} has a text in {', '.join(self.languages)}, which the "
                 "teacher reads (objectives.distillation.teacher_languages): they are not distilled"
             )
-        if truncated := int((states == TRUNCATED).sum()):
-            _say_truncated(self.teacher.name, f"{truncated:,} of the first {len(rows):,}")
+        if (states == TRUNCATED).any():
+            _say_truncated(self.teacher.name, "Some")  # no counts: they would make every batch's warning another one
         return vectors, states != UNTAUGHT
 
 
@@ -135,7 +136,7 @@ def open_teacher_vectors(
 
     They are made at once, if they are not there, unless the dataset is a stream or `token_cache_dir` is None: then
     the teacher reads rows as they are drawn. Several processes may call this at once: one makes the vectors, the
-    others wait for it.
+    others wait for it. Where `prepare_teacher_vectors` has not settled the teacher's version, every process must.
 
     Args:
         dataset: Rows `{"translation": {language: text or None}}`.
@@ -154,7 +155,8 @@ def open_teacher_vectors(
         return None
     check_unjoined(args.max_joined_rows, args.neighbor_share)
     languages = _teacher_languages(objective, parallel.config)
-    options = (objective.teacher, args.device, objective.teacher_batch_size, objective.trust_remote_code)
+    version = settle_version(objective)
+    teacher = _open_teacher(version, args.device, objective.teacher_batch_size, objective.trust_remote_code)
     if args.token_cache_dir is None or not isinstance(dataset, datasets.Dataset):
         if args.dataloader_num_workers:
             raise ValueError(
@@ -163,11 +165,10 @@ def open_teacher_vectors(
                 "training.dataloader_num_workers=0; or make its vectors once, before training, with "
                 "data.streaming=false and token_cache_dir=auto"
             )
-        teacher = _live_teacher(*options)
         width = teacher.width(languages[0])
         _check_width(teacher.name, width, parallel.config)
         return LiveTeacher(teacher, languages, width)
-    cache = _open_cache(dataset, Teacher(*options), languages, parallel.config, args.token_cache_dir, show_progress)
+    cache = _open_cache(dataset, teacher, languages, parallel.config, args.token_cache_dir, show_progress)
     _check_width(objective.teacher, cache.width, parallel.config)
     if truncated := cache.count(TRUNCATED):
         read = len(cache.states) - cache.count(UNTAUGHT)
@@ -182,17 +183,22 @@ def prepare_teacher_vectors(
     args: TmdeTrainingArguments,
     show_progress: bool = False,
 ) -> None:
-    """Makes what `open_teacher_vectors` will find, before the clock of a run begins.
+    """Settles which teacher a run has, and makes what `open_teacher_vectors` will find, before the clock of the run
+    begins. Every process must call it.
 
     Args:
         train, dev: The rows to train on, and those on which the losses are measured.
 
     Raises:
-        As `open_teacher_vectors`; TeacherError also if no row to train on has a language that the teacher reads.
+        As `open_teacher_vectors`; TeacherError also if the run in `args.output_dir` began with another teacher, or no
+            row to train on has a language that the teacher reads.
     """
+    if (objective := distillation_of(parallel)) is None:
+        return
+    settle_version(objective, Path(args.output_dir))
     made = open_teacher_vectors(train, parallel, args, show_progress)
     if isinstance(made, TeacherCache) and (untaught := made.count(UNTAUGHT)):
-        languages = ", ".join(_teacher_languages(distillation_of(parallel), parallel.config))
+        languages = ", ".join(_teacher_languages(objective, parallel.config))
         if untaught == len(made.states):
             raise TeacherError(
                 f"objectives.distillation.teacher_languages: found no row of the training data in {languages}, "
@@ -202,8 +208,9 @@ def prepare_teacher_vectors(
             f"{untaught:,} of {len(made.states):,} rows have no text in {languages}, which the teacher reads, and are "
             "not distilled (objectives.distillation.teacher_languages)"
         )
-    for rows in dev:
-        open_teacher_vectors(rows, parallel, args)
+    opened = [made, *(open_teacher_vectors(rows, parallel, args, show_progress) for rows in dev)]
+    if not any(isinstance(each, LiveTeacher) for each in opened):
+        _open_teacher.cache_clear()  # its weights take memory, and it has read all
 
 
 def distillation_of(parallel: ParallelModel) -> Distillation | None:
@@ -230,8 +237,8 @@ def check_unjoined(max_joined_rows: int, neighbor_share: float) -> None:
 
 
 @lru_cache(maxsize=1)  # of the training rows and those of every evaluation
-def _live_teacher(name: str, device: torch.device, batch_size: int, trust_remote_code: bool) -> Teacher:
-    return Teacher(name, device, batch_size, trust_remote_code)
+def _open_teacher(version: TeacherVersion, device: torch.device, batch_size: int, trust_remote_code: bool) -> Teacher:
+    return Teacher(version, device, batch_size, trust_remote_code)
 
 
 def _teacher_languages(objective: Distillation, config: PreTrainedConfig) -> list[str]:
@@ -272,7 +279,7 @@ def _open_cache(
     show_progress: bool,
 ) -> TeacherCache:
     parent = token_cache.cache_folder(folder)
-    content = ["teacher", FORMAT, dataset._fingerprint, len(dataset), teacher.identity, languages]
+    content = ["teacher", FORMAT, dataset._fingerprint, len(dataset), teacher.version.identity, languages]
 
     def write(path: Path) -> None:
         width = teacher.width(languages[0])

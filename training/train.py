@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +28,7 @@ from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_upload import HubUploadError
 from modeling_tmde.loading import position_limit
 from modeling_tmde.training.architectures import ARCHITECTURES
-from modeling_tmde.training.building import build_model, prepare_tokenizer, share_tokenizer
+from modeling_tmde.training.building import build_model, check_same_model, prepare_tokenizer, share_tokenizer
 from modeling_tmde.training.command import train
 from modeling_tmde.training.dev_documents import hold_out
 from modeling_tmde.training.evaluation import check_selection, load_eval_tasks, loss_rows
@@ -55,6 +57,8 @@ from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
+
+WRITTEN_FIRST = {"recipe.yaml", "run.json", "tokenizer"}  # before the first step
 
 
 class RunFolderError(ValueError):
@@ -107,7 +111,7 @@ def _source_name(source: Any) -> str:
     return Path(str(first)).name.partition(".")[0].replace("*", "") or "dev"
 
 
-def _open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
+def open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
     """Checks the output folder and returns the checkpoint to resume from."""
     used = folder.exists() and any(folder.iterdir())
     if resume:
@@ -144,15 +148,35 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         RecipeError, RunFolderError, CorpusError, TaskError: Each names what was found and what was expected.
         HubUploadError: The last push failed; the run's folder is complete.
     """
+    with _gone_if_nothing_was_trained(Path(output_dir)):
+        return _train_recipe(recipe, Path(output_dir), resume, overwrite)
+
+
+@contextmanager
+def _gone_if_nothing_was_trained(folder: Path) -> Iterator[None]:
+    """Deletes a folder that is new, if it then holds but what is written before training: the corrected command would
+    be refused, as if there were a run."""
+    existed = folder.exists()
+    try:
+        yield
+    except Exception:
+        if PartialState().is_main_process and not existed and folder.is_dir():
+            if {path.name for path in folder.iterdir()} <= WRITTEN_FIRST:
+                shutil.rmtree(folder)
+        raise
+
+
+def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -> TmdeTrainer:
     state = PartialState()
-    folder = Path(output_dir)
     recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
-    if not resume:
+    if resume:
+        check_same_model(recipe, folder)
+    else:
         check_warm_start(recipe, folder, overwrite)
         check_encoder(recipe, folder, overwrite)
     if recipe.sections["training"].get("hub_token"):
         raise RecipeError("hub_token would stand in recipe.yaml for all to read; set HF_TOKEN, or run `hf auth login`")
-    arguments, origin = recipe.build_arguments(str(folder)), origins(recipe)
+    arguments = recipe.build_arguments(str(folder))
     objectives = recipe.build_objectives()
     has_dev_rows = recipe.data.dev is not None or recipe.data.dev_rows > 0
     check_selection(arguments.metric_for_best_model, has_dev_rows, bool(recipe.data.eval_task))
@@ -162,7 +186,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         try:
             if arguments.push_to_hub:  # what is wrong with it should not be found out after hours
                 open_hub_repository(arguments, ARCHITECTURES[recipe.architecture].config.model_type)
-            checkpoint = _open_run_folder(folder, resume, overwrite)
+            checkpoint = open_run_folder(folder, resume, overwrite)
             folder.mkdir(parents=True, exist_ok=True)
         except (RunFolderError, HubUploadError) as problem:
             error = str(problem)
@@ -172,6 +196,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     with state.main_process_first():
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         train, dev, report = load_data(recipe)
+        origin = origins(recipe)
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe_yaml)
         if checkpoint is None:
@@ -209,7 +234,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     prepare_teacher_vectors(train, measured, parallel_model, arguments, show_progress)
     trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_tasks)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    _save_best(trainer, folder)
+    save_best(trainer, folder)
     if state.is_main_process:
         _write_results(trainer, folder, report, dev_pools(dev, recipe.data.languages, arguments))
         write_card(folder)
@@ -228,7 +253,7 @@ def _from_main(values: list) -> list:
     return broadcast_object_list(values) if PartialState().num_processes > 1 else values
 
 
-def _save_best(trainer: TmdeTrainer, folder: Path) -> None:
+def save_best(trainer: TmdeTrainer, folder: Path) -> None:
     """Puts the best model at the top of the folder, complete before it gets its name. Every process must call it: each
     may hold a share of the weights."""
     temporary = folder / ".final.tmp"
@@ -274,7 +299,7 @@ def _write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport, poo
         logger.warning(f"{counts.rows_without_pair:,} of {counts.rows:,} rows had no pair with a pivot language")
 
 
-def _named_sources(values: list[str]) -> Any:
+def named_sources(values: list[str]) -> Any:
     """`NAME=SOURCE` or `SOURCE` arguments: one source, or several by name."""
     named: dict[str, str] = {}
     for value in values:
@@ -295,7 +320,9 @@ def _summarise(trainer: TmdeTrainer, output: Path) -> None:
     if precisions:
         sets = list(dict.fromkeys(key[len("eval_") :].partition("_p1_")[0] for key in precisions))
         pairs = list(dict.fromkeys(key.partition("_p1_")[2] for key in precisions))
-        table = Table(title=f"Retrieval P@1 (%), pool of {trainer.args.eval_pool}, best checkpoint")
+        pools = sorted({size for sizes in results["dev_pools"].values() for size in sizes.values()})
+        among = f"among {pools[0]:,}" + (f" to {pools[-1]:,}" if len(pools) > 1 else "") if pools else ""
+        table = Table(title=f"Retrieval P@1 (%) {among} texts, best checkpoint")
         for column in ("pair", *sets):
             title = f"{column.removesuffix('_doc')} documents" if column.endswith("_doc") else column
             table.add_column(title, justify="left" if column == "pair" else "right")

@@ -38,7 +38,7 @@ from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.processes import prepare_processes
-from modeling_tmde.training.schedule import cool_down, freeze, limit_steps, rates_of_parts, split_group
+from modeling_tmde.training.schedule import cool_down, freeze, freeze_parts, limit_steps, rates_of_parts, split_group
 from modeling_tmde.training.teacher_vectors import open_teacher_vectors
 from modeling_tmde.training.throughput import ComponentSums, OperationCount, Throughput
 from modeling_tmde.training.token_cache import open_token_cache
@@ -255,9 +255,9 @@ class TmdeTrainer(HubTrainer):
     # ---- Schedule
 
     def create_optimizer(self, *args, **kwargs):
-        """As in transformers, with the encoder and the embedding tables in groups of their own if their rates are
-        others."""
+        """As in transformers; encoder and embedding tables are groups of their own if their rates are others."""
         rates = rates_of_parts(self.accelerator.unwrap_model(self.model), self.args)
+        freeze_parts(rates)
         optimizer = super().create_optimizer(*args, **kwargs)
         for parameters, rate in rates:
             split_group(optimizer, parameters, rate)

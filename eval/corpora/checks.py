@@ -139,8 +139,10 @@ def check_languages(requested: Iterable[str], found: Iterable[str], place: str) 
         base = re.split(r"[-_]", code.lower())[0]
         near = [other for other in found if re.split(r"[-_]", other.lower())[0] == base]
         near = near or difflib.get_close_matches(code, found, n=1, cutoff=0.7)
-        hint = f"Did you mean {near[0]!r}?" if near else "Request only languages that are there."
-        listed = ", ".join(found[:40]) or "no languages at all"
+        hint = f"Did you mean {near[0]!r}?" if near else f"Ask for those: languages=[{', '.join(found)}]."
+        if any(len(name) > 20 or " " in name for name in found):
+            hint = "Names like these are text: the first line of a TSV must be a header of language codes."
+        listed = ", ".join(name[:20] for name in found[:40]) or "no languages at all"
         raise bad_value(place, None, "languages", code, f"one of the languages in the data ({listed})", hint)
 
 

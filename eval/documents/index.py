@@ -43,12 +43,14 @@ class DocumentIndex:
     is looked at; `search(exact=True)` looks at all. Needs faiss: `pip install 'tmde[eval]'`.
 
     query_report: what embedding the queries of the last search did, such as to cut them off; None: they were vectors.
+    query_vectors: (q, d) float32 of length 1, those of the last search; None before the first.
     """
 
     def __init__(self, store: SegmentStore, embedder: DocumentEmbedder | None = None) -> None:
         self._store = store
         self._embedder = embedder
         self.query_report: EncodeReport | None = None
+        self.query_vectors: np.ndarray | None = None
 
     @classmethod
     def create(
@@ -264,7 +266,7 @@ class DocumentIndex:
         vectors = query if texts is None else self._encoded(texts, language)
         # Now: the embedder reports on the sentences of snippets next.
         self.query_report = None if texts is None else self.embedder.last_report
-        vectors = unit_rows(vectors, self.dimension, "query")
+        vectors = self.query_vectors = unit_rows(vectors, self.dimension, "query")
         found = [
             [Hit.of(score, self._store.row(place)) for score, place in zip(scores, places, strict=True)]
             for scores, places in self._store.nearest(vectors, k, filter, exact)
@@ -290,6 +292,16 @@ class DocumentIndex:
             KeyError: An id that is not there.
         """
         return self._store.vectors(ids)
+
+    def values(self, name: str) -> set[Any]:
+        """The different values of all documents under one name of the metadata: those that a filter can have.
+
+        Of lists: their elements. None is among them where a document has no value.
+
+        Raises:
+            DocumentIndexError: The name holds neither values nor lists of them.
+        """
+        return self._store.values(name)
 
     def _put(
         self,

@@ -142,5 +142,22 @@ def matching(segment: Segment, wanted: Mapping[str, pa.Array], schema: pa.Schema
     return allowed
 
 
+def different_values(segment: Segment, name: str) -> set[Any]:
+    """Of the rows that are not deleted, under one name of the metadata; None: of a row without a value.
+
+    Raises:
+        DocumentIndexError: The name holds neither values nor lists of them.
+    """
+    if METADATA + name not in segment.schema.names:
+        return {None} if len(segment) else set()
+    column = segment.column(METADATA + name).filter(pa.array(segment.live))
+    nothing = {None} if column.null_count else set()
+    if _holds_lists(column.type):
+        column = pc.list_flatten(column)
+    if pa.types.is_nested(column.type):
+        raise DocumentIndexError(f"{name!r} holds {column.type}; expected a column of values, or of lists of them")
+    return nothing.union(column.unique().to_pylist())
+
+
 def _holds_lists(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)

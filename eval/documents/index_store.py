@@ -26,6 +26,7 @@ from modeling_tmde.eval.documents.index_files import (
 from modeling_tmde.eval.documents.index_metadata import (
     DocumentIndexError,
     conformed,
+    different_values,
     extended_schema,
     filter_values,
     matching,
@@ -72,6 +73,10 @@ class SegmentStore:
     def row(self, place: Place) -> dict[str, Any]:
         """All columns of one document."""
         return self.segments[place[0]].row(place[1])
+
+    def values(self, name: str) -> set[Any]:
+        """See `DocumentIndex.values`."""
+        return set().union(*(different_values(segment, name) for segment in self.segments))
 
     def digest(self, id: str) -> bytes | None:
         """None where there is no such document."""

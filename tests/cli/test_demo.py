@@ -108,12 +108,20 @@ def test_fields_of_an_index_are_its_groups(model, tmp_path):
         draw_collection(index, "index", "bag", ["topic"])
 
 
-def test_search_is_that_of_the_index(collection):
-    searcher = Searcher(collection)
+def test_search_is_that_of_the_index(collection, monkeypatch):
+    searcher, embedder, encode, embedded = Searcher(collection), collection.index.embedder, DocumentEmbedder.encode, []
+
+    def counted(self, texts, **options):
+        embedded.extend(texts)
+        return encode(self, texts, **options)
+
     for query in ("haus hund", "Licht nacht"):
-        found = searcher.search(query, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(DocumentEmbedder, "encode", counted)
+            found = searcher.search(query, 3)
+        assert embedded.count(query) == 1
         assert found.hits == collection.index.search(query, 3, snippet_width=300) and len(found.hits) == 3
-        vector = collection.index.embedder.encode([query])[0]
+        vector = embedder.encode([query])[0]
         assert found.place == pytest.approx(collection.map.place_of(vector)) and not found.cut
     found = searcher.search("Katze baum", 5, ["de"])
     assert {hit.id for hit in found.hits} == {"b", "c"}
@@ -121,6 +129,34 @@ def test_search_is_that_of_the_index(collection):
     assert {hit.id for hit in searcher.search("haus", 5, ["es", NO_LANGUAGE]).hits} == {"a", "d", "e"}
     assert len(searcher.search("haus", 5, ["es", "de", NO_LANGUAGE]).hits) == 5
     assert len(searcher.search("haus", 5).hits) == 5
+
+
+def test_languages_that_are_not_drawn_are_there(model, tmp_path):
+    rows = [{"id": f"{number}", "text": "haus hund", "language": "de"} for number in range(20)]
+    others = [{"id": "fr", "text": "la maison", "language": "fr"}, {"id": "no", "text": "town"}]
+    found = collect(model, tmp_path, [*rows, *others], points=4)
+    assert {hit.metadata["language"] for hit in found.drawn} == {"de"} and set(found.groups["language"]) == {"de"}
+    assert found.languages == ["de", "fr", None] and "22 documents of docs.jsonl in de, fr" in header_view(found)
+    searcher = Searcher(found)
+    assert [hit.id for hit in searcher.search("haus hund", 5, ["fr"]).hits] == ["fr"]
+    assert {hit.id for hit in searcher.search("haus hund", 5, ["fr", NO_LANGUAGE]).hits} == {"fr", "no"}
+    assert len(searcher.search("haus hund", 50, ["de", "fr", NO_LANGUAGE]).hits) == 22
+    found.index.delete(["fr"])
+    assert draw_collection(found.index, "docs.jsonl", "bag", points=4).languages == ["de", None]
+
+
+def test_a_language_called_none(model, tmp_path):
+    rows = [{"id": name, "text": "haus", "language": code} for name, code in (("a", "none"), ("b", None), ("c", ""))]
+    out = tmp_path / "index"
+    assert run("index", write(tmp_path / "x.jsonl", rows), "-o", out, "-m", model).exit_code == 0
+    found = draw_collection(DocumentIndex.open(out), "index", "bag")  # the empty one stays empty in an index
+    assert found.languages == ["none", None]
+    searcher = Searcher(found)
+    assert {hit.id for hit in searcher.search("haus", 5, ["none"]).hits} == {"a"}
+    assert {hit.id for hit in searcher.search("haus", 5, [NO_LANGUAGE]).hits} == {"b", "c"}
+    assert len(searcher.search("haus", 5, ["none", NO_LANGUAGE]).hits) == 3
+    labels = {getattr(block, "label", None): block for block in demo_page.demo_page(found).blocks.values()}
+    assert labels["Languages of the hits"].choices == [("none", "none"), (NOTHING, NO_LANGUAGE)]
 
 
 def test_what_cannot_be_searched(collection):

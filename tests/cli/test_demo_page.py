@@ -1,5 +1,6 @@
 """The page of `tmde demo` in a browser: the real command, a model that has learned the sample's translations."""
 
+import io
 import re
 import shutil
 import signal
@@ -7,9 +8,12 @@ import subprocess
 import sys
 from urllib.parse import urlparse
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
+from modeling_tmde.cli.demo_figure import COLOURS
 from modeling_tmde.cli.main import app
 from modeling_tmde.eval.sample import sample_documents
 from tests.cli.demo_helpers import write
@@ -113,8 +117,22 @@ def legend(page):
     return page.locator("#map .legendtext").all_text_contents()
 
 
-def test_a_query_finds_documents_of_other_languages(page, documents, tmp_path):
+def pixels(page, colours):
+    """How many there are of each colour in the drawing, the legend left out; nearly of it, where it was blended."""
+    picture = page.screenshot(clip=page.locator("#map .nsewdrag").first.bounding_box(), full_page=True)
+    seen = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)  # (height, width, 3)
+    return [int((np.abs(seen - colour) <= 2).all(axis=-1).sum()) for colour in colours]
+
+
+def on_white(colour, opacity):
+    return [opacity * part + (1 - opacity) * 255 for part in bytes.fromhex(colour[1:])]
+
+
+def test_a_query_finds_documents_of_other_languages(page, documents):
     german = next(row for row in documents[1] if row["language"] == "de")
+    colours = [on_white("#e11d48", 1), *(on_white(colour, 0.75) for colour in COLOURS[:5])]
+    mark, *points = pixels(page, colours)
+    assert mark == 0 and min(points) > 20, (mark, points)
     page.get_by_role("checkbox", name="de", exact=True).uncheck()
     search(page, german["text"])
     page.locator("#hits tbody tr").nth(9).wait_for()
@@ -127,8 +145,8 @@ def test_a_query_finds_documents_of_other_languages(page, documents, tmp_path):
     page.wait_for_function("document.querySelectorAll('#map .legendtext').length == 7")
     assert legend(page) == ["de", "en", "es", "fr", "it", "hits", "query"]
     assert page.locator("#map .scatterlayer .trace").nth(5).locator(".point").count() == 10
-    page.screenshot(path=tmp_path / "page.png", full_page=True)
-    assert (tmp_path / "page.png").stat().st_size > 20_000
+    mark, *points = pixels(page, colours)
+    assert mark > 100 and min(points) > 20, (mark, points)  # rings of the hits and the star of the query
     # The other document is unfolded by the keyboard.
     summary = page.locator("#hits summary").first
     summary.focus()

@@ -17,6 +17,7 @@ from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, LaserModel, Ntd
 from modeling_tmde.cli.export import ARTICLES, TEXTS
 from modeling_tmde.cli.main import app
 from modeling_tmde.onnx_export import export_and_measure
+from modeling_tmde.static_embedding import export_static_embedding
 from tests.conftest import make_rows, tiny_model
 from tests.modeling_tmde.test_embedding_families import laser, ntdv
 
@@ -167,6 +168,43 @@ def test_a_graph_that_computes_something_else_leaves_nothing(tokenizer, quick_ex
     assert not [path for path in (tmp_path / "o").rglob("*") if path.is_file()]
 
 
+def spoil_tables(spoil):
+    """In place of `_quantize`: the graph with another embedding table."""
+
+    def quantize(source, target):
+        import onnx
+
+        graph = onnx.load(source)
+        (table,) = (tensor for tensor in graph.graph.initializer if tuple(tensor.dims) == (400, 32))
+        table.CopyFrom(onnx.numpy_helper.from_array(spoil(onnx.numpy_helper.to_array(table)), table.name))
+        onnx.save(graph, target)
+
+    return quantize
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (lambda table: np.random.default_rng(0).permutation(table), r"-?0\.\d+"),  # a model of another training
+        (lambda table: np.full_like(table, np.nan), "nan"),
+    ],
+)
+def test_an_int8_graph_that_computes_something_else_leaves_nothing(
+    model, quick_export, tmp_path, monkeypatch, spoil, found
+):
+    monkeypatch.setattr("modeling_tmde.onnx_export._quantize", spoil_tables(spoil))
+    expected = (
+        f"the int8 graph of TmdeModel gives vectors whose cosine .* is as low as {found}, expected at least 0.9;"
+    )
+    assert re.search(expected, failed("onnx", model, "-o", tmp_path / "o", "--quantization", "int8"))
+    assert not [path for path in (tmp_path / "o").rglob("*") if path.is_file()]
+    folder = shutil.copytree(model, tmp_path / "model")
+    with pytest.raises(ValueError, match=expected):
+        DocumentEmbedder.from_pretrained(folder, backend="onnx", quantization="int8", device="cpu")
+    assert not list((folder / "onnx").iterdir())
+
+
 @needs_onnx
 def test_a_graph_that_the_checker_refuses_leaves_nothing(model, quick_export, tmp_path, monkeypatch):
     def refuse(path, full_check):
@@ -237,6 +275,28 @@ def test_a_bag_as_a_table(tokenizer, tmp_path):
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
     assert "static is there already; give the name of a new" in failed("static", folder, "-o", tmp_path / "static")
     assert "is there already" in failed("static", folder, "-o", folder)
+
+
+@pytest.mark.parametrize("spoiled", [{"seed": 1}, {"value": float("nan")}])
+def test_a_table_of_other_vectors_is_not_kept(tokenizer, tmp_path, monkeypatch, spoiled):
+    pytest.importorskip("sentence_transformers")
+
+    def bag(seed=0, value=None):
+        torch.manual_seed(seed)
+        model = BagModel(BagConfig(vocab_size=400, d_model=16))
+        if value is not None:
+            torch.nn.init.constant_(model.get_input_embeddings().weight, value)
+        return model
+
+    def export(_, tokenizer, folder):
+        return export_static_embedding(bag(**spoiled), tokenizer, folder=folder)
+
+    monkeypatch.setattr("modeling_tmde.static_embedding.export_static_embedding", export)
+    folder = save(bag(), tokenizer, tmp_path / "bag")
+    message = failed("static", folder, "-o", tmp_path / "static")
+    assert f"the table of {folder} gives vectors that differ from those of the model by " in message
+    assert ("by nan, expected at most 1e-04" in message) == ("value" in spoiled)
+    assert [path.name for path in tmp_path.iterdir()] == ["bag"]
 
 
 def test_only_a_bag_is_a_table(model, tmp_path):

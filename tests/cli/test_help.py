@@ -62,3 +62,9 @@ def test_commands_are_listed_in_the_order_of_use():
     assert headings == ["Options", "Train", "Embed", "Measure", "Share"]
     listed = [line.split()[1] for line in lines if line.startswith("│ ") and line[2] not in " -"]
     assert listed[:3] == ["quickstart", "train", "add-language"] and set(listed) == set(COMMAND.commands)
+
+
+@EACH
+def test_nothing_in_brackets_is_lost(name, command):
+    shown = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "400"}).output
+    assert "languages='" not in shown and "languages= " not in shown  # rich takes [de, en] for a style

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 import typer
@@ -111,6 +112,46 @@ MISTAKES: list[tuple[str, int, tuple[str, ...]]] = [
     ("compare binary.yaml -o new", 1, ("binary.yaml is not YAML", "UTF-8")),
     ("compare broken.yaml -o new", 1, ("broken.yaml is not YAML",)),
     ("compare papers -o new --train sample --dev sample", 1, ("found no data of", "--eval-data")),
+    # sharing
+    ("push missing user/x", 1, ("no folder missing", "trained model")),
+    ("push folder user/x", 1, ("folder has no config.json",)),
+    ("push folder-with-files user/x", 1, ("folder-with-files has no config.json",)),
+    ("push de.txt user/x", 1, ("de.txt", "folder")),
+    ("push cut-weights user/x", 1, ("cut-weights/model.safetensors", "cut off")),
+    ("push no-tokenizer user/x", 1, ("no-tokenizer", "tokenizer")),
+    ("push bad-config user/x", 1, ("bad-config/config.json", "cannot be read")),
+    ("push model tiny", 1, ("'tiny'", "USER/NAME")),
+    ("push model user/a/b", 1, ("'user/a/b'", "cannot be the name")),
+    ("push model user/x", 1, ("user/x", "no token", "hf auth login", "HF_TOKEN")),
+    ("push model user/x --data-license cc0", 1, ("--data-license", "'cc0'", "NAME=LICENCE")),
+    ("push model user/x --results folder", 1, ("folder", "no eval.json")),
+    ("push missing.jsonl user/x --repo-type dataset", 1, ("missing.jsonl", "no such file")),
+    ("push folder user/x --repo-type dataset", 1, ("folder", "without such files", ".parquet")),
+    ("push mixed user/x --repo-type dataset", 1, ("mixed/b.jsonl, row 1", "invalid JSON")),
+    ("push mixed/a.jsonl x --repo-type dataset", 1, ("'x'", "USER/NAME")),
+    ("push mixed/a.jsonl user/x --repo-type dataset", 1, ("user/x", "no token", "hf auth login")),
+    ("push mixed/a.jsonl user/x --repo-type dataset --results folder", 1, ("--results", "are of models")),
+    ("demo missing", 1, ("MODEL missing", "no such folder")),
+    ("demo no/such/model", 1, ("MODEL no/such/model",)),
+    ("demo folder", 1, ("MODEL folder", "no config.json")),
+    ("demo folder-with-files", 1, ("MODEL folder-with-files", "no config.json")),
+    ("demo model missing.jsonl", 1, ("missing.jsonl", "No such file")),
+    ("demo model folder", 1, ("folder", "expected one file")),
+    ("demo model empty.jsonl", 1, ("empty.jsonl", "no document")),
+    ("demo model half.jsonl", 1, ("half.jsonl, line 2", "not json")),
+    ("demo model d.jsonl --label-field topic", 1, ("no field 'topic'", "--label-field")),
+    ("export onnx missing -o new", 1, ("missing", "no such folder")),
+    ("export onnx no/such/model -o new", 1, ("no/such/model",)),
+    ("export onnx folder", 1, ("folder", "no config.json")),
+    ("export onnx model -o de.txt", 1, ("--output de.txt is a file", "folder")),
+    ("export onnx model -o other-sizes", 1, ("--output other-sizes", "another model")),
+    ("export onnx cut-weights", 1, ("cut-weights", "damaged or cut off")),
+    ("export static missing -o new", 1, ("missing", "no such folder")),
+    ("export static model -o folder-with-files", 1, ("--output folder-with-files", "already")),
+    ("export static model -o new", 1, ("'tmde'", "expected a BagModel")),
+    ("add-language missing it --train d.jsonl -o run", 1, ("missing",)),
+    ("add-language folder pt --train d.jsonl -o run", 1, ("folder", "no config.json")),
+    ("add-language model de --train d.jsonl -o run", 1, ("'de'", "already")),
     # evaluation
     ("eval missing --tasks word_order", 1, ("missing",)),
     ("eval cut-weights --tasks word_order --no-cache", 1, ("cut-weights", "damaged or cut off")),
@@ -139,7 +180,8 @@ def place(tmp_path_factory, tokenizer):
         "broken.yaml": "data: {train: sample\n", "list.yaml": "- a\n", "near.yaml": "training: {learning_rat: 1}\n",
         "there.npy": "", "folder-with-files/file": "",
     }  # fmt: skip
-    for folder in ("folder", "folder-with-files"):
+    texts |= {"mixed/a.jsonl": '{"translation": {"de": "eins", "en": "one"}}\n', "mixed/b.jsonl": "not json\n"}
+    for folder in ("folder", "folder-with-files", "mixed"):
         (root / folder).mkdir()
     for name, text in texts.items():
         (root / name).write_text(text)
@@ -159,8 +201,11 @@ def place(tmp_path_factory, tokenizer):
 
 @pytest.fixture
 def at(place, monkeypatch):
-    """Commands run there; nothing looks for the network, and no file or folder of theirs is left."""
+    """Commands run there without a token; nothing looks for the network, and no file or folder of theirs is left."""
     monkeypatch.chdir(place)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(place / "no-token"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("COLUMNS", "400")
     before = sorted(place.rglob("*"))
@@ -261,7 +306,11 @@ def test_ctrl_c_in_a_real_process(tmp_path):
         [*COMMAND, "embed", "pipe.txt", *OUT], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )  # fmt: skip
     with open(tmp_path / "pipe.txt", "wb"):  # opens when the command does
-        process.send_signal(signal.SIGINT)
+        for _ in range(20):  # one that arrives within a callback of Python's own is lost, and a person tries again
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+                break
         told = process.communicate(timeout=60)[1]
     assert (process.returncode, told) == (130, "Interrupted\n")
     assert [path.name for path in tmp_path.iterdir()] == ["pipe.txt"]

@@ -47,6 +47,14 @@ def _parallel(rows: int, split: str = "train", seed: int = 0) -> Maker:
     return make
 
 
+def _pairs(path: Path) -> None:
+    rows = sample_parallel(_ROWS, seed=3)["translation"]
+    lines = [
+        json.dumps({"translation": {code: row[code] for code in ("it", "en")}}, ensure_ascii=False) for row in rows
+    ]
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
 def _documents(languages: tuple[str, ...] = LANGUAGES, number: int = 24) -> Maker:
     """Documents of some languages, with id, url, language and topic; translations of each other."""
 
@@ -135,6 +143,7 @@ MAKERS: dict[str, Maker] = {
     "PARALLEL": _parallel(_ROWS),
     "GENERAL": _parallel(_ROWS, seed=1),
     "corpus.jsonl": _parallel(_ROWS),
+    "it-en.jsonl": _pairs,
     "dev.jsonl": _parallel(200, "dev"),
     "dev.parquet": _parallel(200, "dev"),
     "parallel_dev.parquet": _parallel(200, "dev"),

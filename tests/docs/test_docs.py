@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -51,7 +52,14 @@ def run_of_page(tmp_path_factory):
         folder = base / "models" / recipe
         program = [sys.executable, "-m", "modeling_tmde.cli.main", "train", recipe, *TRAINING[recipe]]
         command = [*program, "--train", "sample", "--dev", "sample", "-o", str(folder)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | environment,
+            timeout=600,
+        )
         assert done.returncode == 0, done.stdout
         return folder
 

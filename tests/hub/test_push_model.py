@@ -96,7 +96,9 @@ assert not any(name.partition(".")[0] == "modeling_tmde" for name in sys.modules
     assert commits(hub, "user/again") == ["From remote code", "initial commit"]
     again = files(hub, "user/again")
     assert set(held) - {"recipe.yaml", "results.json", "generation_config.json"} == set(again)  # it is the encoder
-    assert again["README.md"] == held["README.md"] and again["tokenizer.json"] == held["tokenizer.json"]
+    assert again["tokenizer.json"] == held["tokenizer.json"]
+    card = again["README.md"].decode()  # not that of the whole model, with its snippets and results
+    assert "base_model: user/tiny" in card and "model-index" not in card and card.count("user/tiny") == 1
 
 
 def test_policies(hub, model_folder, tmp_path, tokenizer):

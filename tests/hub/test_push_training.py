@@ -21,6 +21,11 @@ options += ["max_steps=4", "eval_steps=2", "save_steps=2", "push_to_hub=true", "
 """
 
 
+def all_files(hub, repo_id):
+    """(path, file) of each commit."""
+    return [entry for commit in hub.store.find("models", repo_id).history() for entry in commit.files.items()]
+
+
 def test_training_pushes_the_best_checkpoint(hub, tmp_path):
     from tests.conftest import make_rows
 
@@ -75,10 +80,15 @@ report([found, [name for name in ("third", "fourth", "fifth") if Path(folder, na
     assert held["model.safetensors"] == (run / f"checkpoint-{best}" / "model.safetensors").read_bytes()
     assert json.loads(held["config.json"])["architectures"] == ["TmdeForConditionalGeneration"]
     assert b"user/run" in held["README.md"] and "recipe.yaml" in held
-    assert not any(str(tmp_path).encode() in held[name] for name in ("README.md", "recipe.yaml", "results.json"))
+    for repo_id in ("user/run", "user/end"):  # nothing of any commit tells a place on this machine
+        everything = {file.oid: (path, file) for path, file in all_files(hub, repo_id)}
+        assert not [path for path, file in everything.values() if str(tmp_path).encode() in hub.store.read(file)]
     last = {path.removeprefix("last-checkpoint/") for path in held if path.startswith("last-checkpoint/")}
     assert {"model.safetensors", "optimizer.pt", "trainer_state.json", "data_state.json"} <= last
     assert held["last-checkpoint/model.safetensors"] == (run / "checkpoint-4" / "model.safetensors").read_bytes()
+    name = json.loads(held["last-checkpoint/trainer_state.json"])["best_model_checkpoint"]
+    ours = json.loads((run / "checkpoint-4" / "trainer_state.json").read_text())["best_model_checkpoint"]
+    assert name == f"checkpoint-{best}" and ours == str(run / name)  # and the run's own is as it was
     ended = files(hub, "user/end")
     assert not any(path.startswith(("last-checkpoint", "checkpoint")) for path in ended)
     assert not [path for path in (*held, *ended) if path.endswith("training_args.bin")]
@@ -108,3 +118,81 @@ report(tmde("train", "quickstart", *options, "--train", f"{folder}/rows.jsonl", 
     assert status == 1 and f"tmde push {tmp_path}/run user/run" in " ".join(stderr.split()), stderr
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert commits(hub, "user/run") == ["initial commit"]
+
+
+def test_the_trainers_own_push(hub, tmp_path):
+    """`trainer.push_to_hub` as of any `Trainer`: in the background, private, with what its card takes."""
+    from tests.conftest import make_rows
+
+    write_rows(tmp_path / "rows.jsonl", make_rows(150, seed=4))
+    code = (
+        TINY
+        + """
+import logging
+from huggingface_hub import metadata_load
+from modeling_tmde.hub_upload import HubUploadError
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.train import train_recipe
+from transformers.trainer_utils import HubStrategy
+from transformers.utils.logging import get_logger
+told = []
+handler = logging.Handler()
+handler.emit = lambda record: told.append(record.getMessage())
+get_logger("modeling_tmde.training").addHandler(handler)
+folder = arguments[0]
+recipe = load_recipe("quickstart", [*options, "hub_model_id=user/run", "hub_private_repo=true", "hub_strategy=end"])
+recipe.set("data.train", f"{folder}/rows.jsonl")
+trainer = train_recipe(recipe, f"{folder}/run")
+
+def refused(**options):
+    try:
+        trainer.push_to_hub(**options)
+    except (HubUploadError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+found = {}
+told.clear()
+commit = trainer.push_to_hub("Tagged", tags=["mine", "news"], license="mit", finetuned_from="user/start",
+                             dataset_tags=["user/rows"], dataset="Rows", model_name="Run", language="de")
+found["told"] = list(told)
+found["card"] = metadata_load(f"{folder}/run/README.md")
+future = trainer.push_to_hub("Later", blocking=False, tags="late")
+found["commits"] = [commit.commit_message, future.result().commit_message]
+weights = f"{folder}/run/model.safetensors"
+import os
+before = os.stat(weights).st_mtime_ns
+found["unknown"] = refused(tgs=["mine"])
+found["saved"] = os.stat(weights).st_mtime_ns != before
+
+# The repository was deleted in the meantime, and is made anew.
+trainer.hub_model_id, trainer.args.hub_strategy = "user/gone", HubStrategy.CHECKPOINT
+trainer._push_from_checkpoint(f"{folder}/run/checkpoint-4")
+trainer._finish_current_push()
+trainer.args.hub_private_repo = None
+trainer.hub_model_id = "user/public"
+trainer.push_to_hub("Public")
+found["public"] = refused(commit_message="Private", private=True)
+trainer.hub_model_id = "user/private"
+trainer.push_to_hub("Private", private=True)
+report(found)
+"""
+    )
+    found = run_client(hub, tmp_path / "client", code, tmp_path)
+    assert len(found["told"]) == 1 and found["told"][0].endswith("by language, model_name, dataset"), found["told"]
+    card = found["card"]
+    assert {"mine", "news", "sentence-transformers"} <= set(card["tags"]) and card["license"] == "mit"
+    assert (card["base_model"], card["datasets"], card["language"]) == (
+        "user/start",
+        ["user/rows"],
+        ["de", "en", "es", "fr", "it"],
+    )
+    assert found["commits"] == ["Tagged", "Later"]
+    assert commits(hub, "user/run")[:3] == ["Later", "Tagged", "End of training"]
+    assert b"- late\n" in files(hub, "user/run")["README.md"] and b"- news\n" in files(hub, "user/run")["README.md"]
+    assert "TypeError" in found["unknown"] and "'tgs'" in found["unknown"] and not found["saved"]
+    assert "is public" in found["public"] and commits(hub, "user/public") == ["Public", "initial commit"]
+    private = {name: hub.store.find("models", f"user/{name}").private for name in ("run", "gone", "public", "private")}
+    assert private == {"run": True, "gone": True, "public": False, "private": True}
+    gone = files(hub, "user/gone")
+    assert json.loads(gone["last-checkpoint/trainer_state.json"])["best_model_checkpoint"].startswith("checkpoint-")
+    assert not [path for path, content in gone.items() if str(tmp_path).encode() in content]

@@ -80,7 +80,7 @@ def _encoder(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def quiet() -> Iterator[None]:
     """Runs draw no curves, which takes a second of each."""
     with pytest.MonkeyPatch.context() as patch:
@@ -108,6 +108,7 @@ def runs(secret: Path, corpus: Path) -> dict[str, Path]:
     """The folder of a finished run of each family."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: secret / "tokens")
+        patch.setattr(CurvePicture, "_draw", lambda *args: None)
         for family in FAMILIES:
             recipe = load_recipe(str(write_recipe(secret, family, corpus)))
             train_recipe(recipe, secret / "runs" / f"tiny-{family}")

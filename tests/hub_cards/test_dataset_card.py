@@ -151,3 +151,9 @@ def test_the_code_of_a_card_runs(tmp_path):
     found = metadata_load(tmp_path / "runs" / "bag" / "README.md")
     assert found["language"] == ["de", "en"]
     assert "| `mined` | not stated |" in (tmp_path / "runs" / "bag" / "README.md").read_text()
+
+
+def test_the_licence_in_the_metadata_is_that_of_the_text(folder):
+    (folder / "README.md").write_text(str(dataset_card(folder)).replace("---", "---\nlicense: cc0-1.0", 1))
+    assert write_dataset_card(folder) and metadata_load(folder / "README.md")["license"] == "cc0-1.0"
+    assert "Not stated" not in (folder / "README.md").read_text()

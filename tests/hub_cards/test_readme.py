@@ -53,6 +53,7 @@ def test_metadata_that_a_person_added_stay(run):
     data |= {"license": "cc-by-4.0", "tags": ["mine", "tmde"], "widget": [{"text": "Guten Tag"}], "language": ["xx"]}
     metadata_save(path, data)
     assert write_model_card(run)  # the text is as it was made
+    assert "The model is under `cc-by-4.0`" in path.read_text() and "not stated**" not in path.read_text()
     found = metadata_load(path)
     assert found["license"] == "cc-by-4.0" and found["widget"] == [{"text": "Guten Tag"}]
     assert found["tags"][:2] == ["mine", "tmde"] and set(found["tags"]) > {"mine", "multilingual"}

@@ -186,7 +186,9 @@ def test_save_and_load(tokenizer, tmp_path):
     model.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["auto_map"] == {"AutoConfig": "configuration_bag.BagConfig", "AutoModel": "modeling_bag.BagModel"}
-    code = {"configuration_bag.py", "language_settings.py", "modeling_bag.py", "token_counts.py"}
+    shared = {"card_text.py", "hub_upload.py", "loading.py", "onnx_files.py", "sharing.py", "text_languages.py"}
+    code = {"configuration_bag.py", "language_settings.py", "modeling_bag.py", "token_counts.py"} | shared
+    code |= {"sentence_transformers_files.py"}
     assert {path.name for path in tmp_path.glob("*.py")} == code
     assert set(load_file(tmp_path / "model.safetensors")) == {"embed_tokens.weight", "token_weights"}
     loaded, report = AutoModel.from_pretrained(tmp_path, output_loading_info=True)

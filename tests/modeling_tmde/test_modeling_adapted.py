@@ -69,9 +69,9 @@ class Fixed(PreTrainedModel):
 
 def test_pooling_by_hand():
     model = AdaptedModel(small()).eval()
-    states = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [100.0, torch.nan]], [[torch.inf, 7.0], [0.0, 4.0], [4.0, 8.0]]])
+    states = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [100.0, torch.nan]], [[0.0, 4.0], [torch.inf, 7.0], [4.0, 8.0]]])
     model.encoder = Fixed(states)
-    ids, mask = torch.ones(2, 3, dtype=torch.long), torch.tensor([[1, 1, 0], [0, 1, 1]])
+    ids, mask = torch.ones(2, 3, dtype=torch.long), torch.tensor([[1, 1, 0], [1, 0, 1]])
     model.config.pooling = "mean"
     outputs = model(ids, mask)
     assert outputs.pooler_output.tolist() == [[2.0, 4.0], [2.0, 6.0]]
@@ -121,6 +121,17 @@ def test_token_types_are_zeros_unless_given(folders):
         if kind != "xlm-roberta":  # which has one type alone
             ones = model(ids, token_type_ids=torch.ones_like(ids)).pooler_output
             assert torch.equal(ones, missing) == (kind == "t5")
+
+
+def test_the_encoder_gets_what_it_takes(folders):
+    model, ids = adapted(folders["bert"]).model, torch.tensor([[2, 9, 30, 14, 3]])
+    expected = model(ids).pooler_output
+    assert torch.equal(model(ids, position_ids=torch.arange(5)[None]).pooler_output, expected)
+    positions = torch.tensor([[0, 3, 1, 4, 2]])
+    found = model(ids, position_ids=positions).pooler_output
+    assert torch.equal(found, model.encoder(ids, position_ids=positions).last_hidden_state[:, 0])
+    assert (found - expected).abs().max() > 1e-4
+    assert torch.equal(model(ids, target_language="en").pooler_output, expected)
 
 
 def test_wrong_inputs_are_named():

@@ -9,62 +9,31 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, BertConfig, BertModel
-from typer.testing import CliRunner
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    FNetConfig,
+    FNetModel,
+    FunnelBaseModel,
+    FunnelConfig,
+    NystromformerConfig,
+    NystromformerModel,
+)
 
 from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
-from modeling_tmde.cli.main import app
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.hub_encoder import adapt_encoder
+from modeling_tmde.training.hub_encoder import _check_outputs, adapt_encoder
 from modeling_tmde.training.objectives import OBJECTIVES
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
-from modeling_tmde.training.schedule import rates_of_parts
+from modeling_tmde.training.schedule import freeze_parts, rates_of_parts
 from modeling_tmde.training.throughput import OperationCount
 from modeling_tmde.training.token_store import TextBounds, text_bounds
-from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.conftest import make_dataset, tiny_model
 from tests.hub_encoders import SIZES, make_tokenizer, save_encoder
-
-KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
-LANGUAGES = ["de", "en", "fr"]
-ROWS = make_rows(300, seed=5, languages=tuple(LANGUAGES))
-SMALL_RUN = [
-    "data.languages=[de, en, fr]",
-    "data.pivot_languages=[en, fr]",
-    "data.dev_rows=30",
-    "max_steps=24",
-    "eval_steps=12",
-    "logging_steps=4",
-    "micro_batch_tokens=512",
-    "train_max_length=40",
-    "encoder_learning_rate=0.003",
-    "learning_rate=0.003",
-    "warmup_steps=0",
-    "eval_on_start=false",
-    "eval_loss_rows=20",
-    "eval_pairs=[de-en]",
-    "disable_tqdm=true",
-    "report_to=none",
-    "bf16=false",
-]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("encoders")
-    return {kind: save_encoder(root / kind, kind) for kind in (*KINDS, "gpt2")}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "rows.jsonl"
-    path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in ROWS))
-    return path
-
-
-def run(*arguments: str | Path):
-    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS, SMALL_RUN, failure
 
 
 def adapted(folder: Path, **settings) -> AdaptedForConditionalGeneration:
@@ -77,9 +46,9 @@ def adapted(folder: Path, **settings) -> AdaptedForConditionalGeneration:
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_sees_the_vectors_that_users_get(kind, pooling, folders):
+def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     """And its loss is that of the model's own forward pass."""
-    model, tokenizer = adapted(folders[kind], pooling=pooling), AutoTokenizer.from_pretrained(folders[kind])
+    model, tokenizer = adapted(encoders[kind], pooling=pooling), AutoTokenizer.from_pretrained(encoders[kind])
     objectives = {name: OBJECTIVES[name]() for name in ("translation", "infonce")}
     parallel = ParallelModel(model, objectives).eval()
     seen = []
@@ -128,8 +97,8 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
     assert text_bounds(tokenizer) == TextBounds(0, 2)
 
 
-def test_tables_are_no_layers_and_no_operations(folders):
-    parallel = ParallelModel(adapted(folders["bert"]), {"translation": OBJECTIVES["translation"]()})
+def test_tables_are_no_layers_and_no_operations(encoders):
+    parallel = ParallelModel(adapted(encoders["bert"]), {"translation": OBJECTIVES["translation"]()})
     assert parallel._no_split_modules == ["BertLayer", "TmdeDecoderLayer"]  # not BertEmbeddings, whose table is shared
     size = parallel.config.vocab_size
     tables = parallel.embedding_parameters()
@@ -144,13 +113,15 @@ def test_tables_are_no_layers_and_no_operations(folders):
 # ---- Learning rates
 
 
-def test_rates_of_encoder_and_tables(folders, tmp_path):
-    parallel = ParallelModel(adapted(folders["bert"]), {"translation": OBJECTIVES["translation"]()})
+def test_rates_of_encoder_and_tables(encoders, tmp_path):
+    parallel = ParallelModel(adapted(encoders["bert"]), {"translation": OBJECTIVES["translation"]()})
     encoder, table = set(map(id, parallel.encoder.parameters())), id(parallel.embedding_parameters()[0])
 
     def rates(**options) -> list[tuple[set[int], float]]:
         arguments = TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
-        return [(set(map(id, parameters)), rate) for parameters, rate in rates_of_parts(parallel, arguments)]
+        found = rates_of_parts(parallel, arguments)
+        assert all(parameter.requires_grad for parameter in parallel.parameters())
+        return [(set(map(id, parameters)), rate) for parameters, rate in found]
 
     assert rates() == []
     assert rates(encoder_learning_rate=1e-5) == [(encoder, 1e-5)]
@@ -158,7 +129,11 @@ def test_rates_of_encoder_and_tables(folders, tmp_path):
         (encoder - {table}, 1e-5),
         ({table}, 1e-3),
     ]
-    assert rates(encoder_learning_rate=0, embedding_learning_rate=1e-3) == [({table}, 1e-3)]
+    assert rates(encoder_learning_rate=0, embedding_learning_rate=1e-3) == [(encoder - {table}, 0), ({table}, 1e-3)]
+    arguments = TmdeTrainingArguments(
+        output_dir=str(tmp_path), use_cpu=True, encoder_learning_rate=0, embedding_learning_rate=1e-3
+    )
+    freeze_parts(rates_of_parts(parallel, arguments))
     frozen = {id(parameter) for parameter in parallel.parameters() if not parameter.requires_grad}
     assert frozen == encoder - {table}
     with pytest.raises(ValueError, match="encoder_learning_rate=-1 must be at least 0"):
@@ -168,17 +143,17 @@ def test_rates_of_encoder_and_tables(folders, tmp_path):
 # ---- Recipes
 
 
-def test_a_recipe_on_an_encoder_keeps_what_fits(folders, caplog):
+def test_a_recipe_on_an_encoder_keeps_what_fits(encoders, caplog):
     before = load_recipe("small")
-    recipe = load_recipe("small", ["model.pooling=mean"], encoder=str(folders["bert"]))
+    recipe = load_recipe("small", ["model.pooling=mean"], encoder=str(encoders["bert"]))
     for section in ("objectives", "training", "data"):
         assert recipe.sections[section] == before.sections[section]
     assert recipe.sections["tokenizer"] == recipe.sections["warm_start"] == {}
-    model = {"architecture": "adapted", "encoder": str(folders["bert"]), "pooling": "mean"}
+    model = {"architecture": "adapted", "encoder": str(encoders["bert"]), "pooling": "mean"}
     assert recipe.sections["model"] == model | {"decoder_layers": 1, "dropout": 0.0}
     assert "small on " in caplog.text and "its own: model.d_model, model.decoder_attention_heads" in caplog.text
     assert "model.share_embeddings, warm_start" in caplog.text
-    other = load_recipe("small", [f"model.encoder={folders['bert']}", "model.pooling=mean"])
+    other = load_recipe("small", [f"model.encoder={encoders['bert']}", "model.pooling=mean"])
     assert other.sections == recipe.sections
     with pytest.raises(RecipeError, match="ctmde_p has model.bottleneck=pyramid"):
         load_recipe("ctmde_p", encoder="x/y")
@@ -203,15 +178,9 @@ def broken(folder: Path, kind: str, **tokens) -> Path:
     return folder
 
 
-def failure(*arguments: str | Path) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 1 and "Traceback" not in result.output
-    return " ".join(result.output.split("Error: ")[1].split())
-
-
-def test_encoders_that_cannot_be_trained(folders, corpus, tmp_path):
-    out = ["--train", corpus, *SMALL_RUN, "-o", tmp_path / "run"]
-    assert "GPT2Model reads from left to right, as decoders do" in failure("--encoder", folders["gpt2"], *out)
+def test_encoders_that_cannot_be_trained(encoders, rows_file, tmp_path):
+    out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
+    assert "GPT2Model reads from left to right, as decoders do" in failure("--encoder", encoders["gpt2"], *out)
     assert "no folder" in failure("--encoder", "./nowhere/at/all", *out)
     assert "needs an encoder: give --encoder" in failure("adapted", *out)
     assert "Name a recipe" in failure("-o", tmp_path / "run")
@@ -221,12 +190,48 @@ def test_encoders_that_cannot_be_trained(folders, corpus, tmp_path):
     assert "expected its cls_token 2 before and its eos_token, which it lacks, after" in failure(
         "--encoder", no_end, *out
     )
-    assert "found vocab_size" in failure("--encoder", folders["bert"], *out, "tokenizer.vocab_size=500")
+    assert "found vocab_size" in failure("--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500")
     assert "of this package ('tmde')" in failure("--encoder", saved_tmde(tmp_path / "ours"), *out)
     assert "expected a text encoder" in failure("--encoder", saved_config(tmp_path / "vit", "vit"), *out)
     code = saved_config(tmp_path / "code", "own", {"AutoConfig": "configuration.Own", "AutoModel": "modeling.Own"})
     assert "needs code of its own (trust_remote_code)" in failure("--encoder", code, *out)
     assert not (tmp_path / "run").exists()
+
+
+def configured(kind: type, **changes):
+    return kind(**SIZES | {"vocab_size": 300, "max_position_embeddings": 62} | changes)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: FNetModel(configured(FNetConfig)), r"outputs depend on padding: .* by [1-9]\.\d"),
+        (
+            lambda: NystromformerModel(configured(NystromformerConfig, num_landmarks=4, segment_means_seq_len=4)),
+            r"outputs depend on padding: .* by \d\.\de-0[123]",
+        ),
+        (
+            lambda: FunnelBaseModel(
+                FunnelConfig(vocab_size=300, block_sizes=[1, 1], d_model=32, n_head=4, d_head=8, d_inner=48)
+            ),
+            r"FunnelBaseModel gives outputs \(1, \d+, 32\) for 24 tokens",
+        ),
+        (
+            lambda: NystromformerModel(configured(NystromformerConfig, num_landmarks=5, segment_means_seq_len=25)),
+            "cannot be run on text: ",
+        ),
+    ],
+)
+def test_outputs_that_no_text_can_be_trained_with(model, message):
+    torch.manual_seed(0)
+    with pytest.raises(RecipeError, match=f"^Encoder tiny: .*{message}"):
+        _check_outputs("tiny", model())
+
+
+def test_a_forward_pass_that_fails_is_one_error(encoders, rows_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(BertModel, "forward", lambda self, **kwargs: torch.ones(2) @ torch.ones(3))
+    found = failure("--encoder", encoders["bert"], "--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run")
+    assert found.startswith(f"Encoder {encoders['bert']}: cannot be run on text: ") and "size" in found
 
 
 def saved_tmde(folder: Path) -> Path:
@@ -241,10 +246,10 @@ def saved_config(folder: Path, model_type: str, auto_map: dict[str, str] | None 
     return folder
 
 
-def test_weights_and_tokenizers_of_another_model(folders, corpus, tmp_path):
-    out = ["--train", corpus, *SMALL_RUN, "-o", tmp_path / "run"]
+def test_weights_and_tokenizers_of_another_model(encoders, rows_file, tmp_path):
+    out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
     lacking = tmp_path / "lacking"
-    shutil.copytree(folders["bert"], lacking)
+    shutil.copytree(encoders["bert"], lacking)
     weights = load_file(lacking / "model.safetensors")
     kept = {name: tensor for name, tensor in weights.items() if "layer.1." not in name}
     save_file(kept, lacking / "model.safetensors")
@@ -253,23 +258,23 @@ def test_weights_and_tokenizers_of_another_model(folders, corpus, tmp_path):
     )
     small = tmp_path / "small"
     BertModel(BertConfig(**SIZES | {"vocab_size": 50})).save_pretrained(small)
-    AutoTokenizer.from_pretrained(folders["bert"]).save_pretrained(small)
+    AutoTokenizer.from_pretrained(encoders["bert"]).save_pretrained(small)
     assert "but the model has 50 token embeddings" in failure("--encoder", small, *out)
 
 
-def test_an_encoder_and_a_checkpoint(folders, corpus, tmp_path):
-    out = ["--train", corpus, *SMALL_RUN, "-o", tmp_path / "run"]
-    both = failure("--encoder", folders["bert"], "--warm-start", saved_tmde(tmp_path / "ours"), *out)
+def test_an_encoder_and_a_checkpoint(encoders, rows_file, tmp_path):
+    out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
+    both = failure("--encoder", encoders["bert"], "--warm-start", saved_tmde(tmp_path / "ours"), *out)
     assert "Give --encoder or --warm-start, not both" in both
     other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
     assert "found a model of type 'tmde', expected 'tmde_adapted'" in other
     staged = failure("adapted", *out, "warm_start.recipe=bag")
     assert "a first stage cannot make an encoder" in staged
     inside = tmp_path / "run" / "encoder"
-    shutil.copytree(folders["bert"], inside)
+    shutil.copytree(encoders["bert"], inside)
     (tmp_path / "run" / "recipe.yaml").write_text("")
     assert "the run would overwrite it" in failure("--encoder", inside, *out, "--overwrite")
     assert inside.exists()
     assert "is more than the model takes" in failure(
-        "--encoder", folders["bert"], *out, "train_max_length=63", "--overwrite"
+        "--encoder", encoders["bert"], *out, "train_max_length=63", "--overwrite"
     )

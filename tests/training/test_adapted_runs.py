@@ -11,55 +11,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
-from typer.testing import CliRunner
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 
 from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
-from modeling_tmde.cli.main import app
+from modeling_tmde.training.building import build_model
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.train import train_recipe
-from tests.conftest import make_rows
-from tests.hub_encoders import save_encoder
-
-KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
-LANGUAGES = ["de", "en", "fr"]
-ROWS = make_rows(300, seed=5, languages=tuple(LANGUAGES))
-SMALL_RUN = [
-    "data.languages=[de, en, fr]",
-    "data.pivot_languages=[en, fr]",
-    "data.dev_rows=30",
-    "max_steps=24",
-    "eval_steps=12",
-    "logging_steps=4",
-    "micro_batch_tokens=512",
-    "train_max_length=40",
-    "encoder_learning_rate=0.003",
-    "learning_rate=0.003",
-    "warmup_steps=0",
-    "eval_on_start=false",
-    "eval_loss_rows=20",
-    "eval_pairs=[de-en]",
-    "disable_tqdm=true",
-    "report_to=none",
-    "bf16=false",
-]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("encoders")
-    return {kind: save_encoder(root / kind, kind) for kind in (*KINDS, "gpt2")}
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "rows.jsonl"
-    path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in ROWS))
-    return path
-
-
-def run(*arguments: str | Path):
-    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+from tests.training.adapted_helpers import KINDS, LANGUAGES, SMALL_RUN, failure, run
 
 
 def trained(folder: Path, *arguments: str | Path) -> list[dict]:
@@ -89,10 +47,10 @@ save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "e
 
 
 @pytest.mark.parametrize("kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
-def test_train_on_an_encoder_of_the_hub(kind, folders, corpus, tmp_path):
+def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     encoder = tmp_path / "encoder"
-    shutil.copytree(folders[kind], encoder)
-    log = trained(tmp_path / "run", "--encoder", encoder, "--train", corpus, *SMALL_RUN)
+    shutil.copytree(encoders[kind], encoder)
+    log = trained(tmp_path / "run", "--encoder", encoder, "--train", rows_file, *SMALL_RUN)
     losses = [entry["loss"] for entry in log if "loss" in entry]
     assert len(losses) == 6 and np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
     assert all(np.isfinite(losses)) and log[0]["translation_nll"] < 1.3 * np.log(200)
@@ -100,13 +58,13 @@ def test_train_on_an_encoder_of_the_hub(kind, folders, corpus, tmp_path):
     whole, model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(tmp_path / "run")
     assert type(whole) is AdaptedForConditionalGeneration and model.config.languages == LANGUAGES
     assert model.config.encoder_config.model_type == kind and model.config.pooling == "mean"
-    before = AutoTokenizer.from_pretrained(folders[kind])
+    before = AutoTokenizer.from_pretrained(encoders[kind])
     after = AutoTokenizer.from_pretrained(tmp_path / "run")
     assert after.backend_tokenizer.to_str() == before.backend_tokenizer.to_str()
     assert (after.special_tokens_map, after.model_input_names) == (before.special_tokens_map, before.model_input_names)
     embedder = DocumentEmbedder.from_pretrained(tmp_path / "run", device="cpu")
     vectors = embedder.encode(["haus hund", "house"])
-    start = DocumentEmbedder.from_pretrained(folders[kind], device="cpu", pooling="mean").encode(
+    start = DocumentEmbedder.from_pretrained(encoders[kind], device="cpu", pooling="mean").encode(
         ["haus hund", "house"]
     )
     assert vectors.shape == (2, 32) and abs(vectors - start).max() > 1e-2  # the encoder has learned
@@ -121,10 +79,10 @@ def test_train_on_an_encoder_of_the_hub(kind, folders, corpus, tmp_path):
 
 
 @pytest.mark.slow
-def test_resumes_without_the_encoder_as_if_never_stopped(folders, corpus, tmp_path):
+def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tmp_path):
     encoder = tmp_path / "encoder"
-    shutil.copytree(folders["bert"], encoder)
-    options = ["--encoder", encoder, "--train", corpus, *SMALL_RUN]
+    shutil.copytree(encoders["bert"], encoder)
+    options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN]
     trained(tmp_path / "whole", *options)
     trained(tmp_path / "run", *options)
     for name in ("checkpoint-24", "model.safetensors", "results.json"):
@@ -138,14 +96,41 @@ def test_resumes_without_the_encoder_as_if_never_stopped(folders, corpus, tmp_pa
         torch.testing.assert_close(second[name], tensor, atol=1e-6, rtol=1e-5)
 
 
+def test_resumes_with_the_model_it_was_begun_with(encoders, rows_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(encoders["bert"], tmp_path / "encoder")
+    options = ["--train", rows_file, *SMALL_RUN, "max_steps=2", "eval_steps=1"]
+    folder = tmp_path / "run"
+    trained(folder, "--encoder", "encoder", *options, "model.pooling=cls")
+    before = (folder / "model.safetensors").read_bytes()
+    again = [*options, "-o", folder, "--resume"]
+    other = encoders["xlm-roberta"]
+    found = failure("--encoder", other, *again, "model.pooling=cls")
+    assert f"model.encoder is '{other}', and the run was begun with 'encoder'" in found and "pooling" not in found
+    assert "model.pooling is 'mean', and the run was begun with 'cls'" in failure("--encoder", "encoder", *again)
+    assert "model.architecture is 'tmde', and the run was begun with 'adapted'" in failure("small", *again)
+    assert (folder / "model.safetensors").read_bytes() == before
+    # By another path to it, and without a word of it.
+    trained(folder, "--encoder", tmp_path / "encoder", *again[:-3], "--resume", "model.pooling=cls")
+    trained(folder, "adapted", *again[:-3], "--resume", "model.pooling=cls")
+
+
 @pytest.mark.slow
-def test_goes_on_from_a_model_of_its_own_kind(folders, corpus, tmp_path):
+def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
     start = tmp_path / "start"
-    trained(start, "--encoder", folders["xlm-roberta"], "--train", corpus, "model.pooling=cls", *SMALL_RUN[:-1])
+    trained(start, "--encoder", encoders["xlm-roberta"], "--train", rows_file, "model.pooling=cls", *SMALL_RUN[:-1])
     weights = load_file(start / "model.safetensors")
     frozen = ["max_steps=1", "eval_steps=1", "learning_rate=0.0", "encoder_learning_rate=0"]
     trained(
-        tmp_path / "run", "adapted", "--warm-start", start, "--train", corpus, *SMALL_RUN, *frozen, "model.pooling=cls"
+        tmp_path / "run",
+        "adapted",
+        "--warm-start",
+        start,
+        "--train",
+        rows_file,
+        *SMALL_RUN,
+        *frozen,
+        "model.pooling=cls",
     )
     for name, tensor in load_file(tmp_path / "run" / "model.safetensors").items():
         assert torch.equal(tensor, weights[name]), name
@@ -158,24 +143,26 @@ def test_goes_on_from_a_model_of_its_own_kind(folders, corpus, tmp_path):
     assert all(configs[1][name] == value for name, value in configs[0].items() if name not in ignored)
 
 
-def test_the_encoder_learns_at_its_own_rate(folders, corpus, tmp_path):
+def test_the_encoder_learns_at_its_own_rate(encoders, rows_file, tmp_path):
     """The first step of Adam moves every weight by the rate."""
     moved = {}
-    start = AutoModel.from_pretrained(folders["bert"]).state_dict()
+    start = AutoModel.from_pretrained(encoders["bert"]).state_dict()
     for rate in (0.0, 1e-5, 1e-4):
         recipe = load_recipe(
             "adapted",
             [*SMALL_RUN, "max_steps=1", "eval_steps=1", f"encoder_learning_rate={rate}", "learning_rate=0.01"],
-            str(folders["bert"]),
+            str(encoders["bert"]),
         )
         recipe.sections["training"] |= {"cooldown": 0.0, "weight_decay": 0.0, "max_grad_norm": 0.0}
-        recipe.set("data.train", str(corpus))
+        recipe.set("data.train", str(rows_file))
         trainer = train_recipe(recipe, tmp_path / str(rate))
         model = trainer.accelerator.unwrap_model(trainer.model).model
         name = "encoder.layer.1.output.dense.weight"
         moved[rate] = float((model.model.encoder.state_dict()[name] - start[name]).abs().median())
-        fresh = torch.nn.Linear(32, 128)
-        assert model.decoder.layers[0].fc1.weight.shape == fresh.weight.shape
+        set_seed(trainer.args.seed)
+        begun = build_model(recipe, AutoTokenizer.from_pretrained(encoders["bert"])).decoder.layers[0].fc1.weight
+        decoder = float((model.decoder.layers[0].fc1.weight - begun).abs().median())
+        assert decoder == pytest.approx(0.01, rel=0.05)
         groups = {group["initial_lr"] for group in trainer.optimizer.param_groups}
         assert groups == {0.01} | ({rate} - {0.0})
     assert moved[0.0] == 0

@@ -227,6 +227,62 @@ def test_a_report_by_hand():
     assert "fell by 1.5 points" in text
 
 
+def test_pairs_of_codes_with_hyphens_are_old_ones_too():
+    before = {"a": {"p1_pt-BR-en": 0.9, "p1_pt-BR-zh-CN": 0.2, "p1_en-zh-CN": 0.4, "doc_p1_pt-BR-en": 0.5}}
+    tokenizer = {"new_tokens": 0, "vocab_size": 9, "changed_texts": {}, "tokens_per_word": {}}
+    report = LanguageReport("c", ["pt-BR", "en"], ["zh-CN"], tokenizer, before, before)
+    assert list(report.cells("old")) == [("a", "p1_", "pt-BR-en"), ("a", "doc_p1_", "pt-BR-en")]
+    assert list(report.cells("new")) == [("a", "p1_", "pt-BR-zh-CN"), ("a", "p1_", "en-zh-CN")]
+    assert report.fall({"a": before["a"] | {"p1_pt-BR-en": 0.7}}) == pytest.approx(20)
+
+
+def test_without_old_pairs_no_fall_is_measured():
+    before = {"a": {"p1_de-el": 0.2}}
+    tokenizer = {"new_tokens": 0, "vocab_size": 9, "changed_texts": {}, "tokens_per_word": {}}
+    report = LanguageReport("c", ["de", "en"], ["el"], tokenizer, before, before, after=before)
+    report.data = {"new": {"rows": 3, "words": 8}, "old": {"rows": 0, "words": 0}}
+    assert report.fall(before) is None and report.largest_fall() is None
+    assert "mean was not measured: no dev set has two rows of a pair of them" in report.markdown()
+    assert "did not fall" not in report.markdown()
+
+
+def test_a_limit_that_nothing_measures_is_refused_before_training(place, tmp_path, monkeypatch):
+    dev = {"greek": write_rows(tmp_path / "dev.parquet", greek_rows(60, 7, ("en", NEW)))}
+    message = r"max_drop=3: found no dev set with two rows of a pair of the old languages \(de, en, es\).*give --dev"
+    with pytest.raises(RecipeError, match=message):
+        add_languages(asked(place, dev=dev, max_drop=3.0), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    report = add_languages(asked(place, dev=dev), tmp_path / "run")
+    assert report.fall(report.after) is None
+    assert "was not measured" in (tmp_path / "run" / "languages.md").read_text()
+    monkeypatch.setattr("modeling_tmde.training.added_language.train_recipe", None)
+    with pytest.raises(RecipeError, match=message):
+        add_languages(asked(place, dev=dev, max_drop=3.0), tmp_path / "run", resume=True)
+
+
+def test_a_run_goes_on_with_its_own_arguments_alone(added, place, monkeypatch):
+    folder, _ = added
+    monkeypatch.setattr("modeling_tmde.training.added_language.train_recipe", None)
+    other = asked(place, "learning_rate=0.7", replay_share=0.2, new_tokens=9)
+    with pytest.raises(RecipeError, match="holds a run with other arguments: ") as refused:
+        add_languages(other, folder, resume=True)
+    for text in (
+        "data.train.replay_share (found 0.5, now 0.2)",
+        "training.learning_rate (found ",
+        "new_tokens (found None, now 9)",
+    ):
+        assert text in str(refused.value)
+    assert "max_steps (" not in str(refused.value) and str(refused.value).count("(found") == 3
+    with pytest.raises(RecipeError, match="arguments: data.train.replay "):
+        add_languages(asked(place, "max_steps=9", replay=None, max_drop=3.0), folder, resume=True)
+
+
+def test_the_current_folder_can_be_that_of_the_run(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    add_languages(asked(place), ".")
+    assert (tmp_path / "languages.md").is_file() and not list(tmp_path.glob(".*.tmp"))
+
+
 def test_an_interrupted_run_goes_on(added, place, monkeypatch):
     folder, go_on = place / "resumed", RunLimits.on_step_end
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -284,6 +340,15 @@ def ruined(place) -> LanguageReport:
 
 def test_without_replay_and_limit_much_may_be_lost(ruined):
     assert ruined.fall(ruined.after) > 10 and ruined.trained_share == 1.0 and ruined.data["old"]["rows"] == 0
+
+
+def test_weights_are_averaged_without_an_evaluation_in_training(place):
+    folder = place / "unwatched"
+    request = asked(place, "learning_rate=0.5", "eval_strategy=no", replay=None, max_drop=4.0)
+    report = add_languages(request, folder)
+    assert report.fall(report.after) <= 4.0 and report.trained_share < 1
+    results = json.loads((folder / "results.json").read_text())
+    assert results["best"] is None and results["trained_share"] == report.trained_share
 
 
 def test_the_old_languages_lose_no_more_than_was_allowed(ruined, place):
@@ -348,6 +413,8 @@ def test_a_checkpoint_that_can_not_be_extended(kind, message, place, tmp_path):
         ({"recipe": "quickstart"}, "Recipe quickstart trains a model of architecture 'tmde', and .* is of 'bag'"),
         ({"max_drop": -1.0}, "max_drop=-1.0: expected points that retrieval may fall by, 0 or more"),
         ({"overrides": ["learning_rte=3"]}, "Recipe key 'learning_rte' is unknown; did you mean"),
+        ({"overrides": ["push_to_hub=true"]}, "push_to_hub: .* push afterwards with `tmde push`"),
+        ({"overrides": ["training.hub_model_id=a/b"]}, "hub_model_id: the result would be published before"),
         ({"replay_share": 1.5}, "replay_share=1.5 is a share of the training rows"),
         ({"languages": ["xx"]}, "new.parquet, .*found 'xx', expected one of the languages in the data"),
     ],

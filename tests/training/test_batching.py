@@ -167,7 +167,8 @@ def test_sizes_and_words_equal_a_plain_count(tokenizer, languages_per_row):
             sum(len(text.split()) for text in target_texts),
         )
         inputs = batch.model_inputs()
-        assert inputs.keys() == {"input_ids", "attention_mask", "languages", "lengths"}
+        assert inputs.keys() == {"input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught"}
+        assert inputs["teacher_vectors"] is inputs["taught"] is None
         assert np.array_equal(inputs["lengths"], batch.attention_mask.sum(dim=-1).numpy())
     assert num_directions <= {2: {1, 2}, 3: {1, 2, 4}, None: {1, 2, 3, 4, 6, 8}}[languages_per_row]
     assert len(num_directions) >= 2

@@ -179,7 +179,7 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
 def test_results_tell_both_kinds_of_minutes(tokenizer, tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path, tokenizer, Work(Hands().set(monkeypatch), seconds=90.0), max_steps=4)
     trainer.train()
-    _write_results(trainer, tmp_path, CorpusReport())
+    _write_results(trainer, tmp_path, CorpusReport(), {})
     results = json.loads((tmp_path / "results.json").read_text())
     assert (results["steps"], results["minutes"], results["cpu_minutes"]) == (4, 6.0, 0.4)
 

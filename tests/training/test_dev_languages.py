@@ -9,7 +9,7 @@ import pytest
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.retrieval import precision_at_1
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split
-from modeling_tmde.training.evaluation import dev_retrieval, measure_task
+from modeling_tmde.training.evaluation import checked_evaluation, dev_retrieval, measure_task, retrieval_pools
 from tests.conftest import make_dataset
 from tests.modeling_tmde.test_embedding import make_tokenizer, make_xlmr
 from tests.modeling_tmde.test_text_languages import make_tables
@@ -80,3 +80,19 @@ def test_a_task_of_equal_texts_is_encoded_by_language(monkeypatch):
     assert set(scores) == {"same", "cross", "all", "test_same", "test_cross"}
     expected = [[(text, code) for text in splits[code][name].texts] for code in ("de", "en") for name in names]
     assert calls == expected  # each once: the classifiers find the vectors
+
+
+def test_pairs_of_codes_with_hyphens():
+    rows = make_dataset([{"pt-BR": row["de"], "en": row["en"], "fr": row["fr"]} for row in ROWS])
+    languages = ["en", "pt-BR", "fr"]
+    args = SimpleNamespace(**vars(ARGS) | {"eval_pairs": ["pt-BR-en", "fr-pt-BR"], "metric_for_best_model": "mix"})
+    pools = retrieval_pools(rows, languages, args)
+    assert {name: (pool.source_language, pool.target_language) for name, pool in pools.items()} == {
+        "p1_pt-BR-en": ("pt-BR", "en"),
+        "p1_fr-pt-BR": ("fr", "pt-BR"),
+    }
+    checked_evaluation(rows, None, languages, args)
+    for wrong in ("pt-en", "BR-en", "en-en", "pt-BR"):
+        args.eval_pairs = [wrong]
+        with pytest.raises(ValueError, match=f"eval_pairs: '{wrong}' is not a pair of the languages"):
+            checked_evaluation(rows, None, languages, args)

@@ -97,6 +97,10 @@ def test_other_widths_are_an_error():
         ("objectives.distillation={teacher: 3}", r"distillation.teacher: found 3"),
         ("objectives.distillation={teacher: x, teacher_languages: en}", r"found 'en', expected a list such as \[en\]"),
         ("objectives.distillation={teacher: x, teacher_languages: []}", r"found \[\], expected a list"),
+        (
+            "objectives.distillation={teacher: x, teacher_revision: 12}",
+            r"teacher_revision: found 12, expected",
+        ),
         ("objectives.distillation={teacher: x, teacher_batch_size: 0}", r"teacher_batch_size: found 0"),
     ],
 )

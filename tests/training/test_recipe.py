@@ -237,7 +237,8 @@ def test_a_value_may_hold_equal_signs():
         ("objectives=5", "objective|Objective"),
         ("warm_start.overrides=[a=b]", r"warm_start.overrides of recipe ctmde must be a mapping .* found \['a=b'\]"),
         ("warm_start.recipes=bag", "'recipes' is unknown; did you mean recipe"),
-        ("data=x", "data"),
+        ("data=x", "'data' is a section; give one of its keys, such as data.bad_rows"),
+        ("model.=5", "'model.' is a section; give one of its keys, such as model."),
     ],
 )
 def test_wrong_overrides_are_named(override, message):
@@ -275,6 +276,8 @@ def test_wrong_files_are_named(tmp_path, text, message):
 def test_unknown_recipes_name_the_known_ones(tmp_path):
     with pytest.raises(RecipeError, match="There is no recipe 'ctmde_q'.* ctmde, ctmde_p, .*small, tlm, tmde,"):
         load_recipe("ctmde_q")
+    with pytest.raises(RecipeError, match="There is no recipe 'smal'; did you mean small.* Else give the path of"):
+        load_recipe("smal")
     with pytest.raises(RecipeError, match="There is no recipe .*absent.yaml"):
         load_recipe(str(tmp_path / "absent.yaml"))
 
@@ -300,7 +303,7 @@ def test_yaml_round_trip(name, tmp_path):
 def test_a_file_may_leave_sections_out(tmp_path):
     recipe = load_recipe(write(tmp_path, "model: {d_model: 64}\ntraining:\n"))
     assert recipe.name == "mine"
-    empty = {"data": {}, "tokenizer": {}, "warm_start": {}, "objectives": {}, "training": {}}
+    empty = {"data": {}, "tokenizer": {}, "warm_start": {}, "objectives": {}, "training": {}, "card": {}}
     assert recipe.sections == {**empty, "model": {"d_model": 64}}
     assert (recipe.warm_start.checkpoint, recipe.warm_start.recipe) == (None, None)
     assert recipe.data.languages == LANGUAGES

@@ -113,6 +113,33 @@ def test_rows_are_held_out_before_any_is_repeated(sources):
     assert set(held).isdisjoint(texts_of(train))
 
 
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_no_text_is_trained_that_is_held_out(overlapping, tmp_path):
+    """Rows of many languages are new ones and, without Greek, old ones too."""
+    rows = greek_rows(200, seed=1)
+    new, replay = write_rows(tmp_path / "new.parquet", rows), None
+    if overlapping:
+        new = write_rows(tmp_path / "pairs.parquet", [{**row, "de": None, "es": None} for row in rows[:120]])
+        replay = write_rows(tmp_path / "old.parquet", [{**row, NEW: None} for row in rows])
+    train, dev, _ = load_replayed(recipe_with(new, replay, share=0.3, dev_rows=20))
+    held = {text for row in texts_of(dev["dev"]) for text in row}
+    trained = {text for row in texts_of(train) for text in row}
+    assert held.isdisjoint(trained)
+    numbers = [sum((NEW in dict(row)) == kind for row in texts_of(dev["dev"])) for kind in (True, False)]
+    assert numbers == [12 if overlapping else 14, 6]
+    everything = {(code, row[code]) for row in rows[: 120 if overlapping else 200] for code in ("en", NEW)}
+    english = {text for code, text in held if code == "en"}
+    expected = {pair for row in rows for pair in row.items() if pair in everything and row["en"] not in english}
+    assert {pair for pair in trained if pair in everything} == expected  # and no other row is left out
+
+
+def test_held_out_texts_that_all_rows_have_leave_nothing_to_train(tmp_path):
+    rows = [{"de": None, "en": "the same", "es": None, NEW: f"{number}"} for number in range(30)]
+    recipe = recipe_with(write_rows(tmp_path / "new.parquet", rows), dev_rows=10)
+    with pytest.raises(ValueError, match="dev_rows=10: each of the 30 rows with a new language shares a text"):
+        load_replayed(recipe)
+
+
 def test_dev_sets_need_not_have_all_languages(sources):
     dev = {"old": sources[1], "new": sources[0]}
     _, found, _ = load_replayed(recipe_with(*sources, dev=dev))

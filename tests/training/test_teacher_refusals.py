@@ -13,8 +13,9 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.command import train
 from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.teacher import Teacher, TeacherError
+from modeling_tmde.training.teacher import Teacher
 from modeling_tmde.training.teacher_vectors import open_teacher_vectors
+from modeling_tmde.training.teacher_version import TeacherError
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, bert_teacher, holey_rows, static_teacher, student
 
@@ -130,30 +131,6 @@ def test_a_mistake_is_one_line_of_tmde_train(taught_by, tmp_path):
     assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert "found vectors of d=32" in line and "d=384; set model.d_model=32" in line
-
-
-def test_a_hub_teacher_is_known_by_its_commit(tmp_path, monkeypatch):
-    """As the Hub's client keeps it; its folder, as found there, is what sentence-transformers opens."""
-    asked, snapshot = [], tmp_path / "hub" / "snapshots" / "0123abcd"
-    static_teacher(snapshot, WIDTH)
-
-    def download(name, file):
-        asked.append((name, file))
-        return str(snapshot / file)
-
-    monkeypatch.setattr("modeling_tmde.training.teacher.hf_hub_download", download)
-    teacher = Teacher("user/model")
-    assert teacher.identity == "user/model@0123abcd" and asked == [("user/model", "modules.json")]
-    loaded = []
-
-    def load(path, revision=None, **options):
-        loaded.append((path, revision))
-        return original(str(snapshot), **options)
-
-    from sentence_transformers import SentenceTransformer as original
-
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer", load)
-    assert teacher.width("en") == WIDTH and loaded == [("user/model", "0123abcd")]
 
 
 def test_loading_a_teacher_leaves_the_random_numbers_of_training_alone(tmp_path):

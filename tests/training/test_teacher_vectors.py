@@ -256,3 +256,14 @@ def test_truncated_texts_are_counted_and_said_once_for_every_run(tmp_path, monke
     np.testing.assert_allclose(
         model.encode(["house dog cat tree river"]), model.encode(["house dog cat tree"]), atol=1e-6
     )
+
+
+def test_a_stream_of_truncated_texts_is_said_once(tmp_path, tokenizer, monkeypatch):
+    """Though every batch has a number of its own of them."""
+    bert_teacher(tmp_path / "bert", max_length=6)
+    stream = make_dataset(make_rows(60)).to_iterable_dataset()
+    teacher = open_teacher_vectors(stream, student(tmp_path / "bert"), arguments(tmp_path))
+    said = []
+    monkeypatch.setattr(teacher_vectors.logger, "warning", lambda *words, **options: said.append(words[0]))
+    batches = list(ParallelBatches(stream, tokenizer, LANGUAGES, ["en"], 100, buffer_rows=20, teacher=teacher))
+    assert len(batches) > 5 and len(said) == 1 and str(tmp_path / "bert") in said[0]

@@ -20,10 +20,10 @@ from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import (
     RunFolderError,
-    _named_sources,
     build_model,
     find_checkpoint,
     load_data,
+    named_sources,
     train_recipe,
 )
 from modeling_tmde.training.trainer import TmdeTrainer
@@ -217,10 +217,25 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
     assert [line["step"] for line in log_lines(tmp_path / "other") if "loss" in line] == [1]
 
 
-def test_run_that_failed_before_its_first_step_can_be_overwritten(corpus, tmp_path):
+def test_run_that_failed_before_its_first_step_leaves_no_folder(corpus, tmp_path):
     folder = tmp_path / "run"
+    for wrong in ("d_model=30", "eval_pairs=[de-xx]"):  # found before and after run.json is written
+        with pytest.raises(ValueError, match="is not a multiple of|is not a pair of"):
+            train_recipe(tiny_recipe(corpus, wrong), folder)
+        assert not folder.exists()
+    train_recipe(tiny_recipe(corpus, "max_steps=1"), folder)
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_folder_that_was_there_before_a_failure_can_be_overwritten(corpus, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
     with pytest.raises(RecipeError, match="d_model=30 is not a multiple of encoder_attention_heads=4"):
         train_recipe(tiny_recipe(corpus, "d_model=30"), folder)
+    assert (folder / "recipe.yaml").is_file()
+    with pytest.raises(RecipeError, match="d_model=30"):
+        train_recipe(tiny_recipe(corpus, "d_model=30"), folder, overwrite=True)
+    assert (folder / "recipe.yaml").is_file()
     train_recipe(tiny_recipe(corpus, "max_steps=1"), folder, overwrite=True)
     assert (folder / "model.safetensors").is_file()
 
@@ -395,7 +410,7 @@ def test_resumed_run_goes_on_to_a_larger_max_steps(finished, corpus, tmp_path):
 def test_resume_with_another_model_is_refused(finished, corpus, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     recipe = tiny_recipe(corpus, "encoder_layers=3")
-    with pytest.raises(ValueError, match="do not fit the model: missing .*resume with the recipe"):
+    with pytest.raises(RecipeError, match=r"model.encoder_layers is 3, and the run was begun with \d"):
         train_recipe(recipe, tmp_path / "run", resume=True)
 
 
@@ -478,10 +493,10 @@ def test_command_line_under_accelerate_launch_on_a_cpu(corpus, tmp_path):
 
 
 def test_dev_sources_keep_their_names_and_never_replace_each_other():
-    assert _named_sources(["a/talks.jsonl", "news=b/dev.jsonl"]) == {"talks": "a/talks.jsonl", "news": "b/dev.jsonl"}
-    assert _named_sources(["d/lang=de/x.parquet"]) == {"x": "d/lang=de/x.parquet"}
+    assert named_sources(["a/talks.jsonl", "news=b/dev.jsonl"]) == {"talks": "a/talks.jsonl", "news": "b/dev.jsonl"}
+    assert named_sources(["d/lang=de/x.parquet"]) == {"x": "d/lang=de/x.parquet"}
     with pytest.raises(RecipeError, match="Two --dev sources are called 'dev'"):
-        _named_sources(["a/dev.jsonl", "b/dev.jsonl"])
+        named_sources(["a/dev.jsonl", "b/dev.jsonl"])
 
 
 @pytest.mark.parametrize(

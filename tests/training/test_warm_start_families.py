@@ -310,10 +310,10 @@ def test_laser_with_more_layers_and_other_languages(tokenizer, tmp_path):
     model = laser(encoder_layers=2, languages=["it", "es", "de"], pivot_languages=["es"])
     report, before = started(model, source, tokenizer, tmp_path)
     new = {name for name in before if name.startswith("model.layers.1.")}
-    assert len(new) == 8 and set(report.tensors_kept) == new | {"decoder.embed_languages.weight of it"}
+    assert len(new) == 8 and set(report.tensors_kept) == new
     found, old = model.decoder.embed_languages.weight, source.decoder.embed_languages.weight
     assert torch.equal(found[1], old[2]) and torch.equal(found[2], old[0])
-    assert torch.equal(found[0], before["decoder.embed_languages.weight"][0])
+    assert torch.allclose(found[0], old.mean(dim=0))  # new
 
 
 def test_tables_of_another_width_are_left_as_they_were(tokenizer, tmp_path):

@@ -1,8 +1,15 @@
 """Distillation: the vectors of a row in every language become those that a teacher gives the row."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+
+if TYPE_CHECKING:
+    from modeling_tmde.training.teacher_version import TeacherVersion
 
 
 class Distillation(Objective):
@@ -23,12 +30,14 @@ class Distillation(Objective):
             has. None is the pivot languages. A row without any of them is not taught.
         teacher_batch_size: Texts that the teacher reads at a time.
         trust_remote_code: Run code from the teacher's folder or repository, which some models need.
+        teacher_revision: Branch, tag or commit of a teacher on the Hub; None is the newest when a run begins. Either
+            way a run keeps the weights with which it began, see `settle_version`.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have one, (rows,). The sum
     has one term for every text of such a row. Components: `loss`, and `cosine` of student and teacher.
 
     Raises:
-        ValueError: No teacher, no language of the teacher, or no text at a time.
+        ValueError: No teacher, no language or revision of the teacher, or no text at a time.
 
     Example:
 
@@ -48,6 +57,7 @@ class Distillation(Objective):
         teacher_languages: list[str] | None = None,
         teacher_batch_size: int = 64,
         trust_remote_code: bool = False,
+        teacher_revision: str | None = None,
     ):
         super().__init__(weight)
         if not isinstance(teacher, str) or not teacher:
@@ -63,7 +73,14 @@ class Distillation(Objective):
             raise ValueError(
                 f"objectives.distillation.teacher_batch_size: found {teacher_batch_size}, expected at least 1"
             )
+        if teacher_revision is not None and (not isinstance(teacher_revision, str) or not teacher_revision):
+            raise ValueError(
+                f"objectives.distillation.teacher_revision: found {teacher_revision!r}, expected a branch, a tag or a "
+                "commit on the Hub, in quotes if it is a number, or null for the newest"
+            )
         self.teacher = teacher
+        self.teacher_revision = teacher_revision
+        self.version: TeacherVersion | None = None  # settled when a run begins
         self.teacher_languages = None if teacher_languages is None else list(teacher_languages)
         self.teacher_batch_size = teacher_batch_size
         self.trust_remote_code = trust_remote_code

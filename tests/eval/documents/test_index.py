@@ -160,6 +160,7 @@ def test_several_queries_and_vectors_are_the_same(tmp_path):
     index.add(["a", "b", "c"], ["one dog", "two cats", "three birds"])
     queries = ["a dog", "cats", "birds and cats"]
     together = index.search(queries, k=2)
+    np.testing.assert_allclose(index.query_vectors, embedder.encode(queries, normalize=True), atol=1e-6)
     assert together == [index.search(query, k=2) for query in queries]
     by_vectors = index.search(embedder.encode(queries), k=2)
     assert [[hit.id for hit in hits] for hits in by_vectors] == [[hit.id for hit in hits] for hits in together]

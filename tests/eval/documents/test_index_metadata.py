@@ -71,6 +71,15 @@ def test_filters_where_segments_have_other_types(tmp_path):
     ]:
         (hits,) = index.search(np.ones((1, 2)), k=9, filter=filter)
         assert "".join(sorted(hit.id for hit in hits)) == expected, filter
+    assert index.values("topic") == {None, "pets", "cars"} and index.values("n") == {None, 1, 2, 2.5}
+    assert index.values("tags") == {None, "x", "y", "z"} and index.values("x.topic") == {None, "pets"}
+    assert index.values("nothing") == index.values("unknown") == {None}
+    index.delete(["d", "c"])  # the only car, and the only 2.5
+    assert index.values("topic") == {None, "pets"} and index.values("n") == {None, 1, 2}
+    index.add(["h"], ["text"], [{"place": {"x": 1}}], vectors=np.ones((1, 2)))
+    with pytest.raises(DocumentIndexError, match=r"^'place' holds struct<x: int64>; expected a column of values"):
+        index.values("place")
+    assert DocumentIndex.create(tmp_path / "empty", dimension=2).values("topic") == set()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,191 @@
+"""Which card and which files a push brings to the Hub, and how a graph comes back from there."""
+
+import importlib.util
+import json
+import shutil
+
+import pytest
+
+from tests.hub.clients import TMDE, run_client
+from tests.hub.test_push_model import TEXTS, commits, files
+
+pytestmark = pytest.mark.slow
+
+EDITED = """
+from huggingface_hub import HfApi, hf_hub_download
+from pathlib import Path
+def card(repo_id):
+    return Path(hf_hub_download(repo_id, "README.md", force_download=True)).read_text()
+def edit(repo_id, old, new):
+    text = card(repo_id)
+    assert old in text
+    HfApi().upload_file(path_or_fileobj=text.replace(old, new).encode(), path_in_repo="README.md", repo_id=repo_id)
+"""
+
+
+@pytest.fixture
+def run(model_folder, tmp_path):
+    """A folder with a card, its picture, and what a user left there."""
+    from modeling_tmde.hub_cards import write_model_card
+
+    folder = tmp_path / "oldname"
+    shutil.copytree(model_folder, folder)
+    for name, text in {
+        "curves.png": "picture",
+        "my_experiment.py": "TOKEN = 'hf_stranger'",
+        "0_private/customers.csv": "name",
+        "1_Pooling/customers.csv": "name",
+        "onnx/notes.txt": "note",
+        "optimizer.safetensors": "state",
+        "other.model": "model",
+        "tokenizer_backup.json": "{}",
+        "vocab.private": "words",
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    write_model_card(folder, license="mit")
+    return folder
+
+
+STRANGERS = ("my_experiment", "customers", "notes", "optimizer", "other.model", "backup", "private")
+
+
+def test_the_card_of_other_weights_stays_behind(hub, run, tmp_path):
+    code = (
+        TMDE
+        + """
+import torch
+from transformers import AutoModel, AutoModelForSeq2SeqLM
+folder = arguments[0]
+assert tmde("push", folder, "user/oldname", "--license", "mit")[0] == 0
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+model.add_model_tags(["mine"])
+model.push_to_hub("user/same", tags="abc")
+with torch.no_grad():
+    next(model.parameters()).add_(1)
+model.push_to_hub("user/changed")
+model = AutoModelForSeq2SeqLM.from_pretrained("user/oldname")
+with torch.no_grad():
+    next(model.parameters()).add_(1)
+model.push_to_hub("user/finetuned")
+AutoModel.from_pretrained(folder).push_to_hub("user/encoder")
+"""
+    )
+    run_client(hub, tmp_path / "client", code, run)
+    for name in ("oldname", "same", "changed", "finetuned", "encoder"):
+        held = files(hub, f"user/{name}")
+        assert {"model.safetensors", "tokenizer.json", "modeling_tmde.py", "layers.py"} <= set(held), name
+        assert not [path for path in held if any(stranger in path for stranger in STRANGERS)], name
+        card = held["README.md"].decode()
+        assert f'"user/{name}"' in card
+        own = name in ("oldname", "same")
+        assert ("curves.png" in held) == own and ("license: mit" in card) == own, name
+        assert ("base_model: user/oldname" in card) == (name == "finetuned")
+        assert own or card.count("oldname") == (name == "finetuned")
+    same = files(hub, "user/same")["README.md"].decode()
+    assert "- abc\n- mine\n" in same and "oldname" not in same
+
+
+def test_a_card_that_was_edited_on_the_hub_stays(hub, run, tmp_path):
+    code = (
+        TMDE
+        + EDITED
+        + """
+from transformers import AutoModelForSeq2SeqLM
+folder = Path(arguments[0])
+def push(*more):
+    status, _, stderr = tmde("push", folder, "user/run", *more)
+    return [status, stderr, card("user/run"), (folder / "README.md").read_text()]
+found = [push()]
+edit("user/run", "## ", "Hub words.\\n\\n## ")
+found.append(push("--license", "apache-2.0"))
+AutoModelForSeq2SeqLM.from_pretrained(folder).push_to_hub("user/run")
+found.append([card("user/run")])
+local = (folder / "README.md").read_text()
+(folder / "README.md").write_text(local.replace("Hub words.", "Words of mine."))
+found.append(push())
+(folder / "README.md").write_text(local.replace("Hub words.", "Words of mine again."))
+edit("user/run", "Words of mine.", "Other words.")
+found.append(push())
+report(found)
+"""
+    )
+    first, edited, pushed, mine, both = run_client(hub, tmp_path / "client", code, run)
+    assert first[0] == 0 and "Hub words." not in first[2]
+    assert edited[0] == 0 and "Hub words." in edited[2] and "license: apache-2.0" in edited[2]
+    assert edited[3] == edited[2]
+    assert "Hub words." in pushed[0]
+    assert mine[0] == 0 and "Words of mine." in mine[2] and "Hub words." not in mine[2]
+    assert both[0] == 1 and "edited on the Hub" in both[1] and "Other words." in both[2]
+    assert "mine again" in both[3]
+    assert not [path for path in files(hub, "user/run") if path.startswith(".")]
+
+
+def test_saving_can_push_and_a_lost_folder_is_told(hub, run, tmp_path):
+    """The same repository as from `push_to_hub`; and no model of a stranger by the name of a folder that has gone."""
+    code = """
+from pathlib import Path
+from transformers import AutoModelForSeq2SeqLM
+from modeling_tmde.hub_upload import HubUploadError
+folder, place = arguments
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+model.save_pretrained(f"{place}/saved", True, push_to_hub=True, commit_message="Saved", private=True)
+weights = {name: tensor * 2 for name, tensor in model.state_dict().items()}
+model.save_pretrained(f"{place}/doubled", True, weights, True, repo_id="user/named", token="hf_user")
+assert len(weights) > 10
+Path(folder).rename(f"{folder}-moved")
+try:
+    model.push_to_hub("user/lost")
+except HubUploadError as error:
+    report(str(error))
+"""
+    message = run_client(hub, tmp_path / "client", code, run, tmp_path)
+    assert str(run) in message and "found no folder" in message and "save_pretrained" in message
+    assert commits(hub, "user/saved") == ["Saved", "initial commit"] and hub.store.find("models", "user/saved").private
+    for name, place in (("saved", "saved"), ("named", "doubled")):
+        held = files(hub, f"user/{name}")
+        assert {"modules.json", "tokenizer.json", "1_Pooling/config.json", "modeling_tmde.py"} <= set(held)
+        assert held["model.safetensors"] == (tmp_path / place / "model.safetensors").read_bytes()
+    assert files(hub, "user/saved")["model.safetensors"] != files(hub, "user/named")["model.safetensors"]
+    assert commits(hub, "user/lost") == ["initial commit"]
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "onnx", "onnxscript")),
+    reason="needs the extra 'onnx'",
+)
+def test_a_graph_comes_from_the_hub(hub, run, tmp_path):
+    code = (
+        TMDE
+        + """
+folder, *texts = arguments
+from modeling_tmde import DocumentEmbedder
+assert DocumentEmbedder.from_pretrained(folder, backend="onnx").model.path.is_file()
+assert tmde("push", folder, "user/graph")[0] == 0
+from huggingface_hub import HfApi
+record = json.dumps({"model.safetensors": "00", "config.json": "00"}).encode()
+assert tmde("push", folder, "user/other")[0] == 0
+HfApi().upload_file(path_or_fileobj=record, path_in_repo="onnx/model.onnx.tmde.json", repo_id="user/other")
+"""
+    )
+    run_client(hub, tmp_path / "pusher", code, run, *TEXTS)
+    held = files(hub, "user/graph")
+    assert {"onnx/model.onnx", "onnx/model.onnx.tmde.json"} <= set(held) and "onnx/notes.txt" not in held
+    assert set(json.loads(held["onnx/model.onnx.tmde.json"])) == {"model.safetensors", "config.json"}
+    code = """
+import modeling_tmde.onnx_backend as backend
+from modeling_tmde import DocumentEmbedder
+export, written = backend.export_and_measure, []
+backend.export_and_measure = lambda *given, **options: written.append(1) or export(*given, **options)
+found = []
+for name in ("user/graph", "user/graph", "user/other"):
+    embedder = DocumentEmbedder.from_pretrained(name, backend="onnx")
+    found.append([len(written), embedder.encode(arguments).tolist()])
+plain = DocumentEmbedder.from_pretrained("user/graph").encode(arguments).tolist()
+report([plain, *found])
+"""
+    plain, *found = run_client(hub, tmp_path / "opener", code, *TEXTS)
+    assert [count for count, _ in found] == [0, 0, 1]
+    for _, vectors in found:
+        for row, expected in zip(vectors, plain, strict=True):
+            assert row == pytest.approx(expected, abs=1e-5)

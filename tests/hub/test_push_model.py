@@ -114,7 +114,8 @@ def test_policies(hub, model_folder, tmp_path, tokenizer):
 import os
 tiny, bag = arguments
 found = {
-    "dry": tmde("push", tiny, "user/tiny", "--dry-run", "--license", "apache2"),
+    "dry": tmde("push", tiny, "user/tiny", "--dry-run", "--license", "apache-2.0"),
+    "licence": tmde("push", tiny, "user/tiny", "--license", "apache2"),
     "no place": tmde("push", tiny, "tiny"),
     "public": tmde("push", tiny, "user/tiny"),
     "same": tmde("push", tiny, "user/tiny"),
@@ -136,6 +137,7 @@ report(found)
     )
     found = run_client(hub, tmp_path / "pusher", code, model_folder, bag)
     refusals = {
+        "licence": ["'apache2'", "do you mean 'apache-2.0'", "nothing was published"],
         "no place": ["USER/NAME", "tiny"],
         "private": ["is public", "nothing was uploaded"],
         "other": ["'tmde'", "'tmde_bag'", "--overwrite"],
@@ -150,7 +152,7 @@ report(found)
         for words in refusals.get(name, ()):
             assert words.lower() in stderr.lower(), (name, stderr)
         assert "Traceback" not in stderr
-    assert "apache-2.0" in found["dry"][2] and "model.safetensors" in found["dry"][1]
+    assert "model.safetensors" in found["dry"][1]
     assert "already" in found["same"][1]
     assert "discussions/1" in found["request"][1]
     assert commits(hub, "user/tiny") == ["Replaced", "Upload tiny", "initial commit"]

@@ -271,7 +271,7 @@ def test_other_mistakes(model, inputs, tmp_path, monkeypatch):
         (no_tokenizer / name).write_bytes((model / name).read_bytes())
     for arguments, message in [
         ((tmp_path / "nope.txt", "-o", out, "-m", model), "nope.txt: No such file"),
-        ((tmp_path, "-o", out, "-m", model), "Is a directory"),
+        ((tmp_path, "-o", out, "-m", model), "found a folder, expected one file"),
         ((text, "-o", tmp_path / "out.txt", "-m", model), "found suffix '.txt', expected .npy or .parquet"),
         ((text, "-o", tmp_path / "no" / "out.npy", "-m", model), "does not exist"),
         ((text, "-o", out, "-m", tmp_path / "nowhere"), "no folder"),

@@ -50,7 +50,7 @@ MISTAKES: list[tuple[str, int, tuple[str, ...]]] = [
         for command, rest in (("embed", " ".join(OUT)), ("index", " ".join(INDEX)))
         for name, words in (
             ("missing.txt", ("missing.txt", "No such file")),
-            ("folder", ("folder", "Is a directory")),
+            ("folder", ("folder", "found a folder", "expected one file")),
             ("binary.txt", ("binary.txt, line 2", "0x80", "UTF-8")),
             ("binary.jsonl", ("binary.jsonl, line 1", "expected one JSON object a line")),
             ("half.jsonl", ("half.jsonl, line 2", "not json", "expected one JSON object a line")),

@@ -1,7 +1,6 @@
 """Runs of every family, trained for two steps."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,12 +79,10 @@ def _encoder(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="package", autouse=True)
-def quiet() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs draw no curves, which takes a second of each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CurvePicture, "_draw", lambda *args: None)
-        yield
+    monkeypatch.setattr(CurvePicture, "_draw", lambda *args: None)
 
 
 @pytest.fixture(scope="session")

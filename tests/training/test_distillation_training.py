@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,16 @@ def recipe_of(name: str, teacher: Path | None, folder: Path, *overrides: str):
     return load_recipe(name, [*fixed, *overrides])
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Two threads add up gradients of a table in either order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_path, monkeypatch):
     runs = []
     for name in ("first", "second"):

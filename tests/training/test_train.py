@@ -420,7 +420,9 @@ def test_resume_with_another_model_is_refused(finished, corpus, tmp_path):
 @pytest.mark.slow
 def test_command_line_errors_are_one_line(tmp_path):
     cases = {
-        ("quickstrat",): "There is no recipe 'quickstrat': give the path of a YAML file or one of bag, base,",
+        (
+            "quickstrat",
+        ): "There is no recipe 'quickstrat'; did you mean quickstart? Else give the path of a YAML file or one of ",
         ("quickstart", "learning_rat=1"): "Recipe key 'learning_rat' is unknown; did you mean",
         ("quickstart", "--train", str(tmp_path / "missing.jsonl")): "missing.jsonl",
     }

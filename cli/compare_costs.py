@@ -17,7 +17,7 @@ from modeling_tmde.training.stages import STAGE_FOLDER, stage_recipe
 
 RESULTS, RECORD = "results.json", "run.json"
 TRAINING_DATA, HELD_OUT = "the training data", "the held-out rows"
-NEARLY = 0.95  # of its limit: a run ends with a whole step, and its minutes are rounded
+NEARLY = 0.95  # of its limit: a run ends with a whole step
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -80,15 +80,15 @@ def test_a_checkpoint_of_before_there_was_a_clock_of_the_processor(monkeypatch):
 
 
 class Work(TrainerCallback):
-    """Every step takes `STEP` seconds of the processor; `seconds` on the wall. Keeps what steps were made with."""
+    """Every step takes `cpu_seconds` of the processor and `seconds` on the wall. Keeps what steps were made with."""
 
-    def __init__(self, hands: Hands, seconds: float = 0.0, killed_after: int | None = None):
-        self.hands, self.seconds, self.killed_after = hands, seconds, killed_after
+    def __init__(self, hands: Hands, seconds: float = 0.0, killed_after: int | None = None, cpu_seconds: float = STEP):
+        self.hands, self.seconds, self.killed_after, self.cpu_seconds = hands, seconds, killed_after, cpu_seconds
         self.rates: list[float] = []
 
     def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
         self.rates.append(optimizer.param_groups[0]["lr"])
-        self.hands.cpu += STEP
+        self.hands.cpu += self.cpu_seconds
         self.hands.wall += self.seconds
 
     def on_step_begin(self, args, state, control, **kwargs):
@@ -176,12 +176,15 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     assert again.state.global_step == 6
 
 
-def test_results_tell_both_kinds_of_minutes(tokenizer, tmp_path, monkeypatch):
-    trainer = make_trainer(tmp_path, tokenizer, Work(Hands().set(monkeypatch), seconds=90.0), max_steps=4)
+@pytest.mark.parametrize(("seconds", "minutes", "cpu_minutes"), [(90.0, 6.0, 0.4), (0.15, 0.01, 0.005)])
+def test_results_tell_both_kinds_of_minutes(tokenizer, tmp_path, monkeypatch, seconds, minutes, cpu_minutes):
+    """Those of a run of less than a second too: words a second are reckoned from them."""
+    work = Work(Hands().set(monkeypatch), seconds=seconds, cpu_seconds=60 * cpu_minutes / 4)
+    trainer = make_trainer(tmp_path, tokenizer, work, max_steps=4)
     trainer.train()
     _write_results(trainer, tmp_path, CorpusReport(), {})
     results = json.loads((tmp_path / "results.json").read_text())
-    assert (results["steps"], results["minutes"], results["cpu_minutes"]) == (4, 6.0, 0.4)
+    assert (results["steps"], results["minutes"], results["cpu_minutes"]) == (4, minutes, cpu_minutes)
 
 
 def test_minutes_of_the_processor_are_a_limit_for_a_stream_that_cools_down():

@@ -125,6 +125,7 @@ class HubRepository:
     Attributes:
         repo_id: With the user.
         files: Paths that it holds, without `.gitattributes`, which the Hub makes.
+        hashes: SHA-256 of those that the Hub keeps as large files, such as weights.
 
     Raises:
         HubUploadError: No token, no permission, no connection, or it is public and `private` is asked for.
@@ -151,9 +152,11 @@ class HubRepository:
             self.repo_id = self.api.create_repo(repo_id, repo_type=repo_type, private=private, exist_ok=True).repo_id
             if revision is not None and not revision.startswith("refs/") and not create_pr:
                 self.api.create_branch(self.repo_id, branch=revision, repo_type=repo_type, exist_ok=True)
-            info = self.api.repo_info(self.repo_id, repo_type=repo_type, revision=revision)
+            info = self.api.repo_info(self.repo_id, repo_type=repo_type, revision=revision, files_metadata=True)
         self.sha = info.sha
-        self.files = sorted(file.rfilename for file in info.siblings or () if file.rfilename != ".gitattributes")
+        found = [file for file in info.siblings or () if file.rfilename != ".gitattributes"]
+        self.files = sorted(file.rfilename for file in found)
+        self.hashes = {file.rfilename: file.lfs.sha256 for file in found if file.lfs}
         if private and not info.private:
             raise HubUploadError(
                 f"{self.repo_id}: the repository is public, and a private one is asked for; make it private in its "

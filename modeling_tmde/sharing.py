@@ -11,11 +11,12 @@ import torch
 from huggingface_hub import CommitInfo, ModelCard, ModelCardData, constants, snapshot_download
 from huggingface_hub.errors import HTTPError
 
-from .card_text import is_untouched
+from .card_text import is_untouched, marked
 from .hub_upload import (
     CARD,
     COMPANIONS,
     PICTURE,
+    STALE_WEIGHTS,
     HubRepository,
     HubUploadError,
     named_files,
@@ -81,7 +82,8 @@ class SharedModel:
         tokenizer. Weights that the repository held before are replaced.
 
         A card that a person has written in the repository stays. The card of the folder that the model was loaded from
-        goes along if the weights are still those of the folder; of others, it would state the wrong results.
+        goes along if the weights are still those of the folder; of others, it would state the wrong results. So would
+        a card that this package made of weights that the repository held before: it is replaced by a short one.
 
         Args:
             repo_id: `user/name`.
@@ -117,15 +119,20 @@ class SharedModel:
             for path, file in named_files(source, COMPANIONS).items() if source else ():
                 shutil.copyfile(file, folder / path)
             self.save_pretrained(folder, state_dict=state_dict, max_shard_size=max_shard_size)
-            own = source if source and os.path.isdir(self.name_or_path) and _same_weights(folder, source) else None
-            card = _card(self, repository, own)
+            weights = _hashes(folder)
+            local = source is not None and os.path.isdir(self.name_or_path)
+            own = source if local and _hashes(source) == weights else None
+            card = _card(self, repository, own, is_there=weights.items() <= repository.hashes.items())
             if tags := [*([tags] if isinstance(tags, str) else tags or ()), *(self.model_tags or ())]:
                 card.data.tags = list(dict.fromkeys([*(card.data.tags or ()), *tags]))
             card.save(folder / CARD)
             for path, file in named_files(own, [PICTURE]).items() if own else ():
                 shutil.copyfile(file, folder / path)
+            stale = STALE_WEIGHTS
+            if is_untouched(str(card)) and f"({PICTURE})" not in card.text:
+                stale = (*stale, PICTURE)  # of a card that is replaced
             message = commit_message or f"Upload {type(self).__name__}"
-            return repository.commit(repository_files(folder), message, commit_description)
+            return repository.commit(repository_files(folder), message, commit_description, stale)
 
 
 def _copied(state_dict: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
@@ -157,31 +164,42 @@ def _source(model: SharedModel, token: str | bool | None) -> Path | None:
         raise HubUploadError(f"{source}: the tokenizer cannot be fetched ({error}). Nothing was published") from error
 
 
-def _same_weights(folder: Path, other: Path) -> bool:
-    ours, theirs = ([place / name for name in weight_names(place)] for place in (folder, other))
-    if [path.name for path in ours] != [path.name for path in theirs] or not all(map(Path.is_file, theirs)):
-        return False
-    return all(sha256_of([one]) == sha256_of([two]) for one, two in zip(ours, theirs, strict=True))
+def _hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of the weights; empty where one of their files is missing."""
+    files = {name: folder / name for name in weight_names(folder)}
+    return (
+        {name: sha256_of([file]).hex() for name, file in files.items()}
+        if all(map(Path.is_file, files.values()))
+        else {}
+    )
 
 
-def _card(model: SharedModel, repository: HubRepository, own: Path | None) -> ModelCard:
-    """What a person wrote in the repository, else the card of `own`, else that of the repository, or a short one."""
+def _card(model: SharedModel, repository: HubRepository, own: Path | None, is_there: bool) -> ModelCard:
+    """What a person wrote in the repository, else the card of `own`, else that of the repository, or a short one.
+
+    Args:
+        own: The folder that has the same weights.
+        is_there: Whether the repository has them; a card that was made of others would state the wrong results.
+    """
     there = repository.download(CARD) if CARD in repository.files else None
     edited = there is not None and not is_untouched(there.read_text(encoding="utf-8-sig"))
     if own is not None and (own / CARD).is_file() and not edited:
         return _card_for(own, repository.repo_id)
-    if there is not None:
+    if there is not None and (edited or is_there):
         return ModelCard.load(there)
+    before = ModelCard.load(there).data if there else ModelCardData()
     source = model.name_or_path
     metadata = ModelCardData(
         language=list(model.config.languages),
+        license=before.license,
         library_name="transformers",
+        tags=before.tags,
         pipeline_tag="sentence-similarity",
         base_model=source if source and not os.path.isdir(source) and source != repository.repo_id else None,
     )
     code = f'AutoModel.from_pretrained("{repository.repo_id}", trust_remote_code=True)'
-    text = f"# {repository.repo_id}\n\nEmbeds texts of several languages in one space: `{code}`.\n"
-    return ModelCard(f"---\n{metadata}\n---\n\n{text}")
+    text = marked(f"# {repository.repo_id}\n\nEmbeds texts of several languages in one space: `{code}`.")
+    return ModelCard(f"---\n{metadata}\n---\n{text}")
 
 
 def _card_for(folder: Path, repo_id: str) -> ModelCard:

@@ -86,6 +86,35 @@ AutoModel.from_pretrained(folder).push_to_hub("user/encoder")
     assert "- abc\n- mine\n" in same and "oldname" not in same
 
 
+def test_other_weights_replace_a_card_that_was_made_of_those_before(hub, run, tmp_path):
+    """Not so the same weights, from wherever they were loaded; and `tmde push` brings a card of the whole again."""
+    code = (
+        TMDE
+        + """
+import torch
+from transformers import AutoModelForSeq2SeqLM
+folder = arguments[0]
+assert tmde("push", folder, "user/run", "--license", "mit")[0] == 0
+model = AutoModelForSeq2SeqLM.from_pretrained("user/run")
+model.push_to_hub("user/run", tags="again")
+with torch.no_grad():
+    next(model.parameters()).add_(1)
+model.push_to_hub("user/run")
+model.push_to_hub("user/run", tags="more")
+assert tmde("push", folder, "user/run")[0] == 0
+"""
+    )
+    run_client(hub, tmp_path / "client", code, run)
+    repository = hub.store.find("models", "user/run")
+    _, first, same, other, more, last = (files(hub, "user/run", one.oid) for one in reversed(repository.history()))
+    for held, whole in ((first, True), (same, True), (other, False), (more, False), (last, True)):
+        card = held["README.md"].decode()
+        assert ("curves.png" in held) == ("(curves.png)" in card) == ("## Measured results" in card) == whole
+        assert "license: mit" in card and '"user/run"' in card
+    assert "- again" in same["README.md"].decode() and "- again" not in first["README.md"].decode()
+    assert "- again" in other["README.md"].decode() and "- more" in more["README.md"].decode()
+
+
 def test_a_card_that_was_edited_on_the_hub_stays(hub, run, tmp_path):
     code = (
         TMDE

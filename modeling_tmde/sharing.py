@@ -37,6 +37,18 @@ class SharedModel:
     """
 
     _auto_map: Mapping[str, str]
+    _hub_revision: str | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike | None, *model_args, revision: str = "main", **kwargs
+    ):
+        """As `PreTrainedModel.from_pretrained`; what `push_to_hub` takes along is of the same revision."""
+        found = super().from_pretrained(pretrained_model_name_or_path, *model_args, revision=revision, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found  # with output_loading_info
+        if pretrained_model_name_or_path and not os.path.isdir(pretrained_model_name_or_path):
+            model._hub_revision = revision  # from an Auto class, the commit
+        return found
 
     def save_pretrained(
         self,
@@ -149,7 +161,7 @@ def _source(model: SharedModel, token: str | bool | None) -> Path | None:
     source = model.name_or_path
     if not source or os.path.isdir(source):
         return Path(source) if source else None
-    revision = getattr(model.config, "_commit_hash", None)
+    revision = model._hub_revision
     cache = Path(constants.HF_HUB_CACHE, f"models--{source.replace('/', '--')}")
     # By the name of a folder the Hub may know somebody else's model; one that was loaded from there is in the cache.
     if revision is None and (os.path.isabs(source) or not cache.is_dir()):

@@ -183,6 +183,37 @@ except HubUploadError as error:
     any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "onnx", "onnxscript")),
     reason="needs the extra 'onnx'",
 )
+def test_what_goes_along_is_of_the_revision_that_was_loaded(hub, run, tmp_path):
+    code = (
+        TMDE
+        + """
+from huggingface_hub import HfApi
+from transformers import AutoModel, AutoModelForSeq2SeqLM
+from modeling_tmde import TmdeModel
+def license(text, branch="main"):
+    HfApi().upload_file(
+        path_or_fileobj=text.encode(), path_in_repo="LICENSE", repo_id="user/run", revision=branch
+    )
+assert tmde("push", arguments[0], "user/run")[0] == 0
+license("first")
+HfApi().create_branch("user/run", branch="old")
+license("second")
+by_auto = AutoModelForSeq2SeqLM.from_pretrained("user/run", revision="old")
+by_class, info = TmdeModel.from_pretrained("user/run", revision="old", output_loading_info=True)
+newest = AutoModel.from_pretrained("user/run")
+license("third")
+for name, model in (("auto", by_auto), ("class", by_class), ("newest", newest)):
+    model.push_to_hub("user/" + name)
+"""
+    )
+    run_client(hub, tmp_path / "client", code, run)
+    held = {name: files(hub, f"user/{name}") for name in ("auto", "class", "newest")}
+    assert {name: one["LICENSE"] for name, one in held.items()} == {
+        "auto": b"first", "class": b"first", "newest": b"second"
+    }  # fmt: skip
+    assert all("tokenizer.json" in one for one in held.values())
+
+
 def test_a_graph_comes_from_the_hub(hub, run, tmp_path):
     code = (
         TMDE

@@ -165,7 +165,7 @@ def _page(
     if os.path.isdir(embedded_by):
         embedded_by = Path(embedded_by).resolve().name
     method = projection and projection.value
-    return demo_page(draw_collection(index, shown, embedded_by, source.label_fields, points, method, seed))
+    return demo_page(draw_collection(index, shown, embedded_by, source.shown_labels, points, method, seed))
 
 
 def check_port(host: str, port: int | None) -> None:

@@ -51,6 +51,11 @@ class Source:
         names = ("format", "field", "id_field", "language_field")
         return [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) is not None]
 
+    @property
+    def shown_labels(self) -> list[str]:
+        """`label_fields` as the documents of the collection have them: the language is `language`, whatever it was."""
+        return ["language" if name == self.language_field else name for name in self.label_fields]
+
 
 @dataclass(frozen=True)
 class Collection:
@@ -130,6 +135,11 @@ def _sample_documents(source: Source) -> tuple[DocumentSet, dict[str, list]]:
 def _file_documents(source: Source) -> tuple[DocumentSet, dict[str, list]]:
     """Documents that are not empty, and their fields by the names that a hit shows them under."""
     language_field = source.language_field or "language"
+    if language_field != "language" and "language" in source.label_fields:
+        raise EmbedError(
+            "--label-field: found 'language', as which the page shows the field of --language-field "
+            f"{language_field!r}; give another one, rename it in the file, or leave --language-field out"
+        )
     labels = list(source.label_fields) or ["label"]
     columns = [language_field, _TITLE, *labels]
     documents = read_document_set(source.name, source.format, source.field, source.id_field, columns)

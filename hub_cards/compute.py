@@ -36,9 +36,12 @@ def _first_stage(facts: RunFacts, key: str) -> float | None:
 def _device(facts: RunFacts, machine: dict) -> str:
     device, processes = facts.run.get("device") or {}, facts.run.get("processes", 1)
     gpus = machine.get("gpus") or []
-    if device.get("type", "cuda" if gpus else "cpu") == "cuda":
-        return f"{processes} × {device.get('name') or gpus[0]}"
-    name = device.get("name") or machine.get("processor") or "unknown"
+    kind, name = device.get("type", "cuda" if gpus else "cpu"), device.get("name")
+    if kind == "cuda":
+        return f"{processes} × {name or gpus[0]}"
+    if kind != "cpu":  # such as mps, whose name is that of the processor beside it
+        return f"{processes} × {kind}{f' ({name})' if name else ''}"
+    name = name or machine.get("processor") or "unknown"
     threads = f"{machine.get('threads', '?')} thread{'' if machine.get('threads') == 1 else 's'}"
     each = threads if processes == 1 else f"{processes} processes of {threads}"
     return f"CPU: {name}, {each} on {machine.get('cpus', '?')} cores"

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 import pyarrow as pa
+import yaml
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from modeling_tmde.eval.corpora import load_parallel
-from modeling_tmde.eval.corpora.files import FileSource, find_files
+from modeling_tmde.eval.corpora.files import find_files
 from modeling_tmde.eval.markdown import markdown_table
 from modeling_tmde.hub_cards.model_cards import hub_languages
 from modeling_tmde.hub_cards.readme import fill, found_license, write_card
@@ -43,7 +44,7 @@ class RowFacts(NamedTuple):
         paths: Of the files, relative to the folder.
         languages, rows, pairs: Codes; number of rows; of each pair of languages, the rows that have both.
         columns: Name and type.
-        scores: Lowest, median and highest; None without such a column.
+        scores: Lowest, median and highest; None without such a column, or where it has no numbers.
     """
 
     folder: Path
@@ -64,9 +65,11 @@ class RowFacts(NamedTuple):
     @property
     def origin(self) -> str:
         """`mined` or `aligned` where the columns are those that `tmde` writes, else an empty string."""
-        if {"score", "ids"} <= set(self.columns):
+        if self.scores is None:
+            return ""
+        if "ids" in self.columns:
             return "mined"
-        return "aligned" if {"score", "segment", "doc_id"} <= set(self.columns) else ""
+        return "aligned" if {"segment", "doc_id"} <= set(self.columns) else ""
 
 
 def dataset_card(
@@ -90,7 +93,8 @@ def dataset_card(
         threshold: Lowest score that was kept.
 
     Raises:
-        ValueError: No such files, several formats, or rows that are no translations (`CorpusError`).
+        ValueError: No such files, several formats, columns or languages that differ between files, so that
+            `load_dataset` cannot open them as one, or rows that are no translations (`CorpusError`).
     """
     facts = read_rows(folder)
     name = repo_id or facts.folder.resolve().name
@@ -119,7 +123,8 @@ def dataset_card(
         sources=list(sources),
         model=model if model is None or is_hub_id(model) else public_name(model),
         threshold=threshold,
-        pivots=pivots,
+        languages=[_yaml(code) for code in facts.languages],
+        pivots=[_yaml(code) for code in pivots],
         license=license,
     )
 
@@ -132,6 +137,9 @@ def write_dataset_card(folder: str | os.PathLike, **options: Any) -> bool:
 
     Returns:
         Whether the text was written, and not the metadata alone.
+
+    Raises:
+        ValueError: As `dataset_card`; or the front matter of the `README.md` that is there is damaged.
     """
     path = Path(folder).expanduser() / "README.md"
     license = options.pop("license", None) or found_license(path)
@@ -154,11 +162,7 @@ def read_rows(folder: str | os.PathLike) -> RowFacts:
     # By its files: a README.md that is there already may list configs of other files.
     corpus = load_parallel(paths, bad_rows="report")
     languages = sorted(corpus.features["translation"])
-    columns = _open(files)
-    scores = None
-    if "score" in columns.column_names:
-        values = np.asarray(columns["score"][:], dtype=np.float64)
-        scores = (float(values.min()), float(np.median(values)), float(values.max()))
+    columns = _open(folder, paths, formats[0])
     return RowFacts(
         folder,
         [Path(path).relative_to(folder).as_posix() for path in paths],
@@ -167,7 +171,7 @@ def read_rows(folder: str | os.PathLike) -> RowFacts:
         len(corpus),
         count_pairs(corpus, languages),
         {name: _type_of(feature) for name, feature in columns.features.items()},
-        scores,
+        _scores(columns),
     )
 
 
@@ -187,10 +191,28 @@ def size_category(rows: int) -> str:
     return next((name for limit, name in _SIZES if rows < limit), "100B<n<1T")
 
 
-def _open(files: Sequence[FileSource]) -> datasets.Dataset:
+def _open(folder: Path, paths: Sequence[str], format: str) -> datasets.Dataset:
     """All columns, as a reader of the Hub gets them."""
-    kind = "parquet" if files[0].format == "parquet" else "json"
-    return datasets.load_dataset(kind, data_files=[path for file in files for path in file.paths], split="train")
+    kind = "parquet" if format == "parquet" else "json"
+    try:
+        return datasets.load_dataset(kind, data_files=list(paths), split="train")
+    except datasets.exceptions.DatasetGenerationError as error:
+        why = " ".join(str(error.__cause__ or error).split())
+        raise ValueError(
+            f"{folder}: load_dataset cannot open its files as one dataset ({why}); expected the same columns in each, "
+            "and in `translation` the same languages, with null for what is missing: write them so, or publish the "
+            f"folder by tmde push {shlex.quote(str(folder))} USER/NAME --repo-type dataset, which does"
+        ) from error
+
+
+def _scores(columns: datasets.Dataset) -> tuple[float, float, float] | None:
+    """See `RowFacts`; rows without a score are left out."""
+    kind = columns.features.arrow_schema.field("score").type if "score" in columns.column_names else pa.null()
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return None
+    values = np.asarray(columns["score"][:], dtype=np.float64)
+    values = values[~np.isnan(values)]
+    return (float(values.min()), float(np.median(values)), float(values.max())) if len(values) else None
 
 
 def _type_of(feature: Any) -> str:
@@ -202,4 +224,11 @@ def _type_of(feature: Any) -> str:
 
 
 def _meaning(column: str, facts: RowFacts) -> str:
+    if column == "score" and facts.scores is None:  # a word, of whose order nothing is known
+        return ""
     return f"the text in `{column}`" if column in facts.languages else _COLUMNS.get(column, "")
+
+
+def _yaml(code: str) -> str:
+    """In a list of YAML; in quotes only what is no text without them, such as `no`."""
+    return code if yaml.safe_load(code) == code else json.dumps(code)

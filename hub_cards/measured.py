@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,6 @@ from modeling_tmde.eval.significance import summary_intervals
 from modeling_tmde.eval.storage import EVAL_NAME, read_results
 from modeling_tmde.hub_cards.run_facts import RunFacts
 from modeling_tmde.hub_cards.sources import public_name, public_value
-
-_P1 = re.compile(r"eval_(?P<set>.+?)(?P<documents>_doc)?_p1_(?P<pair>[^_]+-[^_]+)")
 
 
 class Measured:
@@ -164,10 +163,13 @@ def dev_eval_results(facts: RunFacts) -> list[EvalResult]:
 
 def _precisions(facts: RunFacts) -> dict[tuple[str, bool], dict[str, float]]:
     """By dev set and whether of documents: by pair of languages."""
+    # Of what the model knows: codes and names of sets may hold the very signs between them, as deu_Latn and zh-CN do.
+    pairs = {f"{first}-{second}" for first, second in itertools.permutations(facts.languages, 2)}
     found: dict[tuple[str, bool], dict[str, float]] = {}
     for key, value in (facts.results.get("best") or {}).items():
-        if match := _P1.fullmatch(key):
-            found.setdefault((match["set"], bool(match["documents"])), {})[match["pair"]] = value
+        name, _, pair = key.removeprefix("eval_").rpartition("_p1_")
+        if pair in pairs:
+            found.setdefault((name.removesuffix("_doc"), name.endswith("_doc")), {})[pair] = value
     return found
 
 

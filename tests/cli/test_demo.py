@@ -76,6 +76,28 @@ def test_fields_of_other_names_and_empty_documents(model, tmp_path, capsys):
     assert found.groups == {"language": ["de", "it"], "topic": ["x", "y"], "tags": ["p, q", NOTHING]}
 
 
+TWO_LANGUAGES = [
+    {"text": "haus", "lang": "de", "language": "Germanic"},
+    {"text": "casa", "lang": "es", "language": "Romance"},
+]
+
+
+def test_the_language_is_a_label_too(model, tmp_path, monkeypatch):
+    docs, label = write(tmp_path / "docs.jsonl", TWO_LANGUAGES), ("--label-field", "lang")
+    _, shown, _ = serve(monkeypatch, model, docs, "--language-field", "lang", *label, "--no-browser")
+    assert shown.groups == {"language": ["de", "es"]} and shown.languages == ["de", "es"]
+    _, shown, _ = serve(monkeypatch, model, docs, "--label-field", "language", "--no-browser")
+    assert shown.groups == {"language": ["Germanic", "Romance"]}
+
+
+def test_a_label_does_not_take_the_place_of_the_language(model, tmp_path, capsys):
+    """A hit has one field called so."""
+    shown_as = "found 'language', as which the page shows the field of --language-field 'lang'; give another one"
+    with pytest.raises(EmbedError, match=f"^--label-field: {shown_as}"):
+        collect(model, tmp_path, TWO_LANGUAGES, ("language",), language_field="lang")
+    assert "Embedding" not in capsys.readouterr().err
+
+
 def test_text_parquet_and_the_sample(model, tmp_path):
     (tmp_path / "docs.txt").write_text("haus\n\ncasa hund\n")
     index = index_documents(Source(str(tmp_path / "docs.txt")), str(model), tmp_path / "1", "cpu", {})

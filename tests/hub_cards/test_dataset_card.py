@@ -3,14 +3,18 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import datasets
 import pytest
+import yaml
 from huggingface_hub import DatasetCard, metadata_load
+from typer.testing import CliRunner
 
+from modeling_tmde.cli.main import app
 from modeling_tmde.eval.corpora import CorpusError, load_parallel
 from modeling_tmde.hub_cards import dataset_card, write_dataset_card
 from modeling_tmde.hub_cards.dataset_cards import size_category
@@ -98,6 +102,71 @@ def test_what_tmde_align_writes_is_said_to_be_aligned(tmp_path):
     (tmp_path / "rows" / "rows.jsonl").write_text(json.dumps(row) + "\n")
     text = str(dataset_card(tmp_path / "rows"))
     assert "By `tmde align --rows`" in text and "**Not stated**" in text
+
+
+def write_rows(path: Path, *rows: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([1, 3, 2, 8], "| Scores in the rows: lowest, median, highest | 1, 2.5, 8 |"),
+        ([0.5, None, 1.5, None], "| Scores in the rows: lowest, median, highest | 0.5, 1, 1.5 |"),
+        (["high", "low", "high", None], None),
+        ([None, None, None, None], None),
+        ([True, False, True, True], None),
+    ],
+)
+def test_scores_are_numbers_that_are_there(tmp_path, scores, expected):
+    rows = [{"translation": {"de": "eins", "en": "one"}, "ids": {"de": "1", "en": "1"}} for _ in scores]
+    write_rows(tmp_path / "rows" / "rows.jsonl", *(row | {"score": s} for row, s in zip(rows, scores, strict=True)))
+    text = str(dataset_card(tmp_path / "rows"))
+    assert "nan" not in text and ("Scores in the rows" in text) is (expected is not None)
+    assert expected is None or expected in text
+    # Nothing is said of words that is true of scores alone.
+    assert ("mined:" in text) is ("higher is surer" in text) is ("Sort by `score`" in text) is (expected is not None)
+    assert "| `score` |" in text
+
+
+def test_a_column_of_words_called_score_is_published(tmp_path):
+    write_rows(tmp_path / "rows" / "rows.jsonl", {"translation": {"de": "eins", "en": "one"}, "score": "high"})
+    push = ("push", str(tmp_path / "rows"), "u/x", "--repo-type", "dataset", "--dry-run")
+    result = CliRunner().invoke(app, push)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_files_that_load_dataset_cannot_open_as_one(tmp_path, suffix, nested):
+    """Which `load_parallel` reads, and `tmde push` writes alike."""
+    folder = tmp_path / "two pairs"
+    folder.mkdir()
+    for name, row in (("a", {"de": "eins", "en": "one"}), ("b", {"fr": "un", "en": "one"})):
+        rows = datasets.Dataset.from_list([{"translation": row} if nested else row])
+        write = rows.to_parquet if suffix == "parquet" else rows.to_json
+        write(folder / f"{name}.{suffix}")
+    assert load_parallel(str(folder), languages=["de", "en", "fr"]).num_rows == 2
+    with pytest.raises(ValueError, match=r"two pairs: load_dataset cannot open .*expected the same columns.*: write"):
+        write_dataset_card(folder)
+    assert not (folder / "README.md").exists()
+    result = CliRunner().invoke(app, ["push", str(folder), "u/x", "--repo-type", "dataset", "--dry-run"])
+    assert result.exit_code == 0, result.output
+
+
+def test_norwegian_is_no_false(tmp_path):
+    """YAML reads `no` as one; other codes stay without quotes."""
+    write_rows(tmp_path / "rows" / "rows.jsonl", {"translation": {"no": "en", "da": "en", "sv_SE": "ett"}})
+    write_dataset_card(tmp_path / "rows")
+    text = (tmp_path / "rows" / "README.md").read_text()
+    assert metadata_load(tmp_path / "rows" / "README.md")["language"] == ["da", "no", "sv"]
+    (command,) = (shlex.split(line) for line in text.splitlines() if line.startswith("tmde train"))
+    assert command[-3] == 'languages=[da, "no", sv_SE]' and command[-2] == "pivot_languages=[da]"
+    values = [yaml.safe_load(override.partition("=")[2]) for override in command[-3:-1]]
+    assert values == [["da", "no", "sv_SE"], ["da"]]
+    write_rows(tmp_path / "rows" / "rows.jsonl", {"translation": {"no": "en", "sv": "ett"}})
+    assert """'languages=["no", sv]' 'pivot_languages=["no"]' """ in str(dataset_card(tmp_path / "rows"))
 
 
 def test_edits_are_kept(folder):

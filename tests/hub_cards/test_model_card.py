@@ -16,7 +16,9 @@ from modeling_tmde.hub_cards import model_card, public_recipe, write_model_card
 from modeling_tmde.hub_cards.measured import Measured
 from modeling_tmde.hub_cards.run_facts import RunFacts
 from modeling_tmde.training.recipe import load_recipe
-from tests.hub_cards.conftest import FAMILIES
+from modeling_tmde.training.train import train_recipe
+from tests.conftest import make_rows
+from tests.hub_cards.conftest import FAMILIES, TRAINING, write_recipe
 
 
 @pytest.fixture
@@ -74,6 +76,55 @@ def test_numbers_are_those_of_the_run(runs):
     assert f"in 2 steps over {words:,.0f} words" in str(card) and words > 0
     assert f"{facts.run['data']['train']['rows']:,} rows" in str(card)
     assert facts.run["data"]["train"]["fingerprint"] in str(card)
+
+
+def test_codes_and_dev_sets_with_underscores(secret, tmp_path, monkeypatch):
+    """Of a run, with its table, its chance and its model-index; and of documents."""
+    monkeypatch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: secret / "tokens")
+    codes, names = ("de", "en", "es"), ("deu_Latn", "zh_CN", "pt-BR")
+    rows = [{name: row[code] for code, name in zip(codes, names, strict=True)} for row in make_rows(120)]
+    for path, part in ((tmp_path / "train.jsonl", rows[:100]), (tmp_path / "dev.jsonl", rows[100:])):
+        path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in part))
+    data = {"train": str(tmp_path / "train.jsonl"), "dev": {"my_p1_set": str(tmp_path / "dev.jsonl")}}
+    data |= {"languages": list(names), "pivot_languages": ["zh_CN"]}
+    recipe = write_recipe(tmp_path, "bag", tmp_path, data=data, training={**TRAINING, "eval_pairs": None})
+    folder = tmp_path / "bag"
+    train_recipe(load_recipe(str(recipe)), folder)
+    best = json.loads((folder / "results.json").read_text())["best"]
+    pairs = ["deu_Latn-zh_CN", "deu_Latn-pt-BR", "zh_CN-pt-BR"]
+    values = [best[f"eval_my_p1_set_p1_{pair}"] for pair in pairs]
+    percents = [f"{100 * value:.1f}" for value in (*values, sum(values) / 3)]
+    card = model_card(folder)
+    assert row_of(card, "dev set") == [*pairs, "mean", "chance"]
+    assert row_of(card, r"my\_p1\_set, sentences") == [*percents, "6.2"]  # 16 of 20 rows are searched
+    (result,) = card.data.eval_results
+    assert result.metric_value == round(sum(values) / 3, 6) and result.metric_args["pairs"] == pairs
+    assert "None: no retrieval" not in str(card)
+    change(folder / "results.json", best={**best, "eval_my_p1_set_doc_p1_deu_Latn-zh_CN": 0.25})
+    assert row_of(model_card(folder), r"my\_p1\_set, documents") == ["25.0", "–", "–", "25.0", "–"]
+
+
+def test_a_run_that_did_not_evaluate_its_dev_rows(run):
+    """As with eval_strategy=no: they were held out, and a card that denies it is wrong."""
+    change(run / "results.json", best=None)
+    text = str(model_card(run))
+    assert "None: no retrieval of dev rows and no classification was recorded" in text
+    assert "held out" not in text and "model-index" not in text
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ({"type": "mps", "name": "arm"}, "2 × mps (arm)"),
+        ({"type": "xpu"}, "2 × xpu"),
+        ({"type": "cuda", "name": "NVIDIA H100"}, "2 × NVIDIA H100"),
+        ({"type": "cpu", "name": "arm"}, "CPU: arm, 2 processes of 3 threads on 10 cores"),
+        (None, "CPU: unknown, 2 processes of 3 threads on 10 cores"),
+    ],
+)
+def test_the_device_is_that_which_trained(run, device, expected):
+    change(run / "run.json", device=device, processes=2, machine={"threads": 3, "cpus": 10})
+    assert row_of(model_card(run), "Device") == [expected]
 
 
 def _model(folder):
@@ -224,7 +275,7 @@ def test_a_card_needs_no_more_than_weights_and_config(tmp_path):
     config = LaserConfig(vocab_size=20, d_model=8, embedding_dim=4, encoder_layers=1, decoder_hidden_size=8)
     LaserForConditionalGeneration(config).save_pretrained(tmp_path / "bare")
     text = str(model_card(tmp_path / "bare"))
-    assert "holds no recipe" in text and "None: neither" in text and "Not recorded." in text
+    assert "holds no recipe" in text and "None: no retrieval" in text and "Not recorded." in text
     assert "Undefined" not in text and "{{" not in text
 
 

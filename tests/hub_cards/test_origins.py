@@ -248,7 +248,7 @@ def test_the_command_that_measures_runs_as_it_is_printed(corpus, tmp_path):
     folder = train(tmp_path / "x", "bag", corpus, "no dev", data=data, training={**TRAINING, "eval_strategy": "no"})
     card = str(model_card(folder))
     assert "`tmde eval somebody/bag --tasks sample`" in str(model_card(folder, repo_id="somebody/bag"))
-    command = card.partition("an evaluation given. `")[2].partition("`")[0]
+    command = card.partition("no evaluation was given. `")[2].partition("`")[0]
     words = shlex.split(command)
     assert words[:3] == ["tmde", "eval", "no dev"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "HF_HOME": str(tmp_path)}

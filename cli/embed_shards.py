@@ -269,7 +269,7 @@ def _fingerprint(job: EmbeddingJob, embedder: DocumentEmbedder) -> dict[str, Any
             "format": job.format and job.format.value,
             "field": job.field,
             "model": str(model.resolve()) if model.is_dir() else job.model,
-            "model version": _folder_version(model) if model.is_dir() else _commit(embedder),
+            "model version": _folder_version(model) if model.is_dir() else _commit(job, embedder),
             "pooling": embedder.pooling,
             "max_length": embedder.max_length,
             **embedder.long_document_settings,
@@ -286,5 +286,7 @@ def _folder_version(folder: Path) -> str:
     return hashlib.sha256(repr(status).encode()).hexdigest()[:16]
 
 
-def _commit(embedder: DocumentEmbedder) -> str | None:
-    return getattr(embedder.model.config, "_commit_hash", None)
+def _commit(job: EmbeddingJob, embedder: DocumentEmbedder) -> str | None:
+    from modeling_tmde.onnx_files import commit_of
+
+    return commit_of(job.model, embedder.model.config, {"revision": job.loading.get("revision")})

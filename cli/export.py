@@ -93,7 +93,7 @@ def onnx(
         kind = quantization and quantization.value
         folder = _graph_folder(model, output, kind)
         embedder = _open(model, trust_remote_code=trust_remote_code, revision=revision)
-        sources = _sources(model, embedder)
+        sources = _sources(model, embedder, revision)
         if folder != Path(model).expanduser():
             _check_same_model(folder, sources)
         if stderr_is_terminal():
@@ -199,14 +199,14 @@ def _graph_folder(model: str, output: Path | None, quantization: str | None) -> 
     return folder
 
 
-def _sources(model: str, embedder: DocumentEmbedder) -> dict[str, str]:
+def _sources(model: str, embedder: DocumentEmbedder, revision: str | None) -> dict[str, str]:
     """What the graph is written from, for its record."""
-    from modeling_tmde.onnx_files import read_sources
+    from modeling_tmde.onnx_files import commit_of, read_sources
 
     folder = Path(model).expanduser()
     if folder.is_dir():
         return read_sources(folder)
-    return {"repository": model, "commit": getattr(embedder.model.config, "_commit_hash", None) or ""}
+    return {"repository": model, "commit": commit_of(model, embedder.model.config, {"revision": revision}) or ""}
 
 
 def _check_same_model(folder: Path, sources: dict[str, str]) -> None:

@@ -42,7 +42,8 @@ COMPANIONS = (
 )
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 # What a commit of weights takes away where it does not replace it: a loader might prefer it, or it is of others.
-STALE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "onnx/*", "*.bin", "*.bin.index.json")
+GRAPHS = "onnx/*"
+STALE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", GRAPHS, "*.bin", "*.bin.index.json")
 
 
 class HubUploadError(OSError):

@@ -93,7 +93,7 @@ def find_graph(
     folder = Path(name)
     cache = Path(constants.HF_HOME) / "tmde"
     if not folder.is_dir():
-        commit = _commit(name, config, hub or {})
+        commit = commit_of(name, config, hub or {})
         places = [cache / f"{name.replace('/', '--')}-{commit or 'main'}"]
         sources = {}
     else:
@@ -114,7 +114,7 @@ def find_graph(
     return None, places, sources
 
 
-def _commit(name: str, config: PreTrainedConfig, hub: Mapping[str, Any]) -> str | None:
+def commit_of(name: str, config: PreTrainedConfig, hub: Mapping[str, Any]) -> str | None:
     """Of a Hub id whose config was just loaded; newer configs do not say it, but the place of their file does."""
     cached = try_to_load_from_cache(name, _CONFIG, hub.get("cache_dir"), hub.get("revision"))
     found = Path(cached).parent.name if isinstance(cached, str) else None

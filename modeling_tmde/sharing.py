@@ -15,6 +15,7 @@ from .card_text import is_untouched, marked
 from .hub_upload import (
     CARD,
     COMPANIONS,
+    GRAPHS,
     PICTURE,
     STALE_WEIGHTS,
     HubRepository,
@@ -134,15 +135,16 @@ class SharedModel:
             weights = _hashes(folder)
             local = source is not None and os.path.isdir(self.name_or_path)
             own = source if local and _hashes(source) == weights else None
-            card = _card(self, repository, own, is_there=weights.items() <= repository.hashes.items())
+            is_there = weights.items() <= repository.hashes.items()
+            card = _card(self, repository, own, is_there)
             if tags := [*([tags] if isinstance(tags, str) else tags or ()), *(self.model_tags or ())]:
                 card.data.tags = list(dict.fromkeys([*(card.data.tags or ()), *tags]))
             card.save(folder / CARD)
             for path, file in named_files(own, [PICTURE]).items() if own else ():
                 shutil.copyfile(file, folder / path)
-            stale = STALE_WEIGHTS
+            stale = [pattern for pattern in STALE_WEIGHTS if not (is_there and pattern == GRAPHS)]
             if is_untouched(str(card)) and f"({PICTURE})" not in card.text:
-                stale = (*stale, PICTURE)  # of a card that is replaced
+                stale.append(PICTURE)  # of a card that is replaced
             message = commit_message or f"Upload {type(self).__name__}"
             return repository.commit(repository_files(folder), message, commit_description, stale)
 

@@ -223,6 +223,8 @@ from modeling_tmde import DocumentEmbedder
 assert DocumentEmbedder.from_pretrained(folder, backend="onnx").model.path.is_file()
 assert tmde("push", folder, "user/graph")[0] == 0
 from huggingface_hub import HfApi
+from transformers import AutoModelForSeq2SeqLM
+AutoModelForSeq2SeqLM.from_pretrained("user/graph").push_to_hub("user/graph", tags="again")  # the same weights
 record = json.dumps({"model.safetensors": "00", "config.json": "00"}).encode()
 assert tmde("push", folder, "user/other")[0] == 0
 HfApi().upload_file(path_or_fileobj=record, path_in_repo="onnx/model.onnx.tmde.json", repo_id="user/other")
@@ -230,6 +232,7 @@ HfApi().upload_file(path_or_fileobj=record, path_in_repo="onnx/model.onnx.tmde.j
     )
     run_client(hub, tmp_path / "pusher", code, run, *TEXTS)
     held = files(hub, "user/graph")
+    assert b"- again" in held["README.md"]
     assert {"onnx/model.onnx", "onnx/model.onnx.tmde.json"} <= set(held) and "onnx/notes.txt" not in held
     assert {"model.safetensors", "config.json"} <= set(json.loads(held["onnx/model.onnx.tmde.json"]))
     code = """
@@ -249,3 +252,41 @@ report([plain, *found])
     for _, vectors in found:
         for row, expected in zip(vectors, plain, strict=True):
             assert row == pytest.approx(expected, abs=1e-5)
+
+
+def test_versions_of_a_model_on_the_hub_are_told_apart(hub, run, tmp_path):
+    """Graphs of two would be beside one config, shards of two in one file of vectors."""
+    (tmp_path / "texts.txt").write_text("haus hund\nhouse dog\n")
+    code = (
+        TMDE
+        + """
+import torch
+from huggingface_hub import HfApi
+from transformers import AutoModelForSeq2SeqLM
+import modeling_tmde.cli.embed_shards as shards
+folder, place = arguments
+def export(*more):
+    return tmde("export", "onnx", "user/run", "-o", f"{place}/served", *more)
+def embed():
+    return tmde("embed", f"{place}/texts.txt", "-m", "user/run", "-o", f"{place}/v.npy", "--resume")
+assert tmde("push", folder, "user/run")[0] == 0
+old = HfApi().model_info("user/run").sha
+whole = shards._join
+def cut(*given):
+    raise shards.EmbedError("cut")
+shards._join = cut
+found = [export(), embed()]
+shards._join = whole
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+with torch.no_grad():
+    next(model.parameters()).add_(1)
+model.push_to_hub("user/run")
+found += [export("--quantization", "int8"), embed(), export("--quantization", "int8", "--revision", old)]
+report(found)
+"""
+    )
+    graph, cut, other_graph, other_shards, same = run_client(hub, tmp_path / "client", code, run, tmp_path)
+    assert graph[0] == same[0] == 0, (graph, same)
+    assert "cut" in cut[2]
+    assert other_graph[0] == 1 and "holds another model" in other_graph[2]
+    assert other_shards[0] == 1 and "model version" in other_shards[2]

@@ -22,6 +22,7 @@ from modeling_tmde.cli.compare_values import (
     check_typed,
 )
 from modeling_tmde.cli.eval_inputs import find_tasks
+from modeling_tmde.eval.plain_yaml import PlainLoader
 from modeling_tmde.training.recipe import ARCHITECTURES, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.stages import stage_recipe
 
@@ -228,8 +229,8 @@ def _read(name_or_path: str) -> dict[str, Any]:
     return content
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads 3e-4 as a number, as recipes do, and refuses a key that is there twice."""
+class _Loader(PlainLoader):
+    """As of recipes, and refuses a key that is there twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         given = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -238,11 +239,6 @@ class _Loader(yaml.SafeLoader):
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"found the key {twice!r} twice", node.start_mark)
         return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
 
 
 def _start(

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from modeling_tmde.cli.embedding_job import model_problem
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.cache import ArrayCache
+from modeling_tmde.eval.plain_yaml import PlainLoader
 from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.runner import LoadedTask, PlannedTask, plan_tasks
 from modeling_tmde.eval.significance import ComparisonError
@@ -37,7 +38,7 @@ def find_tasks(specs: list[str] | None, data: Path | None, settings: list[str] |
         task, dot, name = key.partition(".")
         if not (equals and dot and task and name):
             raise ValueError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
-        options.setdefault(task, {})[name] = yaml.safe_load(value)
+        options.setdefault(task, {})[name] = yaml.load(value, PlainLoader)
     names = [name.strip() for spec in specs or ["all"] for name in spec.split(",") if name.strip()]
     return plan_tasks(names, data, options)
 

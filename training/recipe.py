@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import inspect
-import re
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -15,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
+from modeling_tmde.eval.plain_yaml import PlainLoader
 from modeling_tmde.loading import has_fast_bf16
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
@@ -156,15 +156,6 @@ def _check_card(values: dict[str, Any], recipe: str) -> None:
     for key, text in (texts | {key: values.get(key) for key in ("license", "description")}).items():
         if text is not None and not isinstance(text, str):
             raise RecipeError(f"card.{key} of recipe {recipe}: found {text!r}, expected text")
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 3e-4 as a number; YAML 1.1 wants 3.0e-4."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
 
 
 @dataclass
@@ -346,7 +337,7 @@ def load_recipe(name_or_path: str, overrides: list[str] | None = None, encoder: 
             f"{', '.join(recipe_names())}"
         )
     try:
-        content = yaml.load(text, _Loader)
+        content = yaml.load(text, PlainLoader)
     except yaml.YAMLError as error:
         raise RecipeError(f"{name_or_path} is not YAML: {error}") from error
     if not isinstance(content, dict):
@@ -372,12 +363,12 @@ def load_recipe(name_or_path: str, overrides: list[str] | None = None, encoder: 
 
 def _parse(key: str, text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, PlainLoader)
     except yaml.YAMLError as error:
         raise RecipeError(f"The value of {key}={text} is not YAML: {error}") from error
     if isinstance(value, str):
         try:
-            return float(value)  # YAML 1.1 reads 3e-4 as a string
+            return float(value)  # inf
         except ValueError:
             return value
     return value

@@ -178,6 +178,19 @@ def test_values_of_overrides(text, value):
     assert found == value and type(found) is type(value)
 
 
+def test_norwegian_is_no_false(tmp_path):
+    listed = ["de", "en", "no"]
+    path = write(tmp_path, "data:\n  languages: [de, en, no]\n  pivot_languages:\n  - en\n  - no\n")
+    recipe = load_recipe(path)
+    assert recipe.data.languages == listed and recipe.data.pivot_languages == ["en", "no"]
+    recipe = load_recipe("small", ["languages=[de, en, no]", "warm_start.overrides.languages=[en, no]", "bf16=no"])
+    assert recipe.data.languages == listed and recipe.warm_start.overrides["languages"] == ["en", "no"]
+    assert recipe.sections["training"]["bf16"] is False
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(recipe.to_yaml())
+    assert load_recipe(str(copy)).data.languages == listed
+
+
 def test_numbers_of_a_file_are_numbers_too(tmp_path):
     path = write(
         tmp_path, "training: {learning_rate: 3e-4, pair_temperature: .inf}\nobjectives: {distance: {weight: 1e-1}}\n"

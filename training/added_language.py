@@ -34,9 +34,9 @@ from modeling_tmde.training.architectures import architecture_of
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.building import build_model, texts_by_language
-from modeling_tmde.training.evaluation import dev_means
 from modeling_tmde.training.language_recipe import RECIPE_NAME, AddedLanguages, open_checkpoint, recipe_of
 from modeling_tmde.training.language_report import LanguageReport, Retrieval, measure_retrieval
+from modeling_tmde.training.overwriting import check_inputs_stay
 from modeling_tmde.training.recipe import Recipe, RecipeError
 from modeling_tmde.training.replay import count_drawn, needs_pivot
 from modeling_tmde.training.run_record import write_card
@@ -90,8 +90,10 @@ def add_languages(
     start = folder / STAGE_FOLDER
     recipe = recipe_of(asked, start)
     if not resume or not (start / STATE_NAME).is_file():
-        check_warm_start(recipe, folder, overwrite)
-        if not overwrite:
+        check_warm_start(recipe)
+        if overwrite:
+            check_inputs_stay(recipe, folder, made=["tokenizer.path"])
+        else:
             open_run_folder(folder, resume=False, overwrite=False)
         _begin(asked, recipe, folder, overwrite)
     report = LanguageReport(**json.loads((start / STATE_NAME).read_text(encoding="utf-8")))
@@ -301,7 +303,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
             if report.fall(report.after) <= allowed:
                 break
         save_best(trainer, folder)
-        _correct_results(folder, report)
+        _correct_results(folder, trainer, report.trained_share)
     report.write(folder)
     write_card(folder)
     if (report.fall(report.after) or 0) > allowed:
@@ -318,13 +320,11 @@ def _between(first: dict[str, torch.Tensor], last: dict[str, torch.Tensor], shar
     }
 
 
-def _correct_results(folder: Path, report: LanguageReport) -> None:
+def _correct_results(folder: Path, trainer: TmdeTrainer, trained_share: float) -> None:
     """`results.json` is of the model that is in the folder."""
     path = folder / "results.json"
     results = json.loads(path.read_text(encoding="utf-8"))
-    measured = {f"{name}_{key}": value for name, found in report.after.items() for key, value in found.items()}
-    measured |= dev_means(list(report.after.values()), {})
     if results["best"] is not None:  # with eval_strategy=no, none was chosen
-        results["best"] |= {f"eval_{key}": round(value, 6) for key, value in measured.items()}
-    results["trained_share"] = report.trained_share
+        results["best"] |= {f"eval_{key}": value for key, value in trainer.measure().items()}
+    results["trained_share"] = trained_share
     write_atomically(path, json.dumps(results, indent=2))

@@ -9,6 +9,7 @@ from modeling_tmde.training.dev_documents import MIN_ROWS
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
+LESS_IS_BETTER = ("loss", "nll", "hinge")  # ends of names of what is measured on dev rows
 
 
 @dataclass
@@ -62,7 +63,8 @@ class TmdeTrainingArguments(TrainingArguments):
             quarter less time a step, up to twice the memory. See `modeling_tmde.training.memory`.
 
     `metric_for_best_model` is `mix` by default: the mean of the dev retrieval of sentences, that of documents, and
-    Same and Cross on the dev split of the classification tasks, of those of the four that are measured.
+    Same and Cross on the dev split of the classification tasks, of those of the four that are measured. Where
+    `greater_is_better` is None, less is better of a metric whose name ends with one of `LESS_IS_BETTER`.
     """
 
     optim: str = "adamw_torch_fused"
@@ -79,7 +81,7 @@ class TmdeTrainingArguments(TrainingArguments):
     save_total_limit: int | None = 2
     load_best_model_at_end: bool = True
     metric_for_best_model: str | None = "mix"
-    greater_is_better: bool | None = True
+    greater_is_better: bool | None = None
     batch_tokens: int | None = field(default=None)
     micro_batch_tokens: int = field(default=8192)
     micro_batch_rows: int | None = field(default=None)
@@ -114,6 +116,8 @@ class TmdeTrainingArguments(TrainingArguments):
         unsettled = self.dataloader_num_workers is None
         if unsettled:
             self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
+        if self.greater_is_better is None and self.metric_for_best_model is not None:
+            self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
         super().__post_init__()
         if unsettled and self.device.type == "cpu":
             self.dataloader_num_workers = 0

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import datasets
@@ -233,6 +233,28 @@ def check_selection(metric: str | None, dev_rows: bool, eval_task: bool) -> None
         raise ValueError(
             f"metric_for_best_model={metric} is measured on dev rows, of which there are none; choose by cross, or "
             "give dev or dev_rows"
+        )
+
+
+def check_metric(
+    metric: str | None,
+    dev_sets: Mapping[str, datasets.Dataset],
+    tasks: Collection[str],
+    objectives: Collection[str],
+) -> None:
+    """Refuses a `metric_for_best_model` by its name, before the time is spent after which it would be missed.
+
+    Raises:
+        ValueError: Names the metric and the names that there are.
+    """
+    scores = [*TASK_METRICS, *(f"{task}_{score}" for task in tasks for score in TASK_METRICS)] if tasks else []
+    means = [*MIX[:2], "mix", *scores]
+    kinds = [f"{name}_{kind}_" for name in dev_sets for kind in ("p1", "doc_p1", *objectives)]
+    name = (metric or "mix").removeprefix("eval_")
+    if name not in means and not name.startswith(tuple(kinds)):
+        raise ValueError(
+            f"metric_for_best_model={metric}: no evaluation measures it, expected one of {', '.join(means)}"
+            + (f", or a name that begins with one of {', '.join(kinds)}" if kinds else "")
         )
 
 

@@ -179,12 +179,11 @@ def open_encoder_tokenizer(encoder: str | os.PathLike) -> PreTrainedTokenizerBas
     return tokenizer
 
 
-def check_encoder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
+def check_encoder(recipe: Recipe) -> None:
     """Looks for what can be wrong with the encoder of a recipe before anything is deleted or trained.
 
     Raises:
-        RecipeError: None at all, or one beside a checkpoint; what `adapt_encoder` refuses; an encoder that the run
-            would overwrite.
+        RecipeError: None at all, or one beside a checkpoint; what `adapt_encoder` refuses.
     """
     if recipe.architecture != ADAPTED:
         return
@@ -212,8 +211,6 @@ def check_encoder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
     if encoder is None:
         _adapted_config(start.checkpoint)
         return
-    if overwrite and Path(encoder).resolve().is_relative_to(folder.resolve()):
-        raise RecipeError(f"Encoder {encoder}: the run would overwrite it; choose another output folder")
     config, tokenizer = open_encoder_config(encoder), open_encoder_tokenizer(encoder)
     if (largest := max(tokenizer.get_vocab().values())) >= config.vocab_size:
         raise RecipeError(

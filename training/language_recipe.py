@@ -165,7 +165,7 @@ def _model_section(config: PreTrainedConfig, architecture: str) -> dict[str, Any
 
 def _training_section(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the recipe, at lower rates. Tables learn even where the recipe keeps them: they have new rows."""
-    left = ("eval_pairs", *HUB_KEYS)  # of the checkpoint's run alone
+    left = ("eval_pairs", "greater_is_better", *HUB_KEYS)  # of the checkpoint's run alone
     kept = {key: value for key, value in settings.items() if not key.startswith(left)}
     kept["metric_for_best_model"] = "mix"
     rate = kept.get("learning_rate", TmdeTrainingArguments.learning_rate)

@@ -84,19 +84,16 @@ def _fewer_languages(key: str, value: Any, languages: list[str]) -> list[str]:
     return value
 
 
-def check_warm_start(recipe: Recipe, folder: Path, overwrite: bool) -> None:
+def check_warm_start(recipe: Recipe) -> None:
     """Looks for what can be wrong with a warm start before anything is deleted or trained.
 
     Raises:
-        RecipeError: A checkpoint that is not there, is no model of this package, or would be overwritten by the run.
+        RecipeError: A checkpoint that is not there, or is no model of this package.
     """
     stage_recipe(recipe)
     checkpoint = recipe.warm_start.checkpoint
-    if checkpoint is None:
-        return
-    _check_width(recipe, _open_config(checkpoint))
-    if overwrite and Path(checkpoint).resolve().is_relative_to(folder.resolve()):
-        raise RecipeError(f"Warm start from {checkpoint}: the run would overwrite it; choose another output folder")
+    if checkpoint is not None:
+        _check_width(recipe, _open_config(checkpoint))
 
 
 def _check_width(recipe: Recipe, start: PreTrainedConfig) -> None:

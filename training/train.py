@@ -31,9 +31,10 @@ from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.building import build_model, check_same_model, prepare_tokenizer, share_tokenizer
 from modeling_tmde.training.command import train
 from modeling_tmde.training.dev_documents import hold_out
-from modeling_tmde.training.evaluation import check_selection, load_eval_tasks, loss_rows
+from modeling_tmde.training.evaluation import check_metric, check_selection, load_eval_tasks, loss_rows
 from modeling_tmde.training.hub_encoder import check_encoder
 from modeling_tmde.training.hub_trainer import open_hub_repository
+from modeling_tmde.training.overwriting import check_inputs_stay
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, RecipeError
 from modeling_tmde.training.replay import load_replayed, replayed_sources
@@ -53,12 +54,13 @@ from modeling_tmde.training.stages import (
     prepare_warm_start,
 )
 from modeling_tmde.training.teacher_vectors import prepare_teacher_vectors
+from modeling_tmde.training.teacher_version import RECORD as TEACHER_RECORD
 from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
 
-WRITTEN_FIRST = {"recipe.yaml", "run.json", "tokenizer"}  # before the first step
+WRITTEN_FIRST = {"recipe.yaml", "run.json", "tokenizer", TEACHER_RECORD}  # before the first step
 
 
 class RunFolderError(ValueError):
@@ -172,8 +174,10 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     if resume:
         check_same_model(recipe, folder)
     else:
-        check_warm_start(recipe, folder, overwrite)
-        check_encoder(recipe, folder, overwrite)
+        check_warm_start(recipe)
+        check_encoder(recipe)
+        if overwrite:
+            check_inputs_stay(recipe, folder)
     if recipe.sections["training"].get("hub_token"):
         raise RecipeError("hub_token would stand in recipe.yaml for all to read; set HF_TOKEN, or run `hf auth login`")
     arguments = recipe.build_arguments(str(folder))
@@ -196,6 +200,8 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     with state.main_process_first():
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         train, dev, report = load_data(recipe)
+        if dev or eval_tasks:
+            check_metric(arguments.metric_for_best_model, dev, eval_tasks, objectives)
         origin = origins(recipe)
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe_yaml)
@@ -338,7 +344,7 @@ def _summarise(trainer: TmdeTrainer, output: Path) -> None:
         parts = [f"{name} {100 * dev:.1f} on dev, {100 * test:.1f} on test" for name, dev, test in scores]
         tasks = f", mean of {' and '.join(trainer.eval_tasks)}" if len(trainer.eval_tasks) > 1 else ""
         console.print(f"Evaluation II of the best checkpoint (%){tasks}: {'; '.join(parts)}")
-    console.print(f"{results['steps']:,} steps in {results['minutes']} minutes; the model is in {output}")
+    console.print(f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}")
     if trainer.hub_model_id is not None:
         console.print(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}", soft_wrap=True)
     if find_spec("matplotlib") is None:

@@ -295,6 +295,18 @@ class TmdeTrainer(HubTrainer):
             `eval_mix` (see `dev_means`). Every process returns what the first one measured.
         """
         begin = time.perf_counter()
+        metrics = {f"{metric_key_prefix}_{key}": value for key, value in self.measure(eval_dataset).items()}
+        metrics[f"{metric_key_prefix}_minutes"] = round(self.clock.seconds / 60, 3)
+        if self.args.world_size > 1:  # which must choose the same checkpoint, and stop at the same step
+            metrics = broadcast_object_list([metrics])[0]
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.throughput.leave_out(time.perf_counter() - begin)  # words per second are of training alone
+        return metrics
+
+    @torch.no_grad()
+    def measure(self, eval_dataset=None) -> dict[str, float]:
+        """What `evaluate` returns, without `eval_` and the minutes; nothing is logged."""
         dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
         dev_sets = {"dev": dev_sets} if isinstance(dev_sets, datasets.Dataset) else dev_sets
         trained: ParallelModel = self.accelerator.unwrap_model(self.model)
@@ -316,14 +328,17 @@ class TmdeTrainer(HubTrainer):
         scores = self._evaluate_tasks(model)
         trained.train(was_training)
         metrics |= scores | dev_means(retrieval, scores)
-        metrics = {f"{metric_key_prefix}_{key}": round(value, 6) for key, value in metrics.items()}
-        metrics[f"{metric_key_prefix}_minutes"] = round(self.clock.seconds / 60, 3)
-        if self.args.world_size > 1:  # which must choose the same checkpoint, and stop at the same step
-            metrics = broadcast_object_list([metrics])[0]
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self.throughput.leave_out(time.perf_counter() - begin)  # words per second are of training alone
-        return metrics
+        return {key: round(value, 6) for key, value in metrics.items()}
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        try:
+            return super()._determine_best_metric(metrics, trial)
+        except KeyError as error:
+            known = ", ".join(key.removeprefix("eval_") for key in metrics)
+            raise ValueError(
+                f"metric_for_best_model={self.args.metric_for_best_model}: the evaluation did not measure it, "
+                f"expected one of {known}"
+            ) from error
 
     def _evaluate_tasks(self, model: ParallelModel) -> dict[str, float]:
         """Measured by the first process for all: a classifier is trained for every language of every task."""

@@ -29,9 +29,11 @@ from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.retrieval import precision_at_1
 from modeling_tmde.training.added_language import _extended, add_languages, start_model
 from modeling_tmde.training.callbacks import RunLimits
+from modeling_tmde.training.evaluation import dev_losses
 from modeling_tmde.training.hub_encoder import adapt_encoder
 from modeling_tmde.training.language_recipe import LEARNING_RATE_SHARE, AddedLanguages, recipe_of
 from modeling_tmde.training.language_report import LanguageReport
+from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import RunFolderError
 from tests.conftest import make_dataset, tiny_model
@@ -71,6 +73,15 @@ def p1(folder: Path, pair: tuple[str, str]) -> float:
     embedder = DocumentEmbedder.from_pretrained(str(folder))
     rows = greek_rows(60, 7)
     return precision_at_1(*(embedder.encode([row[code] for row in rows]) for code in pair))
+
+
+def infonce_loss(folder: Path) -> float:
+    """On the dev rows, of the model that is in the folder."""
+    recipe = load_recipe(str(folder / "recipe.yaml"))
+    model = ParallelModel(AutoModel.from_pretrained(folder), recipe.build_objectives()).eval()
+    with torch.no_grad():
+        rows, arguments = make_dataset(greek_rows(60, 7)), recipe.build_arguments(str(folder))
+        return dev_losses(model, AutoTokenizer.from_pretrained(folder), rows, arguments)["infonce_loss"]
 
 
 # ---- What the model begins with
@@ -338,7 +349,8 @@ def ruined(place) -> LanguageReport:
     return add_languages(asked(place, "learning_rate=0.5", replay=None), place / "ruined")
 
 
-def test_without_replay_and_limit_much_may_be_lost(ruined):
+def test_without_replay_and_limit_much_may_be_lost(ruined, place):
+    assert "chose these weights (step" in (place / "ruined" / "README.md").read_text()
     assert ruined.fall(ruined.after) > 10 and ruined.trained_share == 1.0 and ruined.data["old"]["rows"] == 0
 
 
@@ -362,7 +374,10 @@ def test_the_old_languages_lose_no_more_than_was_allowed(ruined, place):
     results = json.loads((folder / "results.json").read_text())
     assert results["best"]["eval_planted_p1_de-en"] == pytest.approx(measured[0], abs=1e-6)
     assert results["trained_share"] == report.trained_share
+    assert results["best"]["eval_planted_infonce_loss"] == pytest.approx(infonce_loss(folder), abs=1e-5)
     assert f"{report.trained_share:.0%} of the trained ones" in (folder / "languages.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "chose the trained weights that were averaged with those before (step" in card
     weights = {path: AutoModel.from_pretrained(place / path).embed_tokens.weight for path in ("limited", "ruined")}
     recipe = recipe_of(asked(place), folder / "warm_start")
     start = start_model(recipe, AutoTokenizer.from_pretrained(folder)).embed_tokens.weight
@@ -423,6 +438,14 @@ def test_requests_that_make_no_sense(changes, message, place, tmp_path):
     with pytest.raises(ValueError, match=message):
         add_languages(asked(place, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_weights_are_chosen_by_the_mix_whatever_chose_those_of_the_checkpoint(place, tmp_path):
+    settings = ["metric_for_best_model=dev_infonce_loss", "greater_is_better=false"]
+    (tmp_path / "recipe.yaml").write_text(load_recipe("bag", settings).to_yaml())
+    recipe = recipe_of(asked(place, recipe=str(tmp_path / "recipe.yaml")), tmp_path / "start")
+    arguments = recipe.build_arguments(str(tmp_path))
+    assert arguments.metric_for_best_model == "mix" and arguments.greater_is_better
 
 
 def test_other_folders_are_left_alone(place, added, tmp_path):

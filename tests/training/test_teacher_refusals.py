@@ -131,6 +131,10 @@ def test_a_mistake_is_one_line_of_tmde_train(taught_by, tmp_path):
     assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert "found vectors of d=32" in line and "d=384; set model.d_model=32" in line
+    assert not (tmp_path / "run").exists()  # the corrected command begins anew
+    corrected = [*overrides, "model.d_model=32", "micro_batch_tokens=400", "eval_pool=10", "use_cpu=true"]
+    result = CliRunner().invoke(app, [*corrected, "-o", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.stderr
 
 
 def test_loading_a_teacher_leaves_the_random_numbers_of_training_alone(tmp_path):

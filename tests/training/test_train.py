@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
+from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import (
     RunFolderError,
@@ -505,9 +506,38 @@ def test_dev_sources_keep_their_names_and_never_replace_each_other():
     ("override", "message"),
     [
         ("eval_pairs=[de-xx]", "'de-xx' is not a pair of the languages"),
+        (
+            "metric_for_best_model=dev_infonce_loss",
+            "metric_for_best_model=dev_infonce_loss: no evaluation measures it, expected one of retrieval, "
+            "document_retrieval, mix, or a name that begins with one of dev_p1_, dev_doc_p1_, dev_translation_, "
+            "dev_distance_",
+        ),
+        ("metric_for_best_model=loss", "metric_for_best_model=loss: no evaluation measures it"),
         ("warmup_steps=0.1", "warmup_steps=0.1 is a share of all steps and needs max_steps"),
     ],
 )
 def test_settings_that_could_never_work_are_refused(corpus, tmp_path, override, message):
     with pytest.raises(ValueError, match=message):
         train_recipe(tiny_recipe(corpus, "max_steps=-1", "num_train_epochs=1", override), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_that_turns_out_not_to_be_measured(corpus, tmp_path):
+    message = "metric_for_best_model=dev_translation_los: the evaluation did not measure it, expected one of .*_nll"
+    with pytest.raises(ValueError, match=message):
+        train_recipe(tiny_recipe(corpus, "metric_for_best_model=dev_translation_los"), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "expected"),
+    [
+        ("mix", None, True),
+        ("eval_dev_translation_loss", None, False),
+        ("dev_translation_nll", None, False),
+        ("dev_infonce_accuracy", None, True),
+        ("dev_translation_loss", True, True),
+    ],
+)
+def test_less_is_better_of_a_loss(metric, given, expected):
+    options = {"output_dir": "unused", "use_cpu": True, "metric_for_best_model": metric, "greater_is_better": given}
+    assert TmdeTrainingArguments(**options).greater_is_better is expected

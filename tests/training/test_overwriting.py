@@ -1,0 +1,69 @@
+"""What a run reads is not deleted before it is read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from modeling_tmde.training.overwriting import check_inputs_stay
+from modeling_tmde.training.recipe import RecipeError, load_recipe
+from modeling_tmde.training.train import train_recipe
+from tests.conftest import make_rows
+
+INPUTS = {
+    "warm_start.checkpoint": ("small", "run/model"),
+    "warm_start.recipe": ("small", "run/first.yaml"),
+    "model.encoder": ("adapted", "run/model"),
+    "tokenizer.path": ("quickstart", "run/model"),
+    "objectives.distillation.teacher": ("distil", "run/model"),
+    "data.train": ("quickstart", "run/rows.jsonl"),
+    "data.dev.news": ("quickstart", "run/rows.jsonl"),
+    "data.eval_task": ("quickstart", "mldoc=run/model"),
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to work in, with a run that has files to read."""
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    for name in ("rows.jsonl", "first.yaml", "recipe.yaml"):
+        (tmp_path / "run" / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("key", INPUTS)
+def test_every_input_is_looked_at(key, place):
+    name, value = INPUTS[key]
+    override = f"data.dev={{news: {value}}}" if key == "data.dev.news" else f"{key}={value}"
+    recipe = load_recipe(name, [override])
+    found = value.partition("=")[2] or value
+    with pytest.raises(RecipeError, match=f"^{key}={found}: the run would overwrite it, since it is in run; choose"):
+        check_inputs_stay(recipe, Path("run"))
+    check_inputs_stay(recipe, place / "other")
+    check_inputs_stay(recipe, place / "run", made=[key])
+
+
+@pytest.mark.parametrize("value", ["~/run/model", "run", "run/*.jsonl", "../{here}/run/model"])
+def test_however_it_is_written(value, place, monkeypatch):
+    monkeypatch.setenv("HOME", str(place))
+    recipe = load_recipe("quickstart", [f"data.train=[sample, {value.format(here=place.name)}]"])
+    with pytest.raises(RecipeError, match="data.train=.*: the run would overwrite it"):
+        check_inputs_stay(recipe, place / "run")
+
+
+def test_names_on_the_hub_and_the_runs_own_recipe_are_no_inputs_there(place):
+    recipe = load_recipe("quickstart", ["data.train=run/corpus", "tokenizer.path=run/tokenizer"])
+    check_inputs_stay(recipe, place / "run")  # ids of a user called `run`
+    check_inputs_stay(load_recipe("quickstart", ["data.train=running/rows.jsonl"]), place / "run")
+
+
+def test_a_teacher_in_the_folder_survives(place):
+    shutil.copy(place / "run" / "recipe.yaml", place / "run" / "model" / "kept")
+    rows = "".join(json.dumps({"translation": row}) + "\n" for row in make_rows(60))
+    (place / "rows.jsonl").write_text(rows)
+    recipe = load_recipe("distil", ["data.train=rows.jsonl", "objectives.distillation.teacher=run/model"])
+    with pytest.raises(RecipeError, match="the run would overwrite it"):
+        train_recipe(recipe, place / "run", overwrite=True)
+    assert (place / "run" / "model" / "kept").is_file()

@@ -237,12 +237,16 @@ def check_selection(metric: str | None, dev_rows: bool, eval_task: bool) -> None
 
 
 def check_metric(
-    metric: str | None,
-    dev_sets: Mapping[str, datasets.Dataset],
+    args: TmdeTrainingArguments,
+    dev_sets: Collection[str],
     tasks: Collection[str],
     objectives: Collection[str],
+    languages: Sequence[str],
 ) -> None:
     """Refuses a `metric_for_best_model` by its name, before the time is spent after which it would be missed.
+
+    Args:
+        dev_sets, tasks, objectives: Their names.
 
     Raises:
         ValueError: Names the metric and the names that there are.
@@ -250,12 +254,22 @@ def check_metric(
     scores = [*TASK_METRICS, *(f"{task}_{score}" for task in tasks for score in TASK_METRICS)] if tasks else []
     means = [*MIX[:2], "mix", *scores]
     kinds = [f"{name}_{kind}_" for name in dev_sets for kind in ("p1", "doc_p1", *objectives)]
-    name = (metric or "mix").removeprefix("eval_")
-    if name not in means and not name.startswith(tuple(kinds)):
+    name = (args.metric_for_best_model or "mix").removeprefix("eval_")
+    kind = next((kind for kind in kinds if name.startswith(kind)), None)
+    if name not in means and kind is None:
         raise ValueError(
-            f"metric_for_best_model={metric}: no evaluation measures it, expected one of {', '.join(means)}"
+            f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected one of "
+            + ", ".join(means)
             + (f", or a name that begins with one of {', '.join(kinds)}" if kinds else "")
         )
+    if kind is not None and kind.endswith("p1_"):
+        # A pair is measured in one order: both directions are in it.
+        pairs = args.eval_pairs or [f"{one}-{other}" for one, other in itertools.combinations(languages, 2)]
+        if name.removeprefix(kind) not in pairs:
+            raise ValueError(
+                f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected {kind} and "
+                f"one of the pairs {', '.join(pairs)}"
+            )
 
 
 def check_documents(

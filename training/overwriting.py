@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from modeling_tmde.training.recipe import Recipe, RecipeError
+from modeling_tmde.training.recipe import Recipe, RecipeError, recipe_names
 
 
 def check_inputs_stay(recipe: Recipe, folder: Path, made: Collection[str] = ()) -> None:
@@ -22,31 +22,46 @@ def check_inputs_stay(recipe: Recipe, folder: Path, made: Collection[str] = ()) 
     Raises:
         RecipeError: Names the key of one, and where it is.
     """
-    target = folder.expanduser().resolve()
     for key, value in _inputs(recipe):
-        place = Path(value).expanduser()
-        if key in made or not place.resolve().is_relative_to(target):
-            continue
-        if place.exists() or glob.glob(str(place)):  # or it is an id of the Hub
+        if key not in made and any(is_inside(path, folder) for path in _paths(value)):
             raise RecipeError(
                 f"{key}={value}: the run would overwrite it, since it is in {folder}; choose another output folder, "
                 "or move it"
             )
 
 
+def is_inside(path: str | os.PathLike, folder: Path) -> bool:
+    """Whether it would go with the folder: a file or folder there, or a link."""
+    target, place = folder.expanduser().resolve(), Path(path).expanduser().absolute()
+    # Of a link, the one is where it is, the other what it names.
+    return any(each.is_relative_to(target) for each in (place.parent.resolve() / place.name, place.resolve()))
+
+
+def _paths(value: str) -> Iterator[str]:
+    """Files and folders that a path, a glob or the prefix of Moses files names; none for an id of the Hub."""
+    path = os.path.expanduser(value)
+    if os.path.lexists(path):
+        yield path
+    yield from glob.iglob(path, recursive=True)
+    yield from glob.iglob(f"{glob.escape(path)}.*")
+
+
 def _inputs(recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Every path or Hub id that the recipe reads from, by its key."""
     sections, start = recipe.sections, recipe.warm_start
     yield from _strings("warm_start.checkpoint", start.checkpoint)
-    yield from _strings("warm_start.recipe", start.recipe)
+    if start.recipe not in recipe_names():
+        yield from _strings("warm_start.recipe", start.recipe)
     yield from _strings("model.encoder", sections["model"].get("encoder"))
     yield from _strings("tokenizer.path", sections["tokenizer"].get("path"))
     for name, options in sections["objectives"].items():
         yield from _strings(f"objectives.{name}.teacher", (options or {}).get("teacher"))
-    yield from _strings("data.train", recipe.data.train)
-    yield from _strings("data.dev", recipe.data.dev)
+    for key, source in (*_strings("data.train", recipe.data.train), *_strings("data.dev", recipe.data.dev)):
+        if source != "sample":
+            yield key, source
     for key, task in _strings("data.eval_task", recipe.data.eval_task):
-        yield key, task.partition("=")[2] or task
+        if source := task.partition("=")[2]:
+            yield key, source
 
 
 def _strings(key: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -30,8 +30,8 @@ from modeling_tmde.loading import position_limit
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.building import build_model, check_same_model, prepare_tokenizer, share_tokenizer
 from modeling_tmde.training.command import train
-from modeling_tmde.training.dev_documents import hold_out
 from modeling_tmde.training.evaluation import check_metric, check_selection, load_eval_tasks, loss_rows
+from modeling_tmde.training.held_out import hold_out_rows
 from modeling_tmde.training.hub_encoder import check_encoder
 from modeling_tmde.training.hub_trainer import open_hub_repository
 from modeling_tmde.training.overwriting import check_inputs_stay
@@ -101,11 +101,8 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
         return train, dev, report
     if not holds_out:
         return train, {}, report
-    if isinstance(train, datasets.Dataset):
-        train, held = hold_out(train, max(min(data.dev_rows, len(train) // 10), 1), seed)
-        return train, {"dev": held}, report
-    rows = list(train.take(data.dev_rows))
-    return train.skip(data.dev_rows), {"dev": datasets.Dataset.from_list(rows, features=train.features)}, report
+    train, held = hold_out_rows(train, data.dev_rows, seed)
+    return train, {"dev": held}, report
 
 
 def _source_name(source: Any) -> str:
@@ -114,7 +111,21 @@ def _source_name(source: Any) -> str:
 
 
 def open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
-    """Checks the output folder and returns the checkpoint to resume from."""
+    """Checks the output folder, deletes an earlier run there, and returns the checkpoint to resume from."""
+    checkpoint = check_run_folder(folder, resume, overwrite)
+    if overwrite and not resume and folder.exists():
+        shutil.rmtree(folder)
+    return checkpoint
+
+
+def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
+    """
+    Returns:
+        The checkpoint to resume from.
+
+    Raises:
+        RunFolderError: The folder holds another run, or none to resume.
+    """
     used = folder.exists() and any(folder.iterdir())
     if resume:
         checkpoint = find_checkpoint(folder)
@@ -123,10 +134,8 @@ def open_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
         return checkpoint
     if used and not overwrite:
         raise RunFolderError(f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it")
-    if used:
-        if not (folder / "recipe.yaml").exists():
-            raise RunFolderError(f"{folder} does not look like a training run; it is not overwritten")
-        shutil.rmtree(folder)
+    if used and not (folder / "recipe.yaml").exists():
+        raise RunFolderError(f"{folder} does not look like a training run; it is not overwritten")
     return None
 
 
@@ -190,8 +199,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         try:
             if arguments.push_to_hub:  # what is wrong with it should not be found out after hours
                 open_hub_repository(arguments, ARCHITECTURES[recipe.architecture].config.model_type)
-            checkpoint = open_run_folder(folder, resume, overwrite)
-            folder.mkdir(parents=True, exist_ok=True)
+            checkpoint = check_run_folder(folder, resume, overwrite)
         except (RunFolderError, HubUploadError) as problem:
             error = str(problem)
     checkpoint, error = _from_main([checkpoint, error])
@@ -201,8 +209,11 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         train, dev, report = load_data(recipe)
         if dev or eval_tasks:
-            check_metric(arguments.metric_for_best_model, dev, eval_tasks, objectives)
+            check_metric(arguments, dev, eval_tasks, objectives, recipe.data.languages)
         origin = origins(recipe)
+        if state.is_main_process and not resume:
+            open_run_folder(folder, resume, overwrite)
+            folder.mkdir(parents=True, exist_ok=True)
         if state.is_main_process and checkpoint is None:  # now the folder is a run, which --overwrite may delete
             write_atomically(folder / "recipe.yaml", recipe_yaml)
         if checkpoint is None:

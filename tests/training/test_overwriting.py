@@ -27,7 +27,7 @@ INPUTS = {
 def place(tmp_path, monkeypatch):
     """A folder to work in, with a run that has files to read."""
     (tmp_path / "run" / "model").mkdir(parents=True)
-    for name in ("rows.jsonl", "first.yaml", "recipe.yaml"):
+    for name in ("rows.jsonl", "first.yaml", "recipe.yaml", "corpus.de-en.de", "corpus.de-en.en"):
         (tmp_path / "run" / name).write_text("")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -45,18 +45,48 @@ def test_every_input_is_looked_at(key, place):
     check_inputs_stay(recipe, place / "run", made=[key])
 
 
-@pytest.mark.parametrize("value", ["~/run/model", "run", "run/*.jsonl", "../{here}/run/model"])
+WRITTEN = ["~/run/model", "run", "run/*.jsonl", "r[u]n/*.jsonl", "**/rows.jsonl", "../{here}/run/model"]
+WRITTEN += ["run/corpus.de-en", "~/run/corpus.de-en", "run/link", "linked/rows.jsonl"]
+
+
+@pytest.mark.parametrize("value", WRITTEN)
 def test_however_it_is_written(value, place, monkeypatch):
     monkeypatch.setenv("HOME", str(place))
-    recipe = load_recipe("quickstart", [f"data.train=[sample, {value.format(here=place.name)}]"])
+    (place / "elsewhere").write_text("")
+    (place / "run" / "link").symlink_to(place / "elsewhere")
+    (place / "linked").symlink_to(place / "run")
+    recipe = load_recipe("quickstart")
+    recipe.set("data.train", ["sample", value.format(here=place.name)])
     with pytest.raises(RecipeError, match="data.train=.*: the run would overwrite it"):
         check_inputs_stay(recipe, place / "run")
 
 
-def test_names_on_the_hub_and_the_runs_own_recipe_are_no_inputs_there(place):
-    recipe = load_recipe("quickstart", ["data.train=run/corpus", "tokenizer.path=run/tokenizer"])
+def test_names_of_other_things_are_no_inputs_there(place):
+    recipe = load_recipe("quickstart", ["data.train=run/europarl", "tokenizer.path=run/tokenizer"])
     check_inputs_stay(recipe, place / "run")  # ids of a user called `run`
     check_inputs_stay(load_recipe("quickstart", ["data.train=running/rows.jsonl"]), place / "run")
+    for name in ("sample", "nmt"):  # what comes with the package
+        (place / name).mkdir()
+        recipe = load_recipe("small", ["data.train=sample", "data.eval_task=sample", "warm_start.recipe=nmt"])
+        check_inputs_stay(recipe, place / name)
+
+
+MISTAKES = {
+    "metric_for_best_model=bogus": "no evaluation measures it",
+    "metric_for_best_model=sample_p1_de-xx": "expected sample_p1_ and one of the pairs de-en,",
+    "data.dev={dev: missing.jsonl}": "missing.jsonl",
+    "data.train=missing.jsonl": "missing.jsonl",
+    "data.eval_task=bogus": "found task 'bogus'",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_leaves_the_earlier_run(mistake, place):
+    rows = "".join(json.dumps({"translation": row}) + "\n" for row in make_rows(60))
+    (place / "rows.jsonl").write_text(rows)
+    with pytest.raises(ValueError, match=MISTAKES[mistake]):
+        train_recipe(load_recipe("quickstart", ["data.train=rows.jsonl", mistake]), place / "run", overwrite=True)
+    assert (place / "run" / "rows.jsonl").is_file() and (place / "run" / "model").is_dir()
 
 
 def test_a_teacher_in_the_folder_survives(place):

@@ -262,6 +262,47 @@ def test_dev_rows_are_held_out_of_the_training_rows(streaming, corpus):
     assert trained | held == {row["de"] for row in numbered_rows(150)} and not trained & held
 
 
+@pytest.mark.parametrize("temperature", ["null", ".inf", "2.0"])
+@pytest.mark.parametrize("streaming", ["true", "false"])
+def test_copies_of_dev_rows_are_held_out_too(streaming, temperature, tmp_path):
+    """A temperature repeats the rows of small corpora."""
+    rows = numbered_rows(400)
+    for number, part in enumerate((rows[:300], rows[300:340], rows[340:])):
+        write_corpus(tmp_path / f"{number}.jsonl", part)
+    train, dev, _ = load_data(
+        tiny_recipe(tmp_path, "dev_rows=30", f"streaming={streaming}", f"temperature={temperature}")
+    )
+    trained = [row["translation"]["de"] for row in train]
+    held = [row["translation"]["de"] for row in dev["dev"]]
+    assert 20 < len(held) == len(set(held)) <= 30
+    assert not set(held) & set(trained) and set(held) | set(trained) == {row["de"] for row in rows}
+    assert (len(trained) > len(set(trained))) == (temperature != "null")
+
+
+@pytest.mark.parametrize("streaming", ["true", "false"])
+def test_rows_that_share_but_some_texts_with_a_dev_row_stay(streaming, tmp_path):
+    shared = [{"de": f"ja {number % 4}", "en": f"yes {number % 5}", "es": None} for number in range(20)]
+    shared += [{"de": f"ja {number % 4}", "en": None, "es": f"si {number % 5}"} for number in range(20)]
+    corpus = write_corpus(tmp_path / "rows.jsonl", shared * 2)
+    train, dev, _ = load_data(tiny_recipe(corpus, "languages=[de, en, es]", f"streaming={streaming}", "dev_rows=4"))
+    trained, held = ([tuple(row["translation"].values()) for row in rows] for rows in (train, dev["dev"]))
+    assert len(held) == len(set(held)) >= 2
+    assert len(trained) == 80 - 2 * len(held) and not set(trained) & set(held)
+
+
+@pytest.mark.parametrize("streaming", ["true", "false"])
+def test_no_more_than_a_tenth_is_held_out(streaming, tmp_path):
+    corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(50))
+    train, dev, _ = load_data(tiny_recipe(corpus, f"streaming={streaming}", "dev_rows=2000"))
+    assert len(dev["dev"]) == 5 and len(list(train)) == 45
+
+
+def test_copies_of_one_row_are_no_data(tmp_path):
+    corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(1) * 30)
+    with pytest.raises(ValueError, match="dev_rows=12: all of the 30 rows are copies of those held out.* give --dev"):
+        load_data(tiny_recipe(corpus))
+
+
 def test_dev_sets_may_be_named(corpus, tmp_path):
     write_corpus(tmp_path / "talks.jsonl", make_rows(20, seed=8))
     recipe = tiny_recipe(corpus)

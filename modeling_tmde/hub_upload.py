@@ -41,6 +41,7 @@ COMPANIONS = (
     "config_sentence_transformers.json",
 )
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+RESULTS = ("results.json", "recipe.yaml")  # what `tmde push` brings that tells of the weights, beside the card
 # What a commit of weights takes away where it does not replace it: a loader might prefer it, or it is of others.
 GRAPHS = "onnx/*"
 STALE_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", GRAPHS, "*.bin", "*.bin.index.json")
@@ -163,6 +164,10 @@ class HubRepository:
                 f"{self.repo_id}: the repository is public, and a private one is asked for; make it private in its "
                 "settings, or choose another name. Nothing was uploaded"
             )
+
+    def holds(self, hashes: Mapping[str, str]) -> bool:
+        """Whether these large files are there; not so of none."""
+        return bool(hashes) and hashes.items() <= self.hashes.items()
 
     def download(self, path: str) -> Path:
         """A file of the repository."""

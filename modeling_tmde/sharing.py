@@ -4,7 +4,7 @@ import importlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from .hub_upload import (
     COMPANIONS,
     GRAPHS,
     PICTURE,
+    RESULTS,
     STALE_WEIGHTS,
     HubRepository,
     HubUploadError,
@@ -24,7 +25,7 @@ from .hub_upload import (
     repository_files,
     weight_names,
 )
-from .onnx_files import sha256_of
+from .onnx_files import commit_of, sha256_of
 from .sentence_transformers_files import write_sentence_transformers_files
 
 _HUB_OPTIONS = ("commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags")
@@ -47,8 +48,10 @@ class SharedModel:
         """As `PreTrainedModel.from_pretrained`; what `push_to_hub` takes along is of the same revision."""
         found = super().from_pretrained(pretrained_model_name_or_path, *model_args, revision=revision, **kwargs)
         model = found[0] if isinstance(found, tuple) else found  # with output_loading_info
-        if pretrained_model_name_or_path and not os.path.isdir(pretrained_model_name_or_path):
-            model._hub_revision = revision  # from an Auto class, the commit
+        if pretrained_model_name_or_path and not os.path.exists(pretrained_model_name_or_path):
+            # The commit: by the time of the push, the branch may be at another model.
+            hub = {"revision": revision, "cache_dir": kwargs.get("cache_dir")}
+            model._hub_revision = commit_of(str(pretrained_model_name_or_path), model.config, hub) or revision
         return found
 
     def save_pretrained(
@@ -96,7 +99,8 @@ class SharedModel:
 
         A card that a person has written in the repository stays. The card of the folder that the model was loaded from
         goes along if the weights are still those of the folder; of others, it would state the wrong results. So would
-        a card that this package made of weights that the repository held before: it is replaced by a short one.
+        a card that this package made of weights that the repository held before: it is replaced by a short one, and
+        the results and the recipe that `tmde push` brought with them go.
 
         Args:
             repo_id: `user/name`.
@@ -125,17 +129,17 @@ class SharedModel:
         token: str | bool | None = None,
         **place,
     ) -> CommitInfo:
+        source = _source(self, token)  # before a repository is made that nothing would come into
         repository = HubRepository(repo_id, token=token, **place)
-        source = _source(self, token)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             for path, file in named_files(source, COMPANIONS).items() if source else ():
                 shutil.copyfile(file, folder / path)
             self.save_pretrained(folder, state_dict=state_dict, max_shard_size=max_shard_size)
-            weights = _hashes(folder)
+            weights = weight_hashes(folder)
             local = source is not None and os.path.isdir(self.name_or_path)
-            own = source if local and _hashes(source) == weights else None
-            is_there = weights.items() <= repository.hashes.items()
+            own = source if local and weights and weight_hashes(source) == weights else None
+            is_there = repository.holds(weights)
             card = _card(self, repository, own, is_there)
             if tags := [*([tags] if isinstance(tags, str) else tags or ()), *(self.model_tags or ())]:
                 card.data.tags = list(dict.fromkeys([*(card.data.tags or ()), *tags]))
@@ -143,6 +147,8 @@ class SharedModel:
             for path, file in named_files(own, [PICTURE]).items() if own else ():
                 shutil.copyfile(file, folder / path)
             stale = [pattern for pattern in STALE_WEIGHTS if not (is_there and pattern == GRAPHS)]
+            if not is_there:
+                stale += RESULTS  # of the weights that are replaced
             if is_untouched(str(card)) and f"({PICTURE})" not in card.text:
                 stale.append(PICTURE)  # of a card that is replaced
             message = commit_message or f"Upload {type(self).__name__}"
@@ -154,14 +160,20 @@ def _copied(state_dict: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Te
     return None if state_dict is None else dict(state_dict)
 
 
+def _origin(model: SharedModel) -> str | None:
+    """Folder or Hub id; None of a new model, which transformers names "None" if its weights were given."""
+    name = model.name_or_path
+    return name if name and name != "None" else None
+
+
 def _source(model: SharedModel, token: str | bool | None) -> Path | None:
     """The folder where the model was loaded from, or one with what lay beside its weights on the Hub.
 
     Raises:
         HubUploadError: It is gone, or the Hub does not give it.
     """
-    source = model.name_or_path
-    if not source or os.path.isdir(source):
+    source = _origin(model)
+    if source is None or os.path.isdir(source):
         return Path(source) if source else None
     revision = model._hub_revision
     cache = Path(constants.HF_HUB_CACHE, f"models--{source.replace('/', '--')}")
@@ -178,9 +190,10 @@ def _source(model: SharedModel, token: str | bool | None) -> Path | None:
         raise HubUploadError(f"{source}: the tokenizer cannot be fetched ({error}). Nothing was published") from error
 
 
-def _hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of the weights; empty where one of their files is missing."""
-    files = {name: folder / name for name in weight_names(folder)}
+def weight_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of the weights, without the index of shards, whose hash the Hub does not tell; empty where one of their
+    files is missing."""
+    files = {name: folder / name for name in weight_names(folder) if name.endswith(".safetensors")}
     return (
         {name: sha256_of([file]).hex() for name, file in files.items()}
         if all(map(Path.is_file, files.values()))
@@ -201,18 +214,30 @@ def _card(model: SharedModel, repository: HubRepository, own: Path | None, is_th
         return _card_for(own, repository.repo_id)
     if there is not None and (edited or is_there):
         return ModelCard.load(there)
-    before = ModelCard.load(there).data if there else ModelCardData()
-    source = model.name_or_path
+    source = _origin(model)
+    base = source if source and not os.path.isdir(source) and source != repository.repo_id else None
+    return short_card(repository.repo_id, model.config.languages, there, base)
+
+
+def short_card(
+    repo_id: str, languages: Iterable[str], before: Path | None = None, base_model: str | None = None
+) -> ModelCard:
+    """A card that is true of any weights.
+
+    Args:
+        before: The card that it replaces, whose licence and tags stay.
+    """
+    held = ModelCard.load(before).data if before else ModelCardData()
     metadata = ModelCardData(
-        language=list(model.config.languages),
-        license=before.license,
+        language=list(languages),
+        license=held.license,
         library_name="transformers",
-        tags=before.tags,
+        tags=held.tags,
         pipeline_tag="sentence-similarity",
-        base_model=source if source and not os.path.isdir(source) and source != repository.repo_id else None,
+        base_model=base_model,
     )
-    code = f'AutoModel.from_pretrained("{repository.repo_id}", trust_remote_code=True)'
-    text = marked(f"# {repository.repo_id}\n\nEmbeds texts of several languages in one space: `{code}`.")
+    code = f'AutoModel.from_pretrained("{repo_id}", trust_remote_code=True)'
+    text = marked(f"# {repo_id}\n\nEmbeds texts of several languages in one space: `{code}`.")
     return ModelCard(f"---\n{metadata}\n---\n{text}")
 
 

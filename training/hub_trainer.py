@@ -19,8 +19,18 @@ from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
 from modeling_tmde import hub_cards
+from modeling_tmde.card_text import is_untouched
 from modeling_tmde.eval.records import replacing
-from modeling_tmde.hub_upload import STALE_WEIGHTS, HubRepository, HubUploadError, repository_files
+from modeling_tmde.hub_upload import (
+    CARD,
+    PICTURE,
+    RESULTS,
+    STALE_WEIGHTS,
+    HubRepository,
+    HubUploadError,
+    repository_files,
+)
+from modeling_tmde.sharing import short_card, weight_hashes
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.publishing import check_kind, push_model
 
@@ -149,7 +159,10 @@ class HubTrainer(Trainer):
 
     def _push_copies(self, folder: tempfile.TemporaryDirectory, message: str) -> CommitInfo:
         """The folder's model at the top of the repository; if checkpoints are asked for, all of it in one of its own
-        too, optimizer and place in the data included."""
+        too, optimizer and place in the data included.
+
+        What the repository holds of an earlier run's results goes with its weights; a card that a person wrote stays.
+        """
         with folder as name:
             [checkpoint] = Path(name).iterdir()
             files, stale = dict(repository_files(checkpoint)), list(STALE_WEIGHTS)
@@ -163,6 +176,11 @@ class HubTrainer(Trainer):
             # Private also here: it makes the repository anew if somebody has deleted it since.
             private, token = args.hub_private_repo, args.hub_token
             repository = HubRepository(self.hub_model_id, "model", private, token, args.hub_revision)
+            if not repository.holds(weight_hashes(checkpoint)):
+                stale += RESULTS
+                if (card := _replaced_card(repository, checkpoint)) is not None:
+                    files = {CARD: card, **files}
+                    stale.append(PICTURE)
             return repository.commit(files, message, stale=stale)
 
     def _finish_current_push(self) -> None:
@@ -176,6 +194,16 @@ class HubTrainer(Trainer):
             if job.done() and job.exception() is not None:
                 logger.warning(f"A push during the training failed, the next one makes up for it: {job.exception()}")
         self.push_in_progress = None
+
+
+def _replaced_card(repository: HubRepository, folder: Path) -> bytes | None:
+    """A short card instead of one that was made of other weights, until the end of training brings a whole one; None
+    if there is none, or a person's."""
+    there = repository.download(CARD) if CARD in repository.files else None
+    if there is None or not is_untouched(there.read_text(encoding="utf-8-sig")):
+        return None
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return str(short_card(repository.repo_id, config.get("languages") or (), there)).encode()
 
 
 def _add_to_card(folder: Path, repo_id: str, metadata: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ from modeling_tmde.hub_upload import (
     CARD,
     COMPANIONS,
     PICTURE,
+    RESULTS,
     STALE_WEIGHTS,
     WEIGHTS,
     HubRepository,
@@ -115,7 +116,7 @@ def push_model(
         check_kind(repository, config["model_type"])
         if (edited := _edited_on_the_hub(repository, folder)) is not None:
             files[CARD] = card_for_hub(folder, repo_id, edited, **described)
-    stale = ("**",) if overwrite else STALE_WEIGHTS
+    stale = ("**",) if overwrite else (*STALE_WEIGHTS, *RESULTS)
     commit = repository.commit(files, message or f"Upload {folder.resolve().name}", stale=stale)
     try:
         with replacing(folder / CARD) as readme:

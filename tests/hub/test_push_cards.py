@@ -10,6 +10,10 @@ from tests.hub.clients import TMDE, run_client
 from tests.hub.test_push_model import TEXTS, commits, files
 
 pytestmark = pytest.mark.slow
+needs_onnx = pytest.mark.skipif(
+    any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "onnx", "onnxscript")),
+    reason="needs the extra 'onnx'",
+)
 
 EDITED = """
 from huggingface_hub import HfApi, hf_hub_download
@@ -87,7 +91,10 @@ AutoModel.from_pretrained(folder).push_to_hub("user/encoder")
 
 
 def test_other_weights_replace_a_card_that_was_made_of_those_before(hub, run, tmp_path):
-    """Not so the same weights, from wherever they were loaded; and `tmde push` brings a card of the whole again."""
+    """Not so the same weights, from wherever they were loaded; and `tmde push` brings a card of the whole again. With
+    the card go the results and the recipe."""
+    (run / "results.json").write_text(json.dumps({"steps": 5}))
+    (run / "recipe.yaml").write_text("data:\n  languages: [de, en]\n")
     code = (
         TMDE
         + """
@@ -102,17 +109,66 @@ with torch.no_grad():
 model.push_to_hub("user/run")
 model.push_to_hub("user/run", tags="more")
 assert tmde("push", folder, "user/run")[0] == 0
+Path(folder, "results.json").unlink()
+assert tmde("push", folder, "user/run")[0] == 0
 """
     )
-    run_client(hub, tmp_path / "client", code, run)
+    run_client(hub, tmp_path / "client", "from pathlib import Path\n" + code, run)
     repository = hub.store.find("models", "user/run")
-    _, first, same, other, more, last = (files(hub, "user/run", one.oid) for one in reversed(repository.history()))
+    _, first, same, other, more, last, without = (
+        files(hub, "user/run", one.oid) for one in reversed(repository.history())
+    )
+    assert "recipe.yaml" in without and "results.json" not in without
     for held, whole in ((first, True), (same, True), (other, False), (more, False), (last, True)):
         card = held["README.md"].decode()
         assert ("curves.png" in held) == ("(curves.png)" in card) == ("## Measured results" in card) == whole
         assert "license: mit" in card and '"user/run"' in card
+        assert {"results.json", "recipe.yaml"} & set(held) == ({"results.json", "recipe.yaml"} if whole else set())
     assert "- again" in same["README.md"].decode() and "- again" not in first["README.md"].decode()
     assert "- again" in other["README.md"].decode() and "- more" in more["README.md"].decode()
+
+
+def test_shards_of_the_same_weights_are_known_again(hub, run, tmp_path):
+    """Their index is no large file, so that the Hub does not tell its hash."""
+    (run / "results.json").write_text(json.dumps({"steps": 5}))
+    code = (
+        TMDE
+        + """
+from pathlib import Path
+from huggingface_hub import HfApi
+from transformers import AutoModelForSeq2SeqLM
+from modeling_tmde.hub_upload import HubRepository
+folder = arguments[0]
+AutoModelForSeq2SeqLM.from_pretrained(folder).save_pretrained(folder, max_shard_size="100KB")
+Path(folder, "model.safetensors").unlink()
+assert tmde("push", folder, "user/run", "--license", "mit")[0] == 0
+HfApi().upload_file(path_or_fileobj=b"graph", path_in_repo="onnx/model.onnx", repo_id="user/run")
+AutoModelForSeq2SeqLM.from_pretrained(folder).push_to_hub("user/run", max_shard_size="100KB", tags="folder")
+AutoModelForSeq2SeqLM.from_pretrained("user/run").push_to_hub("user/run", max_shard_size="100KB", tags="hub")
+repository = HubRepository("user/run")
+shard = next(iter(repository.hashes))
+report([repository.holds({}), repository.holds({shard: repository.hashes[shard]}), repository.holds({shard: "00"})])
+"""
+    )
+    assert run_client(hub, tmp_path / "client", code, run) == [False, True, False]
+    repository = hub.store.find("models", "user/run")
+    folder, again = (files(hub, "user/run", commit.oid) for commit in reversed(repository.history()[:2]))
+    for held, tag in ((folder, "folder"), (again, "hub")):
+        assert "model.safetensors.index.json" in held and "model.safetensors" not in held
+        card = held["README.md"].decode()
+        assert f"- {tag}\n" in card and "## Measured results" in card
+        assert {"onnx/model.onnx", "curves.png", "results.json"} <= set(held)
+
+
+def test_weights_of_a_folder_that_lacks_a_shard(tmp_path):
+    from modeling_tmde.sharing import weight_hashes
+
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (tmp_path / shards["a"]).write_bytes(b"weights")
+    assert weight_hashes(tmp_path) == {}
+    (tmp_path / shards["b"]).write_bytes(b"weights")
+    assert sorted(weight_hashes(tmp_path)) == sorted(shards.values())
 
 
 def test_a_card_that_was_edited_on_the_hub_stays(hub, run, tmp_path):
@@ -176,13 +232,23 @@ except HubUploadError as error:
         assert {"modules.json", "tokenizer.json", "1_Pooling/config.json", "modeling_tmde.py"} <= set(held)
         assert held["model.safetensors"] == (tmp_path / place / "model.safetensors").read_bytes()
     assert files(hub, "user/saved")["model.safetensors"] != files(hub, "user/named")["model.safetensors"]
-    assert commits(hub, "user/lost") == ["initial commit"]
+    assert ("models", "user/lost") not in hub.store.repositories
 
 
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(package) is None for package in ("onnxruntime", "onnx", "onnxscript")),
-    reason="needs the extra 'onnx'",
-)
+def test_a_model_of_given_weights_has_no_source(hub, run, tmp_path):
+    code = """
+from modeling_tmde import TmdeForConditionalGeneration
+whole = TmdeForConditionalGeneration.from_pretrained(arguments[0])
+made = TmdeForConditionalGeneration.from_pretrained(None, config=whole.config, state_dict=whole.state_dict())
+assert made.name_or_path == "None"
+made.push_to_hub("user/made")
+"""
+    run_client(hub, tmp_path / "client", code, run)
+    held = files(hub, "user/made")
+    assert held["model.safetensors"] == (run / "model.safetensors").read_bytes() and "tokenizer.json" not in held
+    assert b"None" not in held["README.md"] and b'"user/made"' in held["README.md"]
+
+
 def test_what_goes_along_is_of_the_revision_that_was_loaded(hub, run, tmp_path):
     code = (
         TMDE
@@ -200,20 +266,26 @@ HfApi().create_branch("user/run", branch="old")
 license("second")
 by_auto = AutoModelForSeq2SeqLM.from_pretrained("user/run", revision="old")
 by_class, info = TmdeModel.from_pretrained("user/run", revision="old", output_loading_info=True)
-newest = AutoModel.from_pretrained("user/run")
+newest = {
+    "newest": AutoModel.from_pretrained("user/run"),
+    "newest-class": TmdeModel.from_pretrained("user/run"),
+    "elsewhere": TmdeModel.from_pretrained("user/run", cache_dir=arguments[1]),
+}
 license("third")
-for name, model in (("auto", by_auto), ("class", by_class), ("newest", newest)):
+TmdeModel.from_pretrained("user/run")  # the cache's `main` is another now
+for name, model in {"auto": by_auto, "class": by_class, **newest}.items():
     model.push_to_hub("user/" + name)
 """
     )
-    run_client(hub, tmp_path / "client", code, run)
-    held = {name: files(hub, f"user/{name}") for name in ("auto", "class", "newest")}
-    assert {name: one["LICENSE"] for name, one in held.items()} == {
-        "auto": b"first", "class": b"first", "newest": b"second"
-    }  # fmt: skip
+    run_client(hub, tmp_path / "client", code, run, tmp_path / "cache")
+    expected = {"auto": b"first", "class": b"first"}
+    expected |= {name: b"second" for name in ("newest", "newest-class", "elsewhere")}
+    held = {name: files(hub, f"user/{name}") for name in expected}
+    assert {name: one["LICENSE"] for name, one in held.items()} == expected
     assert all("tokenizer.json" in one for one in held.values())
 
 
+@needs_onnx
 def test_a_graph_comes_from_the_hub(hub, run, tmp_path):
     code = (
         TMDE
@@ -254,6 +326,7 @@ report([plain, *found])
             assert row == pytest.approx(expected, abs=1e-5)
 
 
+@needs_onnx
 def test_versions_of_a_model_on_the_hub_are_told_apart(hub, run, tmp_path):
     """Graphs of two would be beside one config, shards of two in one file of vectors."""
     (tmp_path / "texts.txt").write_text("haus hund\nhouse dog\n")

@@ -120,6 +120,60 @@ report(tmde("train", "quickstart", *options, "--train", f"{folder}/rows.jsonl", 
     assert commits(hub, "user/run") == ["initial commit"]
 
 
+def test_weights_in_training_do_not_stay_beside_the_results_of_an_earlier_run(hub, tmp_path):
+    from tests.conftest import make_rows
+
+    write_rows(tmp_path / "rows.jsonl", make_rows(150, seed=4))
+    code = (
+        TINY
+        + """
+from pathlib import Path
+from huggingface_hub import HfApi, hf_hub_download
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.train import train_recipe
+folder = arguments[0]
+def train(name, *more):
+    recipe = load_recipe("quickstart", [*options, "hub_model_id=user/run", "hub_always_push=true", *more])
+    recipe.set("data.train", f"{folder}/rows.jsonl")
+    return train_recipe(recipe, f"{folder}/{name}")
+train("first", "hub_strategy=end").push_to_hub("First", license="mit", tags="mine")
+HfApi().upload_file(path_or_fileobj=b"picture", path_in_repo="curves.png", repo_id="user/run")
+trainer = train("second", "hub_strategy=every_save", "learning_rate=0.001")
+best = trainer.state.best_global_step
+def push(step):
+    trainer._push_from_checkpoint(f"{folder}/second/checkpoint-{step}")
+    trainer._finish_current_push()
+push(best)  # the weights that are there already
+card = Path(hf_hub_download("user/run", "README.md")).read_text()
+HfApi().upload_file(path_or_fileobj=card.replace("## ", "By hand.\\n\\n## ", 1).encode(), path_in_repo="README.md",
+                    repo_id="user/run", commit_message="By hand")
+push({2: 4, 4: 2}[best])
+report(best)
+"""
+    )
+    run_client(hub, tmp_path / "client", code, tmp_path)
+    history = hub.store.find("models", "user/run").history()
+    titles = [commit.title for commit in history]
+    first = titles.index("First")
+    steps = [titles.index(f"Training in progress, step {step}", first - 3) for step in (2, 4)]
+    told = {"results.json", "recipe.yaml"}
+    for index in steps:
+        held = files(hub, "user/run", history[index].oid)
+        card = held["README.md"].decode()
+        assert not (told | {"curves.png"}) & set(held) and "\n## " not in card
+        assert "license: mit" in card and "- mine\n" in card and "- de\n" in card and '"user/run"' in card
+    end = titles.index("End of training")
+    assert end < min(steps)
+    by_hand = titles.index("By hand")
+    for index in range(by_hand, end + 1):
+        held = files(hub, "user/run", history[index].oid)
+        assert told <= set(held) and b"\n## " in held["README.md"], titles[index]
+        assert held["model.safetensors"] == (tmp_path / "second" / "model.safetensors").read_bytes()
+    last = files(hub, "user/run")
+    assert titles[0].startswith("Training in progress") and not told & set(last)
+    assert b"By hand." in last["README.md"]
+
+
 def test_the_trainers_own_push(hub, tmp_path):
     """`trainer.push_to_hub` as of any `Trainer`: in the background, private, with what its card takes."""
     from tests.conftest import make_rows

@@ -34,6 +34,7 @@ from modeling_tmde.training.architectures import architecture_of
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.building import build_model, texts_by_language
+from modeling_tmde.training.evaluation import check_metric, load_eval_tasks
 from modeling_tmde.training.language_recipe import RECIPE_NAME, AddedLanguages, open_checkpoint, recipe_of
 from modeling_tmde.training.language_report import LanguageReport, Retrieval, measure_retrieval
 from modeling_tmde.training.overwriting import check_inputs_stay
@@ -43,7 +44,7 @@ from modeling_tmde.training.run_record import write_card
 from modeling_tmde.training.stages import STAGE_FOLDER, check_warm_start
 from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.token_store import ArrowSource, TextEncoder, TokenStore
-from modeling_tmde.training.train import load_data, open_run_folder, save_best, train_recipe
+from modeling_tmde.training.train import RunFolderError, load_data, open_run_folder, save_best, train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
 from modeling_tmde.training.warm_start import warm_start
 
@@ -72,7 +73,7 @@ def add_languages(
         asked: Checkpoint, languages, data and settings.
         output_dir: New or empty, unless resuming or overwriting; a folder as `train_recipe` makes it, with
             `languages.md` and `languages.json`.
-        resume: Go on with the run in the folder, that was begun with the same arguments.
+        resume: Go on with the run in the folder, that was begun with the same arguments; there must be one.
         overwrite: Delete an earlier run in the folder.
 
     Returns:
@@ -89,7 +90,11 @@ def add_languages(
     folder = Path(output_dir).absolute()
     start = folder / STAGE_FOLDER
     recipe = recipe_of(asked, start)
-    if not resume or not (start / STATE_NAME).is_file():
+    if resume and not (start / STATE_NAME).is_file():  # which is there before the first checkpoint
+        raise RunFolderError(
+            f"{folder} holds no complete checkpoint to resume from, and no run of add-language that was begun"
+        )
+    if not resume:
         check_warm_start(recipe)
         if overwrite:
             check_inputs_stay(recipe, folder, made=["tokenizer.path"])
@@ -139,7 +144,9 @@ def _begin(asked: AddedLanguages, recipe: Recipe, folder: Path, overwrite: bool)
             f"Nothing protects the old languages ({', '.join(report.old_languages)}): none of their pairs is trained; "
             "--replay gives them rows"
         )
-    options = (dev, languages, recipe.build_objectives(), arguments)
+    objectives = recipe.build_objectives()
+    check_metric(arguments, dev, load_eval_tasks(recipe.data.eval_task, languages), objectives, languages)
+    options = (dev, languages, objectives, arguments)
     checkpoint = architecture_of(open_checkpoint(asked.checkpoint)).model.from_pretrained(source, dtype=torch.float32)
     report.before = measure_retrieval(checkpoint, old_tokenizer, *options)
     report.start = measure_retrieval(start_model(recipe, tokenizer), tokenizer, *options)

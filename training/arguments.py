@@ -1,14 +1,35 @@
 """Training arguments: HuggingFace's, and what parallel batches and time limits add."""
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 from transformers import TrainingArguments
+from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from modeling_tmde.eval.heads import HEADS
 from modeling_tmde.training.dev_documents import MIN_ROWS
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
+# Of what a smaller number would break late, or leave without data.
+LEAST = {
+    "batch_tokens": 1,
+    "micro_batch_tokens": 1,
+    "micro_batch_rows": 1,
+    "gradient_accumulation_steps": 1,
+    "languages_per_row": 2,
+    "buffer_rows": 1,
+    "max_joined_rows": 1,
+    "train_max_length": 3,  # a token between <s> and </s>
+    "embed_max_length": 3,
+    "eval_pool": 2,  # among one, everything is found
+    "eval_loss_rows": 1,
+    "eval_document_rows": MIN_ROWS,
+    "early_stopping_patience": 1,
+    "dataloader_num_workers": 0,
+}
+# By module, those that transformers does not list as available although they may be.
+UNLISTED_REPORTERS = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit"}
 LESS_IS_BETTER = ("loss", "nll", "hinge")  # ends of names of what is measured on dev rows
 
 
@@ -62,9 +83,10 @@ class TmdeTrainingArguments(TrainingArguments):
         keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to the system: a
             quarter less time a step, up to twice the memory. See `modeling_tmde.training.memory`.
 
-    `metric_for_best_model` is `mix` by default: the mean of the dev retrieval of sentences, that of documents, and
-    Same and Cross on the dev split of the classification tasks, of those of the four that are measured. Where
-    `greater_is_better` is None, less is better of a metric whose name ends with one of `LESS_IS_BETTER`.
+    `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval of sentences, that
+    of documents, and Same and Cross on the dev split of the classification tasks, of those of the four that are
+    measured. Where `greater_is_better` is None, less is better of a metric whose name ends with one of
+    `LESS_IS_BETTER`.
     """
 
     optim: str = "adamw_torch_fused"
@@ -116,18 +138,22 @@ class TmdeTrainingArguments(TrainingArguments):
         unsettled = self.dataloader_num_workers is None
         if unsettled:
             self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
-        if self.greater_is_better is None and self.metric_for_best_model is not None:
+        if self.metric_for_best_model is None:
+            self.metric_for_best_model = "mix"  # transformers would take "loss", which nothing here measures
+        if not isinstance(self.metric_for_best_model, str):
+            raise ValueError(f"metric_for_best_model={self.metric_for_best_model!r} is no name of what is measured")
+        if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
+        for name, number in LEAST.items():
+            found = getattr(self, name)
+            if found is not None and found < number:
+                raise ValueError(f"{name}={found} is too small, expected at least {number}")
         super().__post_init__()
         if unsettled and self.device.type == "cpu":
             self.dataloader_num_workers = 0
         if not 0 <= self.cooldown <= 1:
             raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
-        least = {"eval_document_rows": MIN_ROWS, "early_stopping_patience": 1}
-        for name, number in least.items():
-            found = getattr(self, name)
-            if found is not None and found < number:
-                raise ValueError(f"{name}={found} is too small, expected at least {number}")
+        self._check_reporters()
         for name in ("embedding_learning_rate", "encoder_learning_rate"):
             rate = getattr(self, name)
             if rate is not None and rate < 0:
@@ -137,3 +163,17 @@ class TmdeTrainingArguments(TrainingArguments):
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size
             self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))
+
+    def _check_reporters(self) -> None:
+        """Trainers look for them too, with a RuntimeError of many lines, when the data are read and tokenised."""
+        if not self.report_to:
+            return
+        known, there = sorted(INTEGRATION_TO_CALLBACK), get_available_reporting_integrations()
+        for name in self.report_to:
+            if name not in known:
+                raise ValueError(f"report_to={name} is unknown, expected none, all or some of {', '.join(known)}")
+            if name not in there and (name not in UNLISTED_REPORTERS or find_spec(UNLISTED_REPORTERS[name]) is None):
+                raise ValueError(
+                    f"report_to={name} is not installed or not set up here, expected what is, or none; install it, "
+                    "or set report_to=none"
+                )

@@ -43,6 +43,7 @@ def train(
     """
     from accelerate import PartialState
 
+    from modeling_tmde.training.overwriting import check_recipe_stays
     from modeling_tmde.training.recipe import RecipeError, load_recipe
     from modeling_tmde.training.train import _summarise, named_sources, train_recipe
 
@@ -52,6 +53,8 @@ def train(
         if recipe is None:
             raise RecipeError("Name a recipe, such as quickstart; or give --encoder, for which there is one")
         chosen = load_recipe(recipe, overrides, encoder)
+        if overwrite and not resume:
+            check_recipe_stays(recipe, output)
         if train_data:
             chosen.set("data.train", train_data[0] if len(train_data) == 1 else list(train_data))
         if dev_data:

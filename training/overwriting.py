@@ -30,6 +30,15 @@ def check_inputs_stay(recipe: Recipe, folder: Path, made: Collection[str] = ()) 
             )
 
 
+def check_recipe_stays(path: str, folder: Path) -> None:
+    """
+    Raises:
+        RecipeError: The file of the recipe would be deleted; that of the run itself is written again.
+    """
+    if Path(path).is_file() and Path(path).name != "recipe.yaml" and is_inside(path, folder):
+        raise RecipeError(f"Recipe {path}: the run would overwrite it, since it is in {folder}; move it")
+
+
 def is_inside(path: str | os.PathLike, folder: Path) -> bool:
     """Whether it would go with the folder: a file or folder there, or a link."""
     target, place = folder.expanduser().resolve(), Path(path).expanduser().absolute()

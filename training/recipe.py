@@ -20,7 +20,8 @@ from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
-from modeling_tmde.training.recipe_values import wrong_value
+from modeling_tmde.training.recipe_values import too_small, wrong_sources, wrong_value
+from modeling_tmde.training.replay import ReplayedSources, replayed_sources
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -147,6 +148,28 @@ def _check_known(found: Any, known: set[str], what: str) -> None:
 def _check_mapping(value: Any, what: str) -> None:
     if value is not None and not isinstance(value, dict):
         raise RecipeError(f"{what} must be a mapping of keys to values, found {value!r}")
+
+
+def _wrong_data(values: dict[str, Any]) -> str | None:
+    """What is wrong with the first value of the `data` section, beside its kind."""
+    for key in ("languages", "pivot_languages"):
+        if values.get(key, []) is None:
+            return f"{key}: found None, expected a list of texts"
+    if values.get("bad_rows", "report") not in ("report", "raise"):
+        return f"bad_rows: found {values['bad_rows']!r}, expected report or raise"
+    temperature = values.get("temperature")
+    if temperature is not None and not temperature > 0:
+        return f"temperature: found {temperature!r}, expected a number above 0"
+    train = values.get("train")
+    wrong = too_small(values, {"max_rows": 1, "dev_rows": 0}) or wrong_sources(train, values.get("dev"))
+    if wrong is None and isinstance(train, dict) and "new" in train:
+        if wrong := wrong_value(train, ReplayedSources, {}):
+            return f"train.{wrong}"
+        try:
+            replayed_sources(train)
+        except ValueError as error:
+            return str(error)
+    return wrong
 
 
 def _check_card(values: dict[str, Any], recipe: str) -> None:
@@ -283,8 +306,23 @@ class Recipe:
                 if section == "objectives":
                     for option in value or {}:
                         _check_known(option, _objective_keys(key), f"Option of objective {key!r}")
-            if section in _READERS and (wrong := wrong_value(values, _READERS[section], {"bf16": "auto"})):
+            wrong = None
+            if section in _READERS:
+                wrong = wrong_value(values, _READERS[section], {"bf16": "auto"})
+            if wrong is None and section == "data":
+                wrong = _wrong_data(values)
+            elif wrong is None and section in ("model", "tokenizer"):
+                wrong = too_small(values, self._least_sizes(section))
+            if wrong is not None:
                 raise RecipeError(f"Section {section!r} of recipe {self.name}: {wrong}")
+
+    def _least_sizes(self, section: str) -> dict[str, int]:
+        """By key of `model` or `tokenizer`, the least that a number can be."""
+        if section == "tokenizer":
+            return {"vocab_size": 1, "max_characters": 1, "model_max_length": 3}
+        config = ARCHITECTURES[self.architecture].config
+        whole = [name for name, kind in config.__annotations__.items() if kind in (int, int | None)]
+        return {name: 0 if getattr(config, name) == 0 else 1 for name in whole}
 
     def build_objectives(self) -> dict:
         return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any
 
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+TEXTS = list[str]
+_KINDS = {
+    frozenset([bool]): "true or false",
+    frozenset([int]): "a whole number",
+    frozenset([float]): "a number",
+    frozenset([TEXTS]): "a list of texts",
+    frozenset([str, TEXTS]): "a text or a list of texts",
+}
+_SOURCE = "a path or Hub id, files by language, or a list of these"
 
 
 def wrong_value(values: Mapping[str, Any], reader: Callable, words: Mapping[str, str]) -> str | None:
-    """What is wrong with the first value that is no number, or no switch, where its reader takes nothing else.
+    """What is wrong with the first value that is no number, switch or list, where its reader takes nothing else.
 
     Args:
         values: By key; None is never wrong.
@@ -30,20 +39,62 @@ def wrong_value(values: Mapping[str, Any], reader: Callable, words: Mapping[str,
     return None
 
 
-def _fits(value: Any, kind: type) -> bool:
-    if kind is bool or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    if kind is int:
+def too_small(values: Mapping[str, Any], least: Mapping[str, int]) -> str | None:
+    """What is wrong with the first number below the least of its key; what is no number is not looked at."""
+    for key, number in least.items():
+        found = values.get(key)
+        if isinstance(found, (int, float)) and not isinstance(found, bool) and found < number:
+            return f"{key}: found {found!r}, expected at least {number}"
+    return None
+
+
+def wrong_sources(train: Any, dev: Any) -> str | None:
+    """What is wrong with the first of `data.train` and `data.dev` that `load_parallel` would not take."""
+    replayed = isinstance(train, Mapping) and "new" in train
+    if replayed and train["new"] is None:
+        return f"train.new: found None, expected {_SOURCE}"
+    sources = {f"train.{key}": train.get(key) for key in ("new", "replay")} if replayed else {"train": train}
+    if isinstance(dev, Mapping):
+        for name, source in dev.items():
+            if not isinstance(name, str):
+                return f"dev: found the name {name!r}, expected a text"
+            if source is None:
+                return f"dev.{name}: found None, expected {_SOURCE}"
+            sources[f"dev.{name}"] = source
+    else:
+        sources["dev"] = dev
+    for key, source in sources.items():
+        elements = source if isinstance(source, (list, tuple)) and source else [source]
+        if source is not None and not all(map(_is_source, elements)):
+            return f"{key}: found {source!r}, expected {_SOURCE}"
+    return None
+
+
+def _is_source(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        paths = all(isinstance(part, (str, os.PathLike)) for part in value.values())
+        return bool(value) and paths and all(isinstance(language, str) for language in value)
+    return isinstance(value, (str, os.PathLike))
+
+
+def _fits(value: Any, kinds: frozenset) -> bool:
+    if TEXTS in kinds:
+        is_texts = isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value)
+        return is_texts or (str in kinds and isinstance(value, str))
+    if bool in kinds or isinstance(value, bool):
+        return bool in kinds and isinstance(value, bool)
+    if int in kinds:
         return isinstance(value, int) or (isinstance(value, float) and value.is_integer())  # 1e6
     return isinstance(value, (int, float))
 
 
 @cache
-def _kinds(reader: Callable) -> dict[str, type]:
-    """By key, `bool`, `int` or `float` where the annotation is that, or that or None."""
+def _kinds(reader: Callable) -> dict[str, frozenset]:
+    """By key, one of `_KINDS` where the annotation is that, or that or None."""
     found = {}
     for key, hint in typing.get_type_hints(reader).items():
-        kinds = set(typing.get_args(hint) or (hint,)) - {NoneType}
-        if len(kinds) == 1 and (kind := kinds.pop()) in _KINDS:
-            found[key] = kind
+        parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else (hint,)
+        kinds = frozenset(parts) - {NoneType}
+        if kinds in _KINDS:
+            found[key] = kinds
     return found

@@ -318,6 +318,35 @@ def test_an_interrupted_run_goes_on(added, place, monkeypatch):
         add_languages(asked(place, languages=["xx"]), folder, resume=True)
 
 
+@pytest.mark.parametrize("kind", ["absent", "empty", "other"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_was_not_begun_does_not_go_on(kind, overwrite, place, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    if kind != "absent":
+        folder.mkdir()
+    if kind == "other":
+        (folder / "recipe.yaml").write_text("mine")
+    monkeypatch.setattr("modeling_tmde.training.added_language._begin", None)
+    with pytest.raises(RunFolderError, match="run holds no complete checkpoint to resume from"):
+        add_languages(asked(place), folder, resume=True, overwrite=overwrite)
+    assert folder.exists() == (kind != "absent")
+    assert [path.name for path in folder.glob("*")] == (["recipe.yaml"] if kind == "other" else [])
+
+
+def test_a_run_without_a_checkpoint_yet_goes_on(added, place, monkeypatch):
+    folder = place / "early"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+
+        def stop(self, args, state, control, **kwargs):
+            raise KeyboardInterrupt
+
+        patch.setattr(RunLimits, "on_step_end", stop)
+        add_languages(asked(place), folder)
+    assert (folder / "warm_start" / "languages.json").is_file() and not list(folder.glob("checkpoint-*"))
+    report = add_languages(asked(place), folder, resume=True)
+    assert report.after["planted"] == pytest.approx(added[1].after["planted"])
+
+
 def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path, caplog):
     encoder = save_encoder(tmp_path / "bert", "bert")
     names = {"languages": list(OLD), "pivot_languages": ["en"]}
@@ -446,6 +475,12 @@ def test_weights_are_chosen_by_the_mix_whatever_chose_those_of_the_checkpoint(pl
     recipe = recipe_of(asked(place, recipe=str(tmp_path / "recipe.yaml")), tmp_path / "start")
     arguments = recipe.build_arguments(str(tmp_path))
     assert arguments.metric_for_best_model == "mix" and arguments.greater_is_better
+
+
+def test_a_metric_that_nothing_measures_leaves_the_earlier_run(place, added):
+    with pytest.raises(ValueError, match="metric_for_best_model=bogus: no evaluation measures it"):
+        add_languages(asked(place, "metric_for_best_model=bogus"), added[0], overwrite=True)
+    assert (added[0] / "model.safetensors").is_file()
 
 
 def test_other_folders_are_left_alone(place, added, tmp_path):

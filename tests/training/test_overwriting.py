@@ -5,8 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from modeling_tmde.training.overwriting import check_inputs_stay
+from modeling_tmde.training.command import train
+from modeling_tmde.training.overwriting import check_inputs_stay, check_recipe_stays
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
 from tests.conftest import make_rows
@@ -69,6 +72,18 @@ def test_names_of_other_things_are_no_inputs_there(place):
         (place / name).mkdir()
         recipe = load_recipe("small", ["data.train=sample", "data.eval_task=sample", "warm_start.recipe=nmt"])
         check_inputs_stay(recipe, place / name)
+
+
+def test_the_file_of_a_recipe_stays(place):
+    (place / "run" / "first.yaml").write_text(load_recipe("quickstart").to_yaml())
+    app = typer.Typer()
+    app.command()(train)
+    result = CliRunner().invoke(app, ["run/first.yaml", "--train", "missing.jsonl", "-o", "run", "--overwrite"])
+    assert result.exit_code == 1 and "Recipe run/first.yaml: the run would overwrite it" in result.stderr
+    assert (place / "run" / "first.yaml").is_file()
+    check_recipe_stays("run/recipe.yaml", place / "run")
+    check_recipe_stays("quickstart", place / "run")
+    check_recipe_stays("run/first.yaml", place / "other")
 
 
 MISTAKES = {

@@ -365,7 +365,7 @@ def test_unknown_architectures_are_named(value):
         load_recipe("bag", [f"architecture={value}"])
 
 
-@pytest.mark.parametrize(("name", "override"), [("bag", "d_model=0"), ("small", "d_model=7")])
+@pytest.mark.parametrize(("name", "override"), [("laser_1", "d_model=7"), ("small", "d_model=7")])
 def test_sizes_that_do_not_fit_name_section_and_recipe(name, override):
     with pytest.raises(RecipeError, match=f"Section 'model' of recipe {name}: .*{override}"):
         load_recipe(name, [override]).build_config()

@@ -18,6 +18,7 @@ import numpy as np
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
 from modeling_tmde.eval.tasks.languages import iso_of_iso3
+from modeling_tmde.loading import NO_LIMIT
 
 try:
     from mteb.models import ModelMeta
@@ -105,8 +106,8 @@ class MtebEncoder(AbsEncoder):
             inputs: Batches `{"text": [...]}`; the embedder makes its own, of texts of like length.
             task_metadata, hf_subset: Name the language, for a model that needs it.
             hf_split, prompt_type, **kwargs: What other models choose a prompt by; not used.
-            batch_size: No forward pass takes more tokens than so many texts of the longest length would. Default:
-                what `DocumentEmbedder.encode` has.
+            batch_size: No forward pass takes more tokens than so many texts of the longest length would. Default, and
+                of a model without a longest length (LASER, a bag) whatever it is: what `DocumentEmbedder.encode` has.
             show_progress_bar: As for `DocumentEmbedder.encode`.
             precision: Only `"float32"`.
 
@@ -127,7 +128,10 @@ class MtebEncoder(AbsEncoder):
                     "'text'; the model embeds text alone"
                 )
             texts.extend(batch["text"])
-        budget = {} if batch_size is None else {"batch_tokens": batch_size * self.embedder.max_length}
+        budget = {}
+        # MTEB always names a size. Times no limit, it would put a whole dataset into one forward pass.
+        if batch_size is not None and self.embedder.max_length < NO_LIMIT:
+            budget["batch_tokens"] = batch_size * self.embedder.max_length
         language = self._language(task_metadata, hf_subset) if self.embedder.needs_language else None
         return self.embedder.encode(texts, show_progress_bar=show_progress_bar, language=language, **budget)
 

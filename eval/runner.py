@@ -252,13 +252,14 @@ def evaluate_cached(
     """As `evaluate_task`, or read from `cache_folder` if the same was measured before."""
     if cache_folder is None:
         return evaluate_task(task, system, options, progress)
+    system.begin()  # before its fingerprint is read: a model may have been trained since the last task
     parts = [system.fingerprint, task.name, task.task.name, task.fingerprint, repr(options), _code_fingerprint()]
     parts += [repr(task.task.head), repr(task.task.train_languages)]
     folder = cache_folder / "results" / text_fingerprint(parts)
     try:
         (result,) = read_results(folder)
     except (OSError, ValueError):
-        result = evaluate_task(task, system, options, progress)
+        result = _evaluate_begun(task, system, options, progress)
         write_results(folder, [result], {})
         return result
     provenance = task.data.provenance
@@ -273,8 +274,14 @@ def evaluate_task(
     Raises:
         TaskError, ValueError: Bad data, vectors that are not finite.
     """
-    start = time.perf_counter()
     system.begin()
+    return _evaluate_begun(task, system, options, progress)
+
+
+def _evaluate_begun(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress) -> TaskResult:
+    """As `evaluate_task`, of a system that has begun the task: to begin again would be to hash its weights again."""
+    fingerprint = system.fingerprint
+    start = time.perf_counter()
     data, folds, settings = task.data, [], {}
     if isinstance(data, ClassificationData):
         cells, folds, settings = _classify(task, system, options, progress)
@@ -298,7 +305,7 @@ def evaluate_task(
         folds=folds,
         settings=settings | {"system": system.describe(), "bootstrap_samples": options.samples, "seed": options.seed},
         data=_describe(task),
-        system_fingerprint=system.fingerprint,
+        system_fingerprint=fingerprint,
         seconds={
             "embedding": system.seconds,
             "measuring": measured - start - system.seconds,

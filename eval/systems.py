@@ -87,11 +87,13 @@ class EmbeddingSystem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `model_fingerprint`."""
+        """See `model_fingerprint`. Of the weights as they are when it is first read in a task."""
         return model_fingerprint(self.embedder)
 
     def begin(self) -> None:
-        """Starts a new task: counts from 0, and keeps no vectors of the last one in memory."""
+        """Starts a new task: counts from 0, and keeps no vectors of the last one in memory. The weights may have
+        changed since."""
+        self.__dict__.pop("fingerprint", None)
         self.texts = self.truncated = 0
         self.seconds = 0.0
         self._recent: dict[str, np.ndarray] = {}

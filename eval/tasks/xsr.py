@@ -45,7 +45,8 @@ class XSR(Task):
 
         Args:
             source: Any parallel source.
-            queries: How many of the rows of each pair are queries, the first ones; no more than there are candidates.
+            queries: How many of the rows of each pair are queries, drawn by the evaluation's seed; no more than there
+                are candidates.
             candidates: Rows of each pair of languages, queries included.
             split: Of a Hub dataset.
 

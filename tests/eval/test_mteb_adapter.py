@@ -1,5 +1,6 @@
 """MTEB through the adapter: real tasks of MTEB on local data, against scores computed without MTEB."""
 
+import copy
 import importlib
 import sys
 from types import SimpleNamespace
@@ -9,9 +10,11 @@ import pytest
 from datasets import Dataset, DatasetDict
 from sklearn.linear_model import LogisticRegression
 
+from modeling_tmde import BagConfig, BagModel, LaserConfig, LaserModel
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.sample import sample_documents, sample_parallel
 from modeling_tmde.eval.systems import model_fingerprint
+from modeling_tmde.loading import NO_LIMIT
 from tests.conftest import tiny_model
 from tests.modeling_tmde.test_embedding import make_tokenizer
 from tests.modeling_tmde.test_text_languages import make_tables
@@ -180,6 +183,36 @@ def test_no_forward_pass_is_larger_than_the_batch_size_allows(encoder_class, emb
     encode(encoder, [{"text": texts}], batch_size=3)
     assert 2 * 128 < max(sizes) <= 3 * 128  # the tokenizer's limit is 128 tokens
     assert len(sizes) < 80 / 3  # short texts are more than three a pass
+
+
+@pytest.mark.parametrize("kind", ["bag", "laser"])
+def test_without_a_longest_text_the_batch_size_decides_nothing(kind, encoder_class, tokenizer, monkeypatch):
+    """MTEB names 32 by itself: times 10**9 tokens, that would be one forward pass for a whole dataset."""
+    names = {"vocab_size": len(tokenizer), "d_model": 8, "languages": ["de", "en"], "pivot_languages": ["en"]}
+    if kind == "bag":
+        model = BagModel(BagConfig(**names))
+    else:
+        model = LaserModel(LaserConfig(**names, embedding_dim=4, encoder_layers=1))
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_max_length = 10**30
+    embedder = DocumentEmbedder(model.eval(), tokenizer)
+    encoder = encoder_class(embedder)
+    assert embedder.max_length == NO_LIMIT
+    asked, real = [], embedder.encode
+    monkeypatch.setattr(embedder, "encode", lambda texts, **options: asked.append(options) or real(texts, **options))
+    sizes, name = [], "embed_ragged" if kind == "bag" else "forward"
+    forward = getattr(model, name)
+
+    def measured(*inputs, **options):
+        sizes.append([*inputs, *options.values()][0].numel())
+        return forward(*inputs, **options)
+
+    monkeypatch.setattr(model, name, measured)
+    texts = [f"haus hund {'katze ' * (50 + number % 7)}" for number in range(900)]
+    vectors = encode(encoder, [{"text": texts}], batch_size=32)
+    assert "batch_tokens" not in asked[0]
+    assert len(texts) * 50 < sum(sizes) and max(sizes) <= 4096  # what a CPU's batches have by default
+    np.testing.assert_allclose(vectors, real(texts), atol=1e-5)
 
 
 def test_similarities_are_cosines(encoder_class, embedder):

@@ -4,11 +4,14 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from modeling_tmde.eval import runner
-from modeling_tmde.eval.results import summarize
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval import runner, systems
+from modeling_tmde.eval.cache import ArrayCache
+from modeling_tmde.eval.results import TaskResult, summarize
 from modeling_tmde.eval.runner import EvaluationOptions, evaluate, evaluate_task, in_languages, plan_tasks
-from modeling_tmde.eval.systems import CharacterTfidf
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
 from modeling_tmde.eval.tasks import (
     ClassificationData,
     Provenance,
@@ -19,6 +22,7 @@ from modeling_tmde.eval.tasks import (
     TaskError,
     text_fingerprint,
 )
+from tests.conftest import tiny_model
 
 ROWS = [
     {"translation": {"de": f"Satz {number}", "en": f"sentence {number}", "xx": f"zz {number}"}} for number in range(6)
@@ -216,9 +220,11 @@ def test_queries_of_a_task_are_part_of_its_data(folder):
 
 def test_results_are_cached_by_everything_that_decides_them(tmp_path, monkeypatch):
     measured = []
-    real = runner.evaluate_task
+    real = runner._evaluate_begun
     monkeypatch.setattr(
-        runner, "evaluate_task", lambda task, system, *rest: measured.append(system.name) or real(task, system, *rest)
+        runner,
+        "_evaluate_begun",
+        lambda task, system, *rest: measured.append(system.name) or real(task, system, *rest),
     )
 
     def run(system, task, options):
@@ -238,6 +244,48 @@ def test_results_are_cached_by_everything_that_decides_them(tmp_path, monkeypatc
     monkeypatch.setattr(runner, "_code_fingerprint", lambda: "new code")
     run(Hashed("code"), task, options)
     assert measured == ["first", "other", "seed", "data", "code"]
+
+
+def embedding_system(tokenizer, cache=None) -> EmbeddingSystem:
+    return EmbeddingSystem("tiny", DocumentEmbedder(tiny_model(), tokenizer), cache, show_progress_bar=False)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_weights_that_changed_between_two_tasks_are_measured_anew(cached, tokenizer, tmp_path):
+    folder, task, options = (tmp_path if cached else None), sample(), EvaluationOptions(samples=10, folds=False)
+
+    def measure(system) -> TaskResult:
+        (result,) = evaluate([task], [system], options, folder)
+        return result
+
+    system = embedding_system(tokenizer, ArrayCache(folder))
+    before = measure(system)
+    with torch.no_grad():
+        for parameter in system.embedder.model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
+    after = measure(system)
+    fresh = EmbeddingSystem("tiny", system.embedder, show_progress_bar=False)
+    expected = evaluate_task(task, fresh, options)
+    assert [cell.value for cell in after.cells] == [cell.value for cell in expected.cells]
+    assert [cell.value for cell in after.cells] != [cell.value for cell in before.cells]
+    assert after.system_fingerprint == expected.system_fingerprint == model_fingerprint(system.embedder)
+    assert before.system_fingerprint != after.system_fingerprint
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_weights_are_hashed_once_a_task(cached, tokenizer, tmp_path, monkeypatch):
+    hashed, real = [], systems.model_fingerprint
+    monkeypatch.setattr(systems, "model_fingerprint", lambda embedder: hashed.append(1) or real(embedder))
+    folder = tmp_path if cached else None
+    system, tasks = embedding_system(tokenizer, ArrayCache(folder)), [sample(), sample(seed=1), sample(seed=2)]
+    options = EvaluationOptions(samples=10, folds=False)
+    first = list(evaluate(tasks, [system], options, folder))
+    assert len(hashed) == 3
+    again = list(evaluate(tasks, [system], options, folder))  # from the cache, if there is one
+    assert len(hashed) == 6
+    for one, other in zip(first, again, strict=True):
+        assert one.system_fingerprint == other.system_fingerprint
+        assert [cell.value for cell in one.cells] == [cell.value for cell in other.cells]
 
 
 def test_progress_is_told():

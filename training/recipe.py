@@ -20,8 +20,7 @@ from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
-from modeling_tmde.training.recipe_values import too_small, wrong_sources, wrong_value
-from modeling_tmde.training.replay import ReplayedSources, replayed_sources
+from modeling_tmde.training.recipe_values import too_small, wrong_data, wrong_value
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -148,28 +147,6 @@ def _check_known(found: Any, known: set[str], what: str) -> None:
 def _check_mapping(value: Any, what: str) -> None:
     if value is not None and not isinstance(value, dict):
         raise RecipeError(f"{what} must be a mapping of keys to values, found {value!r}")
-
-
-def _wrong_data(values: dict[str, Any]) -> str | None:
-    """What is wrong with the first value of the `data` section, beside its kind."""
-    for key in ("languages", "pivot_languages"):
-        if values.get(key, []) is None:
-            return f"{key}: found None, expected a list of texts"
-    if values.get("bad_rows", "report") not in ("report", "raise"):
-        return f"bad_rows: found {values['bad_rows']!r}, expected report or raise"
-    temperature = values.get("temperature")
-    if temperature is not None and not temperature > 0:
-        return f"temperature: found {temperature!r}, expected a number above 0"
-    train = values.get("train")
-    wrong = too_small(values, {"max_rows": 1, "dev_rows": 0}) or wrong_sources(train, values.get("dev"))
-    if wrong is None and isinstance(train, dict) and "new" in train:
-        if wrong := wrong_value(train, ReplayedSources, {}):
-            return f"train.{wrong}"
-        try:
-            replayed_sources(train)
-        except ValueError as error:
-            return str(error)
-    return wrong
 
 
 def _check_card(values: dict[str, Any], recipe: str) -> None:
@@ -310,7 +287,7 @@ class Recipe:
             if section in _READERS:
                 wrong = wrong_value(values, _READERS[section], {"bf16": "auto"})
             if wrong is None and section == "data":
-                wrong = _wrong_data(values)
+                wrong = wrong_data(values)
             elif wrong is None and section in ("model", "tokenizer"):
                 wrong = too_small(values, self._least_sizes(section))
             if wrong is not None:

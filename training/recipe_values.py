@@ -9,6 +9,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any
 
+from modeling_tmde.training.replay import ReplayedSources, replayed_sources
+
 TEXTS = list[str]
 _KINDS = {
     frozenset([bool]): "true or false",
@@ -48,7 +50,29 @@ def too_small(values: Mapping[str, Any], least: Mapping[str, int]) -> str | None
     return None
 
 
-def wrong_sources(train: Any, dev: Any) -> str | None:
+def wrong_data(values: Mapping[str, Any]) -> str | None:
+    """What is wrong with the first value of the `data` section, beside its kind."""
+    for key in ("languages", "pivot_languages"):
+        if values.get(key, []) is None:
+            return f"{key}: found None, expected a list of texts"
+    if values.get("bad_rows", "report") not in ("report", "raise"):
+        return f"bad_rows: found {values['bad_rows']!r}, expected report or raise"
+    temperature = values.get("temperature")
+    if temperature is not None and not temperature > 0:
+        return f"temperature: found {temperature!r}, expected a number above 0"
+    train = values.get("train")
+    wrong = too_small(values, {"max_rows": 1, "dev_rows": 0}) or _wrong_sources(train, values.get("dev"))
+    if wrong is None and isinstance(train, Mapping) and "new" in train:
+        if wrong := wrong_value(train, ReplayedSources, {}):
+            return f"train.{wrong}"
+        try:
+            replayed_sources(train)
+        except ValueError as error:
+            return str(error)
+    return wrong
+
+
+def _wrong_sources(train: Any, dev: Any) -> str | None:
     """What is wrong with the first of `data.train` and `data.dev` that `load_parallel` would not take."""
     replayed = isinstance(train, Mapping) and "new" in train
     if replayed and train["new"] is None:

@@ -16,7 +16,7 @@ from common import markdown, write_json
 from sentence_transformers import SentenceTransformer
 
 from modeling_tmde import DocumentEmbedder
-from modeling_tmde.eval.corpora import load_parallel
+from modeling_tmde.data import load_parallel
 from modeling_tmde.eval.retrieval import precision_at_1, retrieval_pool
 
 PIVOT = "en"

@@ -26,9 +26,9 @@ from sklearn.decomposition import TruncatedSVD
 from tqdm import tqdm
 
 from modeling_tmde import DocumentEmbedder
+from modeling_tmde.documents.alignment import align_documents
+from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.eval.classification import evaluate_classification
-from modeling_tmde.eval.documents.alignment import align_documents
-from modeling_tmde.eval.documents.lawdr import Lawdr
 from modeling_tmde.eval.results import Cell, TaskResult, summarize
 from modeling_tmde.eval.significance import compare, summary_intervals
 from modeling_tmde.eval.systems import CharacterTfidf

@@ -26,7 +26,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerBase
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, TmdeConfig, TmdeModel, train_tokenizer
-from modeling_tmde.eval.corpora import load_parallel
+from modeling_tmde.data import load_parallel
 from modeling_tmde.eval.retrieval import precision_at_1, retrieval_pool
 from modeling_tmde.static_embedding import export_static_embedding
 

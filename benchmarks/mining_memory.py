@@ -51,8 +51,8 @@ def measure(what: str, args: argparse.Namespace) -> dict:
     import faiss
     import numpy as np
 
-    from modeling_tmde.eval.documents.mining import mine_bitext
-    from modeling_tmde.eval.documents.neighbours import find_neighbours
+    from modeling_tmde.documents.mining import mine_bitext
+    from modeling_tmde.documents.neighbours import find_neighbours
 
     first, second, right = planted_sides(args.rows, args.dimensions)
     result: dict = {"before": peak_memory(), "threads": faiss.omp_get_max_threads()}

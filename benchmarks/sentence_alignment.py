@@ -31,14 +31,14 @@ import numpy as np
 import pyarrow.parquet as pq
 from common import markdown, write_json
 
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.documents.length_model import LengthModel
-from modeling_tmde.eval.documents.sentence_alignment import (
+from modeling_tmde.documents.length_model import LengthModel
+from modeling_tmde.documents.sentence_alignment import (
     Bead,
     align_by_costs,
     align_sentences,
     embedded_spans,
 )
+from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.sentences import split_sentences
 
 SETTINGS = ("paragraphs", "edited paragraphs", "sentences")

@@ -26,7 +26,7 @@ from common import markdown, summary, write_json
 from sizes import LANGUAGES, PIVOTS, SIZES, Size, matrix_rate
 from training_systems import PEERS, RECIPES, Clock, Counts, build
 
-from modeling_tmde.eval.corpora import load_parallel
+from modeling_tmde.data import load_parallel
 from modeling_tmde.tokenization import train_tokenizer
 
 WARMUP_STEPS = 2

@@ -18,7 +18,6 @@ from modeling_tmde.cli.align_job import (
     write_rows,
 )
 from modeling_tmde.cli.align_pairs import read_pairs
-from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embedder_options import (
     LONG_PANEL,
     AggregationOption,
@@ -34,6 +33,7 @@ from modeling_tmde.cli.embedder_options import (
     WindowOption,
     open_embedder,
 )
+from modeling_tmde.data.documents import EmbedError, InputFormat
 
 _INPUT = "Input"  # a heading of the help
 
@@ -186,7 +186,7 @@ def align(
 
 
 def _report_recall(found: list, right: list, reference: Path) -> None:
-    from modeling_tmde.eval.documents.alignment import alignment_precision, alignment_recall
+    from modeling_tmde.documents.alignment import alignment_precision, alignment_recall
 
     wanted = {tuple(pair[:2]) for pair in right}
     hits = len(wanted & {tuple(pair[:2]) for pair in found})

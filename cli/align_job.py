@@ -15,17 +15,17 @@ import typer
 
 from modeling_tmde.cli.align_pairs import KnownPair, pair_lines
 from modeling_tmde.cli.document_sets import DocumentSet, check_languages, read_document_set
-from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embedding_job import stderr_is_terminal, told_out_of_memory
 from modeling_tmde.cli.vector_files import check_output, replacing
+from modeling_tmde.data.documents import EmbedError, InputFormat
 
 # torch and numpy are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
     import numpy as np
 
+    from modeling_tmde.documents.alignment import AlignedPair
+    from modeling_tmde.documents.parallel_rows import RowsReport
     from modeling_tmde.embedding import DocumentEmbedder
-    from modeling_tmde.eval.documents.alignment import AlignedPair
-    from modeling_tmde.eval.documents.parallel_rows import RowsReport
 
 Sides = tuple[DocumentSet, DocumentSet]
 
@@ -122,7 +122,7 @@ def align_sides(job: AlignmentJob, sides: Sides, embedder: DocumentEmbedder) -> 
     """
     import numpy as np
 
-    from modeling_tmde.eval.documents.alignment import align_documents
+    from modeling_tmde.documents.alignment import align_documents
 
     _check_model_languages(job, embedder)
     kept = [np.array([row for row, text in enumerate(side.texts) if text.strip()]) for side in sides]
@@ -178,7 +178,7 @@ def write_rows(
     """
     from tqdm.auto import tqdm
 
-    from modeling_tmde.eval.documents.parallel_rows import RowsReport, parallel_rows
+    from modeling_tmde.documents.parallel_rows import RowsReport, parallel_rows
 
     _check_model_languages(job, embedder)
     report, start = RowsReport(), time.perf_counter()
@@ -226,7 +226,7 @@ def _vectors(job: AlignmentJob, sides: Sides, texts: list[list[str]], embedder: 
 def _lawdr_vectors(
     job: AlignmentJob, sides: Sides, texts: list[list[str]], embedder: DocumentEmbedder
 ) -> list[np.ndarray]:
-    from modeling_tmde.eval.documents.lawdr import Lawdr
+    from modeling_tmde.documents.lawdr import Lawdr
 
     start = time.perf_counter()
     languages = [code for code, of_side in zip(job.languages, texts, strict=True) for _ in of_side]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from modeling_tmde.cli.document_sets import DocumentSet
-from modeling_tmde.cli.documents import EmbedError
+from modeling_tmde.data.documents import EmbedError
 
 # numpy is imported where it is used: `tmde --help` must not wait for it.
 if TYPE_CHECKING:
-    from modeling_tmde.eval.documents.alignment import AlignedPair
+    from modeling_tmde.documents.alignment import AlignedPair
 
 COLUMNS = ("score", "id_a", "id_b")
 URL_COLUMNS = ("url_a", "url_b", "matched_by")
@@ -42,7 +42,7 @@ def read_pairs(path: Path, option: str, a: DocumentSet, b: DocumentSet) -> list[
     Raises:
         EmbedError: A file that cannot be read, a line that is not two known ids, no pairs.
     """
-    from modeling_tmde.eval.documents.gold_pairs import read_gold_pairs
+    from modeling_tmde.documents.gold_pairs import read_gold_pairs
 
     try:
         with open(path, "rb") as file:

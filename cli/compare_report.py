@@ -26,8 +26,8 @@ from modeling_tmde.cli.compare_table import (
     read_measured,
     value_of,
 )
+from modeling_tmde.data.records import environment, write_atomically
 from modeling_tmde.eval.markdown import markdown_escape, markdown_table, percent
-from modeling_tmde.eval.records import environment, write_atomically
 
 TABLE_NAME, DATA_NAME = "table.md", "table.json"
 DIFFERENCES_NAME = "differences.json"

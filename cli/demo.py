@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from modeling_tmde.cli.demo_collection import SAMPLE, Source, draw_collection, index_documents, open_index
-from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embedder_options import (
     DeviceOption,
     DtypeOption,
@@ -30,6 +29,7 @@ from modeling_tmde.cli.embedder_options import (
     TrustRemoteCodeOption,
 )
 from modeling_tmde.cli.search import told_errors
+from modeling_tmde.data.documents import EmbedError, InputFormat
 
 # torch, gradio, plotly and sklearn are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _page(
 ) -> gr.Blocks:
     """The page, not yet served; what is made for it goes with `stack`."""
     from modeling_tmde.cli.demo_page import check_packages, demo_page
-    from modeling_tmde.eval.documents.index_files import MANIFEST
+    from modeling_tmde.documents.index_files import MANIFEST
 
     check_packages()
     check_port(host, port)

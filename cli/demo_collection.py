@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from modeling_tmde.cli.document_sets import DocumentSet, read_document_set
-from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal, told_out_of_memory
 from modeling_tmde.cli.search import embedder_of_index, opened_index
+from modeling_tmde.data.documents import EmbedError, InputFormat
 
 if TYPE_CHECKING:
+    from modeling_tmde.documents.collection_map import CollectionMap
+    from modeling_tmde.documents.index import DocumentIndex
+    from modeling_tmde.documents.index_documents import Hit
     from modeling_tmde.embedding import DocumentEmbedder
-    from modeling_tmde.eval.documents.collection_map import CollectionMap
-    from modeling_tmde.eval.documents.index import DocumentIndex
-    from modeling_tmde.eval.documents.index_documents import Hit
 
 SAMPLE = "the built-in sample"
 NOTHING = "(none)"  # the value of a document that has none
@@ -93,7 +93,7 @@ def index_documents(
         EmbedError: What is wrong with the source or the model.
         ImportError: Without faiss.
     """
-    from modeling_tmde.eval.documents.index import DocumentIndex
+    from modeling_tmde.documents.index import DocumentIndex
 
     documents, metadata = _sample_documents(source) if source.name is None else _file_documents(source)
     loading = {"long_documents": "sentences"} | dict(loading)
@@ -118,7 +118,7 @@ def index_documents(
 
 
 def _sample_documents(source: Source) -> tuple[DocumentSet, dict[str, list]]:
-    from modeling_tmde.eval.sample import sample_documents
+    from modeling_tmde.data.sample import sample_documents
 
     if source.given() or source.label_fields:
         option = (source.given() or ["--label-field"])[0]
@@ -230,7 +230,7 @@ def draw_collection(
     Raises:
         EmbedError: A label field that no document has.
     """
-    from modeling_tmde.eval.documents.collection_map import drawn_rows, map_collection
+    from modeling_tmde.documents.collection_map import drawn_rows, map_collection
 
     ids = sorted(index)
     ids = [ids[row] for row in drawn_rows(len(ids), points, seed)]

@@ -104,7 +104,7 @@ def hover_texts(collection: Collection) -> list[str]:
 
 
 def _wrapped(text: str) -> str:
-    from modeling_tmde.eval.documents.index_embedding import shortened
+    from modeling_tmde.documents.index_embedding import shortened
 
     return "<br>".join(_escaped(line) for line in textwrap.wrap(shortened(text, _HOVER[0]), _HOVER[1]))
 

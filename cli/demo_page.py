@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from modeling_tmde.cli.demo_collection import NOTHING, Collection
-from modeling_tmde.cli.documents import EmbedError
+from modeling_tmde.data.documents import EmbedError
 
 # gradio, plotly, numpy and torch are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
     import gradio as gr
     import numpy as np
 
-    from modeling_tmde.eval.documents.index_documents import Hit
+    from modeling_tmde.documents.index_documents import Hit
 
 NO_LANGUAGE = ""  # of documents without one, among the languages to choose from: no code is empty
 _MOST_HITS = 50
@@ -53,7 +53,7 @@ class Searcher:
         Raises:
             EmbedError: An empty query, no language, or what the index says.
         """
-        from modeling_tmde.eval.documents.index_metadata import DocumentIndexError
+        from modeling_tmde.documents.index_metadata import DocumentIndexError
 
         if query is None or not query.strip():
             raise EmbedError("The query is empty: type a text, in any language.")

@@ -9,7 +9,7 @@ from modeling_tmde.cli.demo_collection import Collection, language_of
 
 if TYPE_CHECKING:
     from modeling_tmde.cli.demo_page import Found
-    from modeling_tmde.eval.documents.index_documents import Hit
+    from modeling_tmde.documents.index_documents import Hit
 
 _WHOLE_TEXT = 3000  # characters of a document that can be unfolded
 
@@ -125,7 +125,7 @@ def _row(rank: int, hit: Hit, collection: Collection, with_language: bool) -> st
 
 def map_note(collection: Collection) -> str:
     """How the map is made, and what it does not show."""
-    from modeling_tmde.eval.documents.collection_map import NEIGHBOURS
+    from modeling_tmde.documents.collection_map import NEIGHBOURS
 
     drawn, count = len(collection.drawn), len(collection.index)
     share = f"{drawn:,} of {count:,} documents, chosen at random" if drawn < count else "all documents"

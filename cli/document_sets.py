@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from modeling_tmde.cli.documents import EmbedError, InputFormat, open_documents
+from modeling_tmde.data.documents import EmbedError, InputFormat, open_documents
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +101,7 @@ def check_languages(language_a: str | None, language_b: str | None) -> None:
     Raises:
         EmbedError: --language-a or --language-b is no code, or they are the same.
     """
-    from modeling_tmde.eval.corpora.checks import is_code
+    from modeling_tmde.data.checks import is_code
 
     for option, code in (("--language-a", language_a), ("--language-b", language_b)):
         if code is not None and not is_code(code):

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embed_shards import Outcome, ShardFolder, embed_in_shards
 from modeling_tmde.cli.embedder_options import (
     AggregationOption,
@@ -29,6 +28,7 @@ from modeling_tmde.cli.embedder_options import (
 from modeling_tmde.cli.embedding_job import EmbeddingJob, embed_chunks, load_embedder, stderr_is_terminal
 from modeling_tmde.cli.processes import OtherProcessFailed, joined_processes, process_count
 from modeling_tmde.cli.vector_files import check_output, replacing, vector_writer
+from modeling_tmde.data.documents import EmbedError, InputFormat
 
 SHARD_SIZE = 8192
 _SPEED = "Speed"  # a heading of the help

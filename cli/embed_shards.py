@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from modeling_tmde._version import __version__
-from modeling_tmde.cli.documents import Documents, EmbedError
 from modeling_tmde.cli.embedding_job import EmbeddingJob, embed_chunks, load_embedder, stderr_is_terminal
 from modeling_tmde.cli.processes import Processes
 from modeling_tmde.cli.vector_files import check_output, replacing, vector_writer
+from modeling_tmde.data.documents import Documents, EmbedError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modeling_tmde.cli.documents import EmbedError
 from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal
+from modeling_tmde.data.documents import EmbedError
 
 # torch and transformers are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:

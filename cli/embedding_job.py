@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modeling_tmde.cli.documents import VECTOR_COLUMN, Chunk, Documents, EmbedError, InputFormat, open_documents
+from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, EmbedError, InputFormat, open_documents
 
 # torch and transformers are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import yaml
 from safetensors import SafetensorError
 
 from modeling_tmde.cli.embedding_job import model_problem
+from modeling_tmde.data.plain_yaml import PlainLoader
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.cache import ArrayCache
-from modeling_tmde.eval.plain_yaml import PlainLoader
 from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.runner import LoadedTask, PlannedTask, plan_tasks
 from modeling_tmde.eval.significance import ComparisonError

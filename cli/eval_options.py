@@ -13,7 +13,7 @@ POOLINGS = ("cls", "mean")  # of modeling_tmde.embedding
 PROTOCOLS = ("zero-shot", "targeted", "leave-one-out")  # of modeling_tmde.eval.classification
 HEADS = ("ffn", "ffn_nli", "logistic_regression", "svm")  # of modeling_tmde.eval.heads
 DTYPES = ("float32", "bfloat16", "float16")  # as `Dtype` of embedder_options
-SCORINGS = ("cosine", "ratio", "distance", "absolute")  # of modeling_tmde.eval.nearest
+SCORINGS = ("cosine", "ratio", "distance", "absolute")  # of modeling_tmde.documents.nearest
 
 TasksOption = Annotated[
     list[str] | None,

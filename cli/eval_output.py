@@ -13,10 +13,10 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
+from modeling_tmde.data.records import write_atomically
 from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space
 from modeling_tmde.eval.markdown import markdown_escape, markdown_table
 from modeling_tmde.eval.model_index import write_model_index
-from modeling_tmde.eval.records import write_atomically
 from modeling_tmde.eval.report import markdown_report
 from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask

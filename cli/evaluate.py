@@ -17,7 +17,6 @@ from rich.markup import escape
 from rich.table import Column, Table
 from typer.core import TyperGroup
 
-from modeling_tmde.cli.documents import EmbedError
 from modeling_tmde.cli.embedder_options import (
     AggregationOption,
     LongDocumentsOption,
@@ -48,6 +47,7 @@ from modeling_tmde.cli.eval_options import (
     TrustOption,
 )
 from modeling_tmde.cli.mistakes import sentence
+from modeling_tmde.data.documents import EmbedError
 
 # The rest is imported where it is used: `tmde eval --help` must not wait for torch and scikit-learn.
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from modeling_tmde.cli.document_sets import DocumentSet
-from modeling_tmde.cli.documents import VECTOR_COLUMN, Chunk, Documents, EmbedError, InputFormat, open_documents
 from modeling_tmde.cli.embedder_options import (
     LONG_PANEL,
     AggregationOption,
@@ -29,13 +28,14 @@ from modeling_tmde.cli.embedder_options import (
 )
 from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal, told_out_of_memory
 from modeling_tmde.cli.search import embedder_of_index, file_lines, opened_index, told_errors
+from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, EmbedError, InputFormat, open_documents
 
 # pyarrow, torch and faiss are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from modeling_tmde.eval.documents.index import DocumentIndex
-    from modeling_tmde.eval.documents.index_documents import Changes
+    from modeling_tmde.documents.index import DocumentIndex
+    from modeling_tmde.documents.index_documents import Changes
 
 _BATCH = 1024  # documents embedded and written at a time: so many are done again after an interruption
 
@@ -245,8 +245,8 @@ class _Run:
 
     def open(self, stack: ExitStack, reader: _Reader | None) -> None:
         """Opens the index, or makes it; no other process writes to it until `stack` ends."""
-        from modeling_tmde.eval.documents.index import DocumentIndex
-        from modeling_tmde.eval.documents.index_files import MANIFEST, is_unused
+        from modeling_tmde.documents.index import DocumentIndex
+        from modeling_tmde.documents.index_files import MANIFEST, is_unused
 
         if (self.out / MANIFEST).exists() or reader is None:
             self.index = opened_index(self.out)
@@ -309,7 +309,7 @@ class _Run:
         """Adds and replaces documents, batch by batch."""
         from tqdm import tqdm
 
-        from modeling_tmde.eval.documents.index_documents import Changes
+        from modeling_tmde.documents.index_documents import Changes
 
         self.changes = Changes()
         rows = reader.documents.rows

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from modeling_tmde.cli.document_sets import DocumentSet, check_languages, read_document_set
-from modeling_tmde.cli.documents import EmbedError, InputFormat
 from modeling_tmde.cli.embedder_options import (
     DeviceOption,
     DtypeOption,
@@ -25,14 +24,15 @@ from modeling_tmde.cli.embedder_options import (
 )
 from modeling_tmde.cli.embedding_job import stderr_is_terminal, told_out_of_memory
 from modeling_tmde.cli.vector_files import check_output, replacing
+from modeling_tmde.data.documents import EmbedError, InputFormat
 
 # torch, numpy and faiss are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
     import numpy as np
 
+    from modeling_tmde.documents.gold_pairs import GoldPairs
+    from modeling_tmde.documents.margins import ScoredPairs
     from modeling_tmde.embedding import DocumentEmbedder
-    from modeling_tmde.eval.documents.gold_pairs import GoldPairs
-    from modeling_tmde.eval.documents.margins import ScoredPairs
 
 _INPUT = "Input"  # a heading of the help
 COLUMNS = ("score", "id_a", "id_b", "text_a", "text_b")
@@ -224,7 +224,7 @@ def _check_options(
         raise EmbedError("--optimize-threshold needs the right pairs; give --gold")
     if optimize and (threshold, max_pairs) != (None, None):
         raise EmbedError("--optimize-threshold chooses the threshold; leave out --threshold and --max-pairs")
-    from modeling_tmde.eval.documents.mining import check_retrieval
+    from modeling_tmde.documents.mining import check_retrieval
 
     try:
         check_retrieval("max", threshold, max_pairs)
@@ -233,7 +233,7 @@ def _check_options(
 
 
 def _read_side(letter: str, documents: DocumentSet, language: str | None, vectors: Path | None) -> Side:
-    from modeling_tmde.eval.documents.mining import first_occurrences
+    from modeling_tmde.documents.mining import first_occurrences
 
     occurrences, kept = first_occurrences(documents.texts)
     if not len(kept):
@@ -246,7 +246,7 @@ def _read_vectors(path: Path, option: str, documents: DocumentSet) -> np.ndarray
     """(n, d), mapped and not read: a side of a million sentences may be larger than memory."""
     import numpy as np
 
-    from modeling_tmde.eval.nearest import UnitRows
+    from modeling_tmde.documents.nearest import UnitRows
 
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -270,7 +270,7 @@ def _read_vectors(path: Path, option: str, documents: DocumentSet) -> np.ndarray
 
 def _read_gold(path: Path, a: Side, b: Side) -> GoldPairs:
     """A pair of repeated sentences is that of their first occurrences, which alone can be mined."""
-    from modeling_tmde.eval.documents.gold_pairs import read_gold_pairs
+    from modeling_tmde.documents.gold_pairs import read_gold_pairs
 
     try:
         pairs = read_gold_pairs(path, a.documents.ids, b.documents.ids)
@@ -288,8 +288,8 @@ def _mined(
     sides: tuple[Side, Side], model: str | None, loading: dict[str, Any], options: dict[str, Any]
 ) -> ScoredPairs:
     """All pairs, best first, by the rows of the files."""
-    from modeling_tmde.eval.documents.margins import ScoredPairs
-    from modeling_tmde.eval.documents.mining import mine_bitext
+    from modeling_tmde.documents.margins import ScoredPairs
+    from modeling_tmde.documents.mining import mine_bitext
 
     embedder = None if model is None else open_embedder(model, **loading)
     vectors = [_vectors(side, embedder) for side in sides]
@@ -330,7 +330,7 @@ def _vectors(side: Side, embedder: DocumentEmbedder | None) -> np.ndarray:
 
 
 def _optimized(pairs: ScoredPairs, gold_pairs: GoldPairs, gold: Path) -> ScoredPairs:
-    from modeling_tmde.eval.documents.gold_pairs import best_threshold
+    from modeling_tmde.documents.gold_pairs import best_threshold
 
     try:
         threshold, quality = best_threshold(pairs, gold_pairs)
@@ -341,7 +341,7 @@ def _optimized(pairs: ScoredPairs, gold_pairs: GoldPairs, gold: Path) -> ScoredP
 
 
 def _report_quality(pairs: ScoredPairs, gold_pairs: GoldPairs, gold: Path, optimized: bool) -> None:
-    from modeling_tmde.eval.documents.gold_pairs import mining_quality
+    from modeling_tmde.documents.gold_pairs import mining_quality
 
     quality = mining_quality(pairs, gold_pairs)
     fitted = "; the threshold was chosen on this list: apply it to another one for a fair figure" if optimized else ""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import typer
 from typer.core import TyperGroup
 
-from modeling_tmde.cli.documents import EmbedError
+from modeling_tmde.data.documents import EmbedError
 
 # Extras of setup.cfg by the modules that they bring; their commands import them when they run.
 EXTRAS = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from modeling_tmde.cli.documents import EmbedError
+from modeling_tmde.data.documents import EmbedError
 
 Result = TypeVar("Result")
 _joined = False  # whether this process has been one of several

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
+from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.sample import LANGUAGES, sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import evaluate_classification
 from modeling_tmde.eval.figures import draw_embedding_space
-from modeling_tmde.eval.records import write_atomically
-from modeling_tmde.eval.sample import LANGUAGES, sample_documents
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.eval.tasks.sample import Sample

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modeling_tmde.cli.documents import EmbedError
 from modeling_tmde.cli.embedder_options import DeviceOption, DtypeOption, TrustRemoteCodeOption
 from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal, told_out_of_memory
+from modeling_tmde.data.documents import EmbedError
 
 # torch, pyarrow and faiss are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:
+    from modeling_tmde.documents.index import DocumentIndex
+    from modeling_tmde.documents.index_documents import Hit
     from modeling_tmde.embedding import DocumentEmbedder
-    from modeling_tmde.eval.documents.index import DocumentIndex
-    from modeling_tmde.eval.documents.index_documents import Hit
 
 
 def search(
@@ -94,7 +94,7 @@ def opened_index(folder: Path) -> DocumentIndex:
         EmbedError: faiss is missing.
         DocumentIndexError: No index there, or a damaged one.
     """
-    from modeling_tmde.eval.documents.index import DocumentIndex
+    from modeling_tmde.documents.index import DocumentIndex
 
     try:
         return DocumentIndex.open(folder)
@@ -116,7 +116,7 @@ def embedder_of_index(
     Raises:
         EmbedError: It cannot be loaded, or the index was made without one.
     """
-    from modeling_tmde.eval.documents.index_embedding import loading_options
+    from modeling_tmde.documents.index_embedding import loading_options
 
     if index.settings is None:
         raise EmbedError(f"{index.folder} was made of given vectors, and has no model to embed texts with")
@@ -153,7 +153,7 @@ def told_errors(name: object) -> Iterator[None]:
 
 
 def _queries(arguments: Sequence[str], file: str | None) -> list[str]:
-    from modeling_tmde.eval.documents.index_files import MANIFEST
+    from modeling_tmde.documents.index_files import MANIFEST
 
     first, last = arguments[0], arguments[-1]
     usage = 'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from modeling_tmde.cli.documents import VECTOR_COLUMN, EmbedError
+from modeling_tmde.data.documents import VECTOR_COLUMN, EmbedError
 
 # numpy and pyarrow are imported where they are used: `tmde --help` must not wait for them.
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from modeling_tmde.eval.nearest import SCORINGS, target_ranks
+from modeling_tmde.documents.nearest import SCORINGS, target_ranks
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import Matrix, System
 from modeling_tmde.eval.tasks import RetrievalData, TaskError
@@ -90,7 +90,7 @@ def evaluate_retrieval(
     The pool of a pair is the rows that have both languages and repeat no text of either. Its source texts are the
     queries; the candidates are its target texts and the distractors of the target language, but for those equal to a
     text of the pool. A candidate that ties with the right one counts as before it (see
-    [`~modeling_tmde.eval.nearest.target_ranks`]). Each text is represented once, however many pairs it is in.
+    [`~modeling_tmde.documents.nearest.target_ranks`]). Each text is represented once, however many pairs it is in.
 
     Args:
         data: Aligned texts, and distractors if there are any.

@@ -13,11 +13,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from modeling_tmde.data.records import environment
 from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import fold_scores, fold_settings
 from modeling_tmde.eval.heads import Head, get_head
-from modeling_tmde.eval.records import environment
 from modeling_tmde.eval.results import Cell, TaskResult
 from modeling_tmde.eval.retrieval import evaluate_retrieval
 from modeling_tmde.eval.significance import with_interval

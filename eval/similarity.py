@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
-from modeling_tmde.eval.nearest import TIE, row_cosines
+from modeling_tmde.documents.nearest import TIE, row_cosines
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import SimilarityData, SimilarityPairs, TaskError

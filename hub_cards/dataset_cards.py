@@ -17,8 +17,8 @@ import pyarrow as pa
 import yaml
 from huggingface_hub import DatasetCard, DatasetCardData
 
-from modeling_tmde.eval.corpora import load_parallel
-from modeling_tmde.eval.corpora.files import find_files
+from modeling_tmde.data import load_parallel
+from modeling_tmde.data.files import find_files
 from modeling_tmde.eval.markdown import markdown_table
 from modeling_tmde.hub_cards.model_cards import hub_languages
 from modeling_tmde.hub_cards.readme import fill, found_license, write_card

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 from huggingface_hub import metadata_load
 
-from modeling_tmde.eval.corpora.files import find_files
+from modeling_tmde.data.files import find_files
 
 SAMPLE_LICENSE = "Apache-2.0 (made by a generator in the package tmde)"
 # Datasets of the Hub whose cards are known without asking for them: a run may end where there is no network.

@@ -22,7 +22,9 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
-from modeling_tmde.eval.records import write_atomically
+from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.token_cache import open_token_cache
+from modeling_tmde.data.token_store import ArrowSource, TextEncoder, TokenStore
 from modeling_tmde.loading import local_or_hub
 from modeling_tmde.tokenizer_extension import (
     extend_tokenizer,
@@ -42,8 +44,6 @@ from modeling_tmde.training.recipe import Recipe, RecipeError
 from modeling_tmde.training.replay import count_drawn, needs_pivot
 from modeling_tmde.training.run_record import write_card
 from modeling_tmde.training.stages import STAGE_FOLDER, check_warm_start
-from modeling_tmde.training.token_cache import open_token_cache
-from modeling_tmde.training.token_store import ArrowSource, TextEncoder, TokenStore
 from modeling_tmde.training.train import RunFolderError, load_data, open_run_folder, save_best, train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
 from modeling_tmde.training.warm_start import warm_start

@@ -16,11 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.training.collate import Collator, ParallelBatch
-from modeling_tmde.training.planning import ChunkCounts, Plan, Planner, Position
-from modeling_tmde.training.teacher_vectors import TeacherVectors, check_unjoined
-from modeling_tmde.training.token_cache import TokenCache
-from modeling_tmde.training.token_store import (
+from modeling_tmde.data.token_cache import TokenCache
+from modeling_tmde.data.token_store import (
     ArrowSource,
     ListSource,
     TextEncoder,
@@ -28,6 +25,9 @@ from modeling_tmde.training.token_store import (
     TokenStore,
     forkable_tokenizers,
 )
+from modeling_tmde.training.collate import Collator, ParallelBatch
+from modeling_tmde.training.planning import ChunkCounts, Plan, Planner, Position
+from modeling_tmde.training.teacher_vectors import TeacherVectors, check_unjoined
 
 __all__ = ["ChunkCounts", "ParallelBatch", "ParallelBatches", "ParallelLoader", "Position"]
 

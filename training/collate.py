@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from modeling_tmde.data.token_store import Tokens, text_bounds
 from modeling_tmde.training.objectives import BatchSizes
 from modeling_tmde.training.planning import ChunkCounts, Plan, Position
 from modeling_tmde.training.teacher_vectors import TeacherVectors
-from modeling_tmde.training.token_store import Tokens, text_bounds
 
 
 @dataclass

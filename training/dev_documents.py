@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 from transformers.utils import logging
 
-from modeling_tmde.eval.corpora import DOCUMENT_ID
+from modeling_tmde.data import DOCUMENT_ID
 from modeling_tmde.eval.retrieval import RetrievalPool, retrieval_pool
 
 logger = logging.get_logger("modeling_tmde.training")

@@ -9,10 +9,10 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from transformers.utils import logging
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
+from modeling_tmde.data.token_store import text_bounds
 from modeling_tmde.loading import check_vocabulary, load_tokenizer, local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError
-from modeling_tmde.training.token_store import text_bounds
 
 logger = logging.get_logger("modeling_tmde.training")
 

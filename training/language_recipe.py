@@ -13,7 +13,7 @@ import yaml
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import cached_file
 
-from modeling_tmde.eval.corpora.checks import is_code
+from modeling_tmde.data.checks import is_code
 from modeling_tmde.loading import local_or_hub
 from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.arguments import TmdeTrainingArguments

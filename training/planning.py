@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from modeling_tmde.training.token_store import Tokens
+from modeling_tmde.data.token_store import Tokens
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from huggingface_hub import DatasetCard, DatasetCardData, metadata_load
 
 from modeling_tmde import hub_cards
 from modeling_tmde.card_text import is_untouched
-from modeling_tmde.eval.corpora import DOCUMENT_ID, load_parallel
-from modeling_tmde.eval.corpora.files import FileSource, find_files
-from modeling_tmde.eval.corpora.readers import _parse_jsonl, count_rows
+from modeling_tmde.data import DOCUMENT_ID, load_parallel
+from modeling_tmde.data.files import FileSource, find_files
+from modeling_tmde.data.readers import _parse_jsonl, count_rows
 from modeling_tmde.hub_cards.readme import write_card
 from modeling_tmde.hub_upload import HubRepository, HubUploadError
 from modeling_tmde.training.publishing import Publication, check_license, check_repo_id, is_companion, sizes_of

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers.utils import logging
 
-from modeling_tmde.eval.corpora import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
-from modeling_tmde.eval.corpora.checks import check_languages, features_of
+from modeling_tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
+from modeling_tmde.data.checks import check_languages, features_of
 from modeling_tmde.training.dev_documents import hold_out
 
 if TYPE_CHECKING:
+    from modeling_tmde.data.token_store import Tokens
     from modeling_tmde.training.batching import ParallelBatches
     from modeling_tmde.training.recipe import Recipe
-    from modeling_tmde.training.token_store import Tokens
 
 logger = logging.get_logger("modeling_tmde.training")
 

@@ -20,10 +20,10 @@ from datasets.utils import tqdm
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from modeling_tmde.training import token_cache
+from modeling_tmde.data import token_cache
+from modeling_tmde.data.token_store import ArrowSource, ListSource, Tokens
 from modeling_tmde.training.teacher import Teacher, check_finite
 from modeling_tmde.training.teacher_version import TeacherError, TeacherVersion, settle_version
-from modeling_tmde.training.token_store import ArrowSource, ListSource, Tokens
 
 if TYPE_CHECKING:
     from modeling_tmde.training.arguments import TmdeTrainingArguments

@@ -22,8 +22,9 @@ from rich.table import Table
 from transformers import set_seed
 from transformers.utils import logging
 
-from modeling_tmde.eval.corpora import CorpusReport, load_parallel
-from modeling_tmde.eval.records import write_atomically
+from modeling_tmde.data import CorpusReport, load_parallel
+from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_upload import HubUploadError
 from modeling_tmde.loading import position_limit
@@ -55,7 +56,6 @@ from modeling_tmde.training.stages import (
 )
 from modeling_tmde.training.teacher_vectors import prepare_teacher_vectors
 from modeling_tmde.training.teacher_version import RECORD as TEACHER_RECORD
-from modeling_tmde.training.token_cache import open_token_cache
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")

@@ -18,6 +18,7 @@ from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches, ParallelLoader, Position
@@ -41,7 +42,6 @@ from modeling_tmde.training.processes import prepare_processes
 from modeling_tmde.training.schedule import cool_down, freeze, freeze_parts, limit_steps, rates_of_parts, split_group
 from modeling_tmde.training.teacher_vectors import open_teacher_vectors
 from modeling_tmde.training.throughput import ComponentSums, OperationCount, Throughput
-from modeling_tmde.training.token_cache import open_token_cache
 
 DATA_STATE_NAME = "data_state.json"
 

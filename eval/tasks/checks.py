@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from modeling_tmde.eval.corpora.checks import Words, bad_value
+from modeling_tmde.data.checks import Words, bad_value
 
 from .base import Split, Task, TaskError
 

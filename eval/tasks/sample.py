@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from modeling_tmde.eval.sample import LANGUAGES, sample_documents
+from modeling_tmde.data.sample import LANGUAGES, sample_documents
 
 from .base import ClassificationData, Provenance, Split, Task, TaskError, register
 from .checks import check_count, choose_languages

@@ -33,7 +33,7 @@ class SentenceRetrieval(Task):
 
         Args:
             source: A file, folder, glob, Moses prefix or Hub dataset, as
-                [`load_parallel`](modeling_tmde.eval.corpora.load_parallel) reads them. Of a Hub dataset with a config
+                [`load_parallel`](modeling_tmde.data.load_parallel) reads them. Of a Hub dataset with a config
                 for each pair of languages, every pair of `languages` is taken.
             max_rows: At most that many rows, the first ones; of each pair, if the source is kept in pairs.
             split, config: Of a Hub dataset.

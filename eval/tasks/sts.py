@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 
-from modeling_tmde.eval.corpora.checks import is_code
+from modeling_tmde.data.checks import is_code
 
 from .base import Provenance, SimilarityData, SimilarityPairs, Task, register
 from .checks import Words, bad_data, choose_languages, source_of

@@ -14,7 +14,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from modeling_tmde.eval.corpora.checks import CorpusError, as_text
+from modeling_tmde.data.checks import CorpusError, as_text
 
 from .base import Task, TaskError
 from .checks import Words, bad_data

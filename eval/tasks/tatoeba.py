@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 
-from modeling_tmde.eval.corpora import CorpusError, load_parallel
+from modeling_tmde.data import CorpusError, load_parallel
 
 from .base import Provenance, RetrievalData, Task, TaskError, register
 from .checks import Words, bad_data, choose_languages, source_of

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from modeling_tmde import BagConfig, BagModel, NtdvConfig, NtdvModel
 from modeling_tmde.cli.main import app
+from modeling_tmde.data import load_parallel
+from modeling_tmde.documents.alignment import SCORINGS, align_documents
+from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.corpora import load_parallel
-from modeling_tmde.eval.documents.alignment import SCORINGS, align_documents
-from modeling_tmde.eval.documents.lawdr import Lawdr
 from tests.conftest import LANGUAGES, WORDS, tiny_model
 
 LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]

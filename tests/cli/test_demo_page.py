@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from modeling_tmde.cli.demo_figure import COLOURS
 from modeling_tmde.cli.main import app
-from modeling_tmde.eval.sample import sample_documents
+from modeling_tmde.data.sample import sample_documents
 from tests.cli.demo_helpers import write
 
 pytest.importorskip("faiss")

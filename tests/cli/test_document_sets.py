@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from modeling_tmde.cli.document_sets import read_document_set
-from modeling_tmde.cli.documents import EmbedError
+from modeling_tmde.data.documents import EmbedError
 
 ROWS = [
     {"id": 7, "text": "a", "url": "x", "year": 1999, "tags": ["u"], "score": 1.5},

@@ -19,11 +19,11 @@ import typer
 from typer.testing import CliRunner
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.cli.documents import EmbedError
 from modeling_tmde.cli.embed import embed
 from modeling_tmde.cli.embed_shards import ShardFolder, _load, share_of
 from modeling_tmde.cli.processes import Processes
 from modeling_tmde.cli.vector_files import replacing
+from modeling_tmde.data.documents import EmbedError
 from modeling_tmde.embedding import DocumentEmbedder
 from tests.conftest import make_rows
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from modeling_tmde.cli.documents import EmbedError
 from modeling_tmde.cli.embedder_options import LongDocumentsMode, long_document_options
 from modeling_tmde.cli.main import app
+from modeling_tmde.data.documents import EmbedError
+from modeling_tmde.documents.index_embedding import PROBES
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.documents.index_embedding import PROBES
 from tests.modeling_tmde.test_embedding import make_tokenizer, make_xlmr
 from tests.modeling_tmde.test_long_documents_models import make_bag
 

@@ -5,10 +5,10 @@ from typer.testing import CliRunner
 from modeling_tmde import __version__
 from modeling_tmde.cli import eval_options
 from modeling_tmde.cli.main import app
+from modeling_tmde.documents.nearest import SCORINGS
 from modeling_tmde.embedding import POOLINGS
 from modeling_tmde.eval.classification import PROTOCOLS
 from modeling_tmde.eval.heads import HEADS
-from modeling_tmde.eval.nearest import SCORINGS
 
 
 def test_version():

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli import mine as mine_module
 from modeling_tmde.cli.main import app
+from modeling_tmde.data import load_parallel
+from modeling_tmde.documents.margins import SCORINGS
+from modeling_tmde.documents.mining import RETRIEVALS, mine_bitext
+from modeling_tmde.documents.neighbours import SEARCHES
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.corpora import load_parallel
-from modeling_tmde.eval.documents.margins import SCORINGS
-from modeling_tmde.eval.documents.mining import RETRIEVALS, mine_bitext
-from modeling_tmde.eval.documents.neighbours import SEARCHES
 from tests.conftest import LANGUAGES, WORDS
 
 GERMAN = [

@@ -14,9 +14,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from modeling_tmde.cli.documents import EmbedError
 from modeling_tmde.cli.main import app
 from modeling_tmde.cli.mistakes import CommandGroup, run_told, sentence
+from modeling_tmde.data.documents import EmbedError
 from tests.conftest import tiny_model
 
 COMMAND = [sys.executable, "-m", "modeling_tmde.cli.main"]

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from modeling_tmde.eval.sample import LANGUAGES, sample_documents, sample_parallel, sample_sentences
+from modeling_tmde.data.sample import LANGUAGES, sample_documents, sample_parallel, sample_sentences
 
 Maker = Callable[[Path], None]
 _ROWS = 3000

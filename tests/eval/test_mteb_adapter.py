@@ -11,8 +11,8 @@ from datasets import Dataset, DatasetDict
 from sklearn.linear_model import LogisticRegression
 
 from modeling_tmde import BagConfig, BagModel, LaserConfig, LaserModel
+from modeling_tmde.data.sample import sample_documents, sample_parallel
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.sample import sample_documents, sample_parallel
 from modeling_tmde.eval.systems import model_fingerprint
 from modeling_tmde.loading import NO_LIMIT
 from tests.conftest import tiny_model

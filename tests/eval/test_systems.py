@@ -5,10 +5,10 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.density import SentenceDensity
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.cache import ArrayCache, default_cache_dir
-from modeling_tmde.eval.sample import sample_documents
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
 from tests.conftest import tiny_model
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 from datasets import Dataset
 
-from modeling_tmde.eval.corpora import CorpusError
+from modeling_tmde.data import CorpusError
 from modeling_tmde.training.publishing_corpus import _rows, push_corpus
 from tests.conftest import make_rows
 from tests.hub.clients import TMDE, run_client

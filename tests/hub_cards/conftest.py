@@ -104,7 +104,7 @@ def corpus(secret: Path) -> Path:
 def runs(secret: Path, corpus: Path) -> dict[str, Path]:
     """The folder of a finished run of each family."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: secret / "tokens")
+        patch.setattr("modeling_tmde.data.token_cache.default_folder", lambda: secret / "tokens")
         patch.setattr(CurvePicture, "_draw", lambda *args: None)
         for family in FAMILIES:
             recipe = load_recipe(str(write_recipe(secret, family, corpus)))

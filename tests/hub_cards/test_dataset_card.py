@@ -15,7 +15,7 @@ from huggingface_hub import DatasetCard, metadata_load
 from typer.testing import CliRunner
 
 from modeling_tmde.cli.main import app
-from modeling_tmde.eval.corpora import CorpusError, load_parallel
+from modeling_tmde.data import CorpusError, load_parallel
 from modeling_tmde.hub_cards import dataset_card, write_dataset_card
 from modeling_tmde.hub_cards.dataset_cards import size_category
 from tests.conftest import make_rows

@@ -80,7 +80,7 @@ def test_numbers_are_those_of_the_run(runs):
 
 def test_codes_and_dev_sets_with_underscores(secret, tmp_path, monkeypatch):
     """Of a run, with its table, its chance and its model-index; and of documents."""
-    monkeypatch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: secret / "tokens")
+    monkeypatch.setattr("modeling_tmde.data.token_cache.default_folder", lambda: secret / "tokens")
     codes, names = ("de", "en", "es"), ("deu_Latn", "zh_CN", "pt-BR")
     rows = [{name: row[code] for code, name in zip(codes, names, strict=True)} for row in make_rows(120)]
     for path, part in ((tmp_path / "train.jsonl", rows[:100]), (tmp_path / "dev.jsonl", rows[100:])):
@@ -294,7 +294,7 @@ def test_a_card_that_fails_costs_no_run(runs, secret, corpus, monkeypatch):
     from modeling_tmde.training.train import train_recipe
     from tests.hub_cards.conftest import write_recipe
 
-    monkeypatch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: secret / "tokens")
+    monkeypatch.setattr("modeling_tmde.data.token_cache.default_folder", lambda: secret / "tokens")
     monkeypatch.setattr("modeling_tmde.hub_cards.model_cards.limits", lambda facts: 1 / 0)
     monkeypatch.setattr("modeling_tmde.training.run_record.logger.warning", lambda text: messages.append(text))
     messages = []

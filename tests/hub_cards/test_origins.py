@@ -20,7 +20,7 @@ from tests.hub_cards.test_model_card import change, row_of
 
 @pytest.fixture(autouse=True)
 def cache(secret, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: secret / "tokens")
+    monkeypatch.setattr("modeling_tmde.data.token_cache.default_folder", lambda: secret / "tokens")
 
 
 def train(folder: Path, family: str, corpus: Path | str, name: str, **sections) -> Path:
@@ -34,7 +34,7 @@ def train(folder: Path, family: str, corpus: Path | str, name: str, **sections) 
 def begun(runs, corpus, secret) -> Path:
     """A bag that began with the folder of another run, whose card has a licence, in a chain of three."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("modeling_tmde.training.token_cache.default_folder", lambda: secret / "tokens")
+        patch.setattr("modeling_tmde.data.token_cache.default_folder", lambda: secret / "tokens")
         folder = secret / "chain"
         start = {"tokenizer": {}, "warm_start": {"checkpoint": str(runs["bag"])}}
         second = train(folder, "bag", corpus, "second", **start, card={"license": "cc-by-sa-4.0"})

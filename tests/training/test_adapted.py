@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
+from modeling_tmde.data.token_store import TextBounds, text_bounds
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.hub_encoder import _check_outputs, adapt_encoder
@@ -30,7 +31,6 @@ from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.schedule import freeze_parts, rates_of_parts
 from modeling_tmde.training.throughput import OperationCount
-from modeling_tmde.training.token_store import TextBounds, text_bounds
 from tests.conftest import make_dataset, tiny_model
 from tests.hub_encoders import SIZES, make_tokenizer, save_encoder
 from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS, SMALL_RUN, failure

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerCallback
 
-from modeling_tmde.eval.corpora import CorpusReport
+from modeling_tmde.data import CorpusReport
 from modeling_tmde.training import clock as clock_module
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.clock import RunClock

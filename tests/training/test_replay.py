@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from modeling_tmde.data.token_store import ArrowSource, TextEncoder, TokenStore
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.replay import MOST_PAIRS, count_drawn, load_replayed, mix_rows, replayed_sources
-from modeling_tmde.training.token_store import ArrowSource, TextEncoder, TokenStore
 from modeling_tmde.training.train import load_data
 from tests.conftest import make_dataset
 from tests.training.added_language_helpers import NEW, OLD, greek_rows, write_rows

@@ -10,14 +10,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde.data.token_cache import open_token_cache
+from modeling_tmde.data.token_store import ListSource
 from modeling_tmde.training import teacher_vectors, token_cache
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.objectives import InfoNCE
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.teacher import Teacher
 from modeling_tmde.training.teacher_vectors import LiveTeacher, TeacherCache, open_teacher_vectors
-from modeling_tmde.training.token_cache import open_token_cache
-from modeling_tmde.training.token_store import ListSource
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
 from tests.training.teachers import (
     WIDTH,

@@ -1,0 +1,313 @@
+"""Documents of two languages, one to one: competitive matching by cosine or margin, and by URL before that."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+from tqdm.auto import tqdm
+
+from modeling_tmde.documents.margins import SCORINGS
+from modeling_tmde.documents.nearest import ranked_ratios, say_without_ratio, two_sides
+from modeling_tmde.documents.urls import match_urls, website
+from modeling_tmde.eval.systems import Matrix
+
+_CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
+_COLUMNS = 4096  # vectors of the second side that are brought to float64 at a time
+_DECIMALS = 9  # scores equal to these are ties: sums of float64 depend on their order in the last digits
+
+
+class AlignedPair(NamedTuple):
+    """Row numbers of both sides, their score, and whether their URLs matched."""
+
+    first: int
+    second: int
+    score: float
+    by_url: bool
+
+
+def align_documents(
+    first: Matrix,
+    second: Matrix,
+    scoring: str = "ratio",
+    k: int = 4,
+    threshold: float | None = None,
+    first_urls: Sequence[str] | None = None,
+    second_urls: Sequence[str] | None = None,
+    languages: Iterable[str] | None = None,
+    same_domain: bool = False,
+    candidates: int = 32,
+    show_progress_bar: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> list[AlignedPair]:
+    """Pairs documents one to one, as WMT16 does: the pair of the best score, then the best of those left, and so on.
+
+    Scores are those of paper 003 (LAWDR, section 5): the cosine, or the margins of Artetxe & Schwenk 2019 (arXiv
+    1811.01136, section 3), `ratio` (LAWDR's eq. 4, times 2) and `distance`, whose neighbours are searched among all
+    documents of the other side. A pair whose neighbours have a mean cosine of 1e-6 or less has no ratio: its score
+    is -2e6 or less, below all others, by cosine among its like. Scores are computed in float64; those that agree to
+    nine decimals are ties, of which the first row of `first`, then of `second`, comes first. The result is that of
+    sorting all scores, but not all are held: a document keeps its best candidates, and is searched again when others
+    have taken them.
+
+    Args:
+        first: (n, d), dense or sparse.
+        second: (m, d), of the same kind. A row of zeros has cosine 0 to everything.
+        scoring: `cosine`, `ratio` or `distance`.
+        k: Neighbours of a margin; all documents of a side that has fewer.
+        threshold: Pairs below this score are left out, unless their URLs match. None keeps every pair.
+        first_urls, second_urls: URL of each row, "" where it is not known. Documents whose URLs are equal without the
+            marks of their language, and unlike all others, are paired before any is scored (Buck & Koehn 2016).
+        languages: Codes of the languages whose marks are stripped from URLs; None for some thirty.
+        same_domain: Pair only documents of one website (see [`~modeling_tmde.documents.urls.website`]), so none
+            whose URL is not known.
+        candidates: Candidates that a document keeps.
+        show_progress_bar: Of the documents that are searched, on stderr.
+        say: Called with a line that tells how many pairs have no ratio, if there are any.
+
+    Returns:
+        min(n, m) pairs at most: those of URLs, then the others, both by falling score.
+
+    Raises:
+        ValueError: Unknown scoring, `k` or `candidates` below 1, a threshold that is not a number, no rows, different
+            dimensions, numbers that are not finite, URLs on one side only, not one for each row, or none where
+            `same_domain` needs them.
+    """
+    _check(scoring, k, threshold, candidates)
+    urls = _checked_urls(first_urls, second_urls, first, second, same_domain)
+    scorer = _Scorer(first, second, scoring, k, show_progress_bar)
+    codes = None if languages is None else tuple(languages)
+    matched = match_urls(*urls, codes) if urls else []
+    pairs = [AlignedPair(*pair, scorer.score(*pair), True) for pair in matched]
+    taken = [set(side) for side in zip(*matched, strict=True)] or [set(), set()]
+    rest = []
+    for rows, columns in _groups(urls if same_domain else None, codes, scorer.shape):
+        sides = [
+            np.array([number for number in side if number not in used], np.int64)
+            for side, used in zip((rows, columns), taken, strict=True)
+        ]
+        if len(sides[0]) and len(sides[1]):
+            rest += _competitive_matching(scorer, *sides, candidates, threshold)
+    scorer.bar.close()
+    pairs = sorted(pairs, key=_best_first) + sorted(rest, key=_best_first)
+    say_without_ratio("pairs", np.array([pair.score for pair in pairs]), say)
+    return pairs
+
+
+def alignment_recall(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> float:
+    """Share of the reference's pairs that were found: the measure of WMT16 (Buck & Koehn 2016).
+
+    Args:
+        pairs: What was found; of each, the first two items count: row numbers, or ids.
+        reference: Pairs that are right, in the same terms; one that occurs twice counts once.
+
+    Raises:
+        ValueError: A reference without pairs.
+    """
+    found, right = _sets(pairs, reference)
+    return len(found & right) / len(right)
+
+
+def alignment_precision(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> float:
+    """Share of the found pairs that are in the reference, of those with a document that the reference knows.
+
+    Arguments and errors as for [`alignment_recall`]; 0 where no found pair has such a document.
+    """
+    found, right = _sets(pairs, reference)
+    known = [{pair[side] for pair in right} for side in (0, 1)]
+    judged = [pair for pair in found if pair[0] in known[0] or pair[1] in known[1]]
+    return len(found & right) / len(judged) if judged else 0.0
+
+
+class _Scorer:
+    """Scores of any rows and columns, and for each row its best columns."""
+
+    def __init__(self, first: Matrix, second: Matrix, scoring: str, k: int, show_progress_bar: bool) -> None:
+        self.sides = two_sides(("first", first), ("second", second))
+        self.shape = len(self.sides[0]), len(self.sides[1])
+        self.scoring = scoring
+        self.bar = tqdm(total=0, desc="Searching", unit=" documents", disable=not show_progress_bar)
+        self.means = None if scoring == "cosine" else self._means(k)
+
+    def score(self, row: int, column: int) -> float:
+        rows, columns = np.array([row]), np.array([column])
+        return float(self._scores(self._cosines(rows, columns), rows, columns)[0, 0])
+
+    def best(self, rows: np.ndarray, columns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The columns of highest score of each row, falling, ties in order of column.
+
+        Returns:
+            Columns (rows, count) int64 and scores (rows, count) float64; `count` is lowered to the columns there are.
+        """
+        count = min(count, len(columns))
+        chosen = np.empty((len(rows), count), np.int64)
+        scores = np.empty((len(rows), count))
+        for part in self._parts(len(rows), len(columns)):
+            block = self._scores(self._cosines(rows[part], columns), rows[part], columns)
+            np.negative(block, out=block)
+            order = np.argpartition(block, count - 1, axis=1)[:, :count]
+            last = np.take_along_axis(block, order, axis=1).max(axis=1)
+            # argpartition takes any of the columns that tie for the last place
+            for row in np.flatnonzero(np.count_nonzero(block <= last[:, None], axis=1) > count):
+                order[row] = np.argsort(block[row], kind="stable")[:count]
+            values = np.take_along_axis(block, order, axis=1)
+            falling = np.lexsort((order, values), axis=1)
+            chosen[part] = columns[np.take_along_axis(order, falling, axis=1)]
+            scores[part] = -np.take_along_axis(values, falling, axis=1)
+        return chosen, scores
+
+    def _means(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean cosine of each document to its k nearest of the other side; (n,), (m,)."""
+        rows, columns = (np.arange(size) for size in self.shape)
+        k_first, k_second = min(k, len(columns)), min(k, len(rows))
+        of_first, nearest = np.empty(len(rows)), np.full((k_second, len(columns)), -np.inf)
+        for part in self._parts(*self.shape):
+            cosines = self._cosines(rows[part], columns)
+            nearest = _largest(np.vstack([nearest, cosines]), k_second, axis=0)
+            of_first[part] = _largest(cosines, k_first, axis=1).mean(axis=1)
+        return of_first, nearest.mean(axis=0)
+
+    def _parts(self, rows: int, columns: int) -> Iterator[slice]:
+        self.bar.total += rows
+        for part in _slices(rows, max(1, _CELLS // columns)):
+            yield part
+            self.bar.update(part.stop - part.start)
+
+    def _cosines(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        left = self._unit(0, rows)
+        cosines = np.empty((len(rows), len(columns)))
+        for part in _slices(len(columns), _COLUMNS):
+            products = left @ self._unit(1, columns[part]).T
+            cosines[:, part] = products.toarray() if scipy.sparse.issparse(products) else products
+        return cosines
+
+    def _unit(self, side: int, rows: np.ndarray) -> Matrix:
+        """float64, so that equal documents tie."""
+        unit = self.sides[side]
+        chosen = unit.matrix[rows].astype(np.float64)
+        if scipy.sparse.issparse(chosen):
+            return scipy.sparse.csr_matrix(chosen.multiply(1 / unit.norms[rows, None]))
+        return chosen / unit.norms[rows, None]
+
+    def _scores(self, cosines: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Scores in place of cosines."""
+        if self.means is not None:
+            margins = (self.means[0][rows, None] + self.means[1][None, columns]) / 2
+            if self.scoring == "distance":
+                np.subtract(cosines, margins, out=cosines)
+            else:
+                ranked_ratios(cosines, margins)
+        return np.round(cosines, _DECIMALS, out=cosines)
+
+
+def _competitive_matching(
+    scorer: _Scorer, rows: np.ndarray, columns: np.ndarray, count: int, threshold: float | None
+) -> Iterator[AlignedPair]:
+    """The pairs of highest score, no row and no column twice, best first.
+
+    A heap holds for each row the score of its best free candidate, or more: one that was taken since. What comes out
+    on top with a free candidate is therefore the best of all pairs that are left.
+    """
+    numbers, scores = scorer.best(rows, columns, count)
+    free = np.zeros(columns.max() + 2, bool)  # the last one is no column: it fills lists
+    free[columns] = True
+    complete = numbers.shape[1] == len(columns)
+    waiting = np.ones(len(rows), bool)
+    searches = np.zeros(len(rows), np.int64)  # of each row: what an earlier one put on the heap is void
+    heap = [(-score, row, 0, 0) for row, score in enumerate(scores[:, 0].tolist())]
+    heapq.heapify(heap)
+    left = len(columns)
+    while heap and left:
+        negative, row, position, search = heapq.heappop(heap)
+        if search != searches[row]:
+            continue
+        if threshold is not None and -negative < threshold:
+            return
+        if position < numbers.shape[1] and free[numbers[row, position]]:
+            column = int(numbers[row, position])
+            yield AlignedPair(int(rows[row]), column, -negative, False)
+            free[column], waiting[row] = False, False
+            left -= 1
+            continue
+        later = np.flatnonzero(free[numbers[row, position + 1 :]])
+        if len(later):
+            position += 1 + int(later[0])
+            heapq.heappush(heap, (-float(scores[row, position]), row, position, search))
+        elif complete:
+            waiting[row] = False
+        elif position < numbers.shape[1]:  # searched when its turn comes: by then others may have to be, too
+            heapq.heappush(heap, (-float(scores[row, -1]), row, numbers.shape[1], search))
+        else:
+            again = np.flatnonzero(waiting)
+            again = again[~free[numbers[again]].any(axis=1)]
+            found, values = scorer.best(rows[again], np.flatnonzero(free), count)
+            numbers[again], scores[again] = len(free) - 1, -np.inf
+            numbers[again, : found.shape[1]], scores[again, : found.shape[1]] = found, values
+            searches[again] += 1
+            for one in again.tolist():
+                heapq.heappush(heap, (-float(scores[one, 0]), one, 0, int(searches[one])))
+
+
+def _check(scoring: str, k: int, threshold: float | None, candidates: int) -> None:
+    if scoring not in SCORINGS:
+        raise ValueError(f"scoring: found {scoring!r}, expected one of {', '.join(SCORINGS)}")
+    for name, number in (("k", k), ("candidates", candidates)):
+        if number < 1:
+            raise ValueError(f"{name}: found {number}, expected at least 1")
+    if threshold is not None and np.isnan(threshold):
+        raise ValueError("threshold: found nan, expected a number, or None for all pairs")
+
+
+def _checked_urls(
+    first_urls: Sequence[str] | None, second_urls: Sequence[str] | None, first: Matrix, second: Matrix, needed: bool
+) -> tuple[Sequence[str], Sequence[str]] | None:
+    if first_urls is None and second_urls is None:
+        if needed:
+            raise ValueError("same_domain: found no URLs, expected first_urls and second_urls")
+        return None
+    if first_urls is None or second_urls is None:
+        raise ValueError("Found URLs of one side, expected first_urls and second_urls, or neither")
+    for name, urls, matrix in (("first", first_urls, first), ("second", second_urls, second)):
+        if len(urls) != matrix.shape[0]:
+            raise ValueError(f"{name}_urls: found {len(urls)} for {matrix.shape[0]} rows of {name}, expected as many")
+    return first_urls, second_urls
+
+
+def _groups(
+    urls: tuple[Sequence[str], Sequence[str]] | None, languages: tuple[str, ...] | None, shape: tuple[int, int]
+) -> Iterator[tuple[Iterable[int], Iterable[int]]]:
+    """Rows and columns that may be paired: all, or those of each known website that both sides have."""
+    if urls is None:
+        yield range(shape[0]), range(shape[1])
+        return
+    sides: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
+    for side, names in zip(sides, urls, strict=True):
+        for number, url in enumerate(names):
+            side.setdefault(website(url, languages), []).append(number)
+    for name, rows in sides[0].items():
+        if name and name in sides[1]:
+            yield rows, sides[1][name]
+
+
+def _sets(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> tuple[set[tuple], set[tuple]]:
+    found, right = ({tuple(pair[:2]) for pair in some} for some in (pairs, reference))
+    if not right:
+        raise ValueError("reference: found no pairs, expected at least one")
+    return found, right
+
+
+def _best_first(pair: AlignedPair) -> tuple[float, int, int]:
+    return -pair.score, pair.first, pair.second
+
+
+def _slices(total: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def _largest(values: np.ndarray, k: int, axis: int) -> np.ndarray:
+    """The k largest along an axis, in no order."""
+    size = values.shape[axis]
+    return np.take(np.partition(values, size - k, axis=axis), range(size - k, size), axis=axis)

@@ -1,0 +1,73 @@
+"""The column `doc_id`: kept where it is asked for, and never taken for a language."""
+
+import json
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from modeling_tmde.data import CorpusError, load_parallel
+
+IDS = ["a", "a", None, "b"]
+TEXTS = [{"de": f"de{number}", "en": f"en{number}" if number != 1 else None} for number in range(4)]
+TEXTS[1]["es"] = None  # a row that is dropped, with its id
+
+
+def write(kind: str, nested: bool, path: Path, ids: list) -> str:
+    """Rows of `TEXTS` with ids, in a parquet or JSONL file, with `translation` or one column per language."""
+    rows = [
+        {"doc_id": name} | ({"translation": text} if nested else text) for name, text in zip(ids, TEXTS, strict=True)
+    ]
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize("nested", [True, False], ids=["translation", "columns"])
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize("ids", [IDS, [7, 7, None, 8]], ids=["texts", "numbers"])
+def test_ids_stay_with_their_rows(kind, nested, ids, tmp_path):
+    source = write(kind, nested, tmp_path / f"corpus.{kind}", ids)
+    for languages in (["de", "en"], None):
+        rows = load_parallel(source, languages, document_ids=True)
+        assert rows.features["doc_id"] == datasets.Value("string")
+        assert rows["doc_id"][:] == [None if name is None else str(name) for name in (ids[0], ids[2], ids[3])]
+        assert [text["de"] for text in rows["translation"]] == ["de0", "de2", "de3"]
+        assert "doc_id" not in rows.features["translation"]
+    assert load_parallel(source, ["de", "en"]).column_names == ["translation"]
+    assert load_parallel(source, ["de", "en"], streaming=True).column_names == ["translation"]
+
+
+def test_sources_with_and_without_ids_go_together(tmp_path):
+    first = write("jsonl", True, tmp_path / "a.jsonl", IDS)
+    (tmp_path / "b.tsv").write_text("de\ten\nx\ty\n")
+    rows = load_parallel([first, str(tmp_path / "b.tsv")], ["de", "en"], document_ids=True)
+    assert rows["doc_id"][:] == ["a", None, "b", None]
+    mixed = load_parallel([first, str(tmp_path / "b.tsv")], ["de", "en"], document_ids=True, temperature=1.0)
+    names = {text["de"]: name for text, name in zip(mixed["translation"], mixed["doc_id"], strict=True)}
+    assert names == {"de0": "a", "de2": None, "de3": "b", "x": None}
+    sample = load_parallel("sample", max_rows=5, document_ids=True)
+    assert sample.column_names == ["translation", "doc_id"] and sample["doc_id"][:] == [None] * 5
+
+
+def test_ids_of_a_dataset_in_the_layout_of_the_hub(tmp_path):
+    write("parquet", True, tmp_path / "corpus.parquet", IDS)
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: all\n  data_files:\n  - split: train\n    path: corpus.parquet\n---\n"
+    )
+    rows = load_parallel(str(tmp_path), ["de", "en"], document_ids=True)
+    assert rows["doc_id"][:] == ["a", None, "b"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_what_is_no_id_is_refused(kind, tmp_path):
+    source = write(kind, True, tmp_path / f"corpus.{kind}", [["a"], ["b"], None, ["c"]])
+    with pytest.raises(CorpusError, match=r"row 1, field 'doc_id': found \['a'\], expected a text"):
+        load_parallel(source, ["de", "en"], document_ids=True)
+    assert len(load_parallel(source, ["de", "en"])) == 3  # where nobody asks, it may be anything
+    with pytest.raises(CorpusError, match="'document_ids': found True, expected False for a stream"):
+        load_parallel(source, ["de", "en"], document_ids=True, streaming=True)

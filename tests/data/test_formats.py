@@ -1,0 +1,217 @@
+"""Each format gives the same rows, map-style and streaming."""
+
+import os
+import pickle
+import tempfile
+from pathlib import Path
+
+import datasets
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from modeling_tmde.data import CorpusError, CorpusReport, load_parallel
+
+KINDS = ["parquet", "parquet-flat", "jsonl", "jsonl-flat", "jsonl.gz", "tsv", "tsv.gz", "moses", "moses-prefix"]
+ROWS = [
+    {"de": 'Das "Haus', "en": "The house", "fr": "La maison"},
+    {"de": "Der Hund\u2028bellt", "en": "The dog\u0085barks", "fr": "Le chien \x0caboie"},
+    {"de": "'", "en": '""', "fr": "\\n, \\"},
+]
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+
+
+def rows_of(dataset: datasets.Dataset | datasets.IterableDataset) -> list[dict]:
+    """Return the `translation` values in order."""
+    assert list(dataset.features) == ["translation"]
+    return [row["translation"] for row in dataset]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_every_format(kind, streaming, write):
+    dataset = load_parallel(write(kind, ROWS), streaming=streaming)
+    assert isinstance(dataset, datasets.IterableDataset if streaming else datasets.Dataset)
+    assert rows_of(dataset) == ROWS
+    assert list(dataset.features["translation"]) == ["de", "en", "fr"]
+    assert all(feature == datasets.Value("string") for feature in dataset.features["translation"].values())
+
+
+TEXT = st.text(
+    st.one_of(
+        st.sampled_from("\"'\\,|\u2028\u2029\u0085\x0b\x0c\x1c\u00a0 \ufeff"),
+        st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\t"),
+    ),
+    max_size=12,
+).map(lambda text: "x" + text)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.fixed_dictionaries({"de": TEXT, "en": TEXT}), min_size=1, max_size=8))
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "moses"])
+def test_any_text_survives(kind, rows, write, tmp_path):
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+        source = write(kind, rows, folder=Path(folder))
+        assert rows_of(load_parallel(source)) == rows
+        assert rows_of(load_parallel(source, streaming=True)) == rows
+
+
+@pytest.mark.parametrize("kind", ["tsv", "moses"])
+def test_windows_line_ends_and_byte_order_mark(kind, write):
+    source = write(kind, ROWS)
+    for path in source.values() if kind == "moses" else [source]:
+        data = Path(path).read_bytes()
+        Path(path).write_bytes(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"))
+    assert rows_of(load_parallel(source)) == ROWS
+
+
+def test_last_line_without_end_and_blank_jsonl_lines(write):
+    source = write("moses", ROWS)
+    Path(source["de"]).write_bytes(Path(source["de"]).read_bytes().removesuffix(b"\n"))
+    assert rows_of(load_parallel(source)) == ROWS
+    path = write("jsonl", ROWS)
+    Path(path).write_bytes(Path(path).read_bytes().replace(b"\n", b"\n\n"))
+    assert rows_of(load_parallel(path)) == ROWS
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_list_folder_and_glob(streaming, write, tmp_path):
+    first, second = ROWS[:2], [{"it": "La casa", "en": "The house", "de": None}]
+    one, two = write("tsv", first, "a"), write("parquet", second, "b")
+    languages = ["de", "en", "fr", "it"]
+    expected = [{code: row.get(code) for code in languages} for row in first + second]
+    for source in ([one, two], str(tmp_path), str(tmp_path / "*")):
+        assert rows_of(load_parallel(source, streaming=streaming)) == expected
+    (tmp_path / "sub").mkdir()
+    os.rename(two, tmp_path / "sub" / "b.parquet")
+    assert rows_of(load_parallel(tmp_path, streaming=streaming)) == expected
+    assert rows_of(load_parallel(str(tmp_path / "**" / "*.*t*"), streaming=streaming)) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_subset_of_languages(kind, write):
+    source = write(kind, ROWS)
+    expected = [{"de": row["de"], "fr": row["fr"]} for row in ROWS]
+    assert rows_of(load_parallel(source, languages=["fr", "de", "fr"])) == expected
+    assert rows_of(load_parallel(source, languages=("de", "fr"), streaming=True)) == expected
+
+
+def test_rows_without_two_requested_languages_are_not_bad(write):
+    rows = [{"de": "a", "en": "b", "fr": None}, {"de": None, "en": "c", "fr": "d"}, {"de": "e", "en": "f", "fr": "g"}]
+    source = write("parquet", rows)
+    for streaming in (False, True):
+        report = CorpusReport()
+        found = rows_of(
+            load_parallel(source, languages=["de", "fr"], streaming=streaming, bad_rows="raise", report=report)
+        )
+        assert found == [{"de": "e", "fr": "g"}]
+        assert (report.rows, report.kept, report.dropped_rows, report.other_rows) == (3, 1, 0, 2)
+
+
+def test_language_that_jsonl_holds_only_further_down(write, monkeypatch):
+    monkeypatch.setattr("modeling_tmde.data.readers.PEEK_ROWS", 2)
+    rows = [{"de": "a", "en": "b"}] * 5 + [{"de": "c", "fr": "d"}]
+    source = write("jsonl", rows)
+    assert rows_of(load_parallel(source, languages=["de", "fr"])) == [{"de": "c", "fr": "d"}]
+    with pytest.raises(CorpusError, match=r"corpus.jsonl, row 6, field 'translation.fr': .*Pass languages="):
+        load_parallel(source)
+
+
+def test_max_rows(write):
+    source = write("tsv", [{"de": f"a{i}", "en": f"b{i}" if i != 3 else " "} for i in range(50)])
+    report = CorpusReport()
+    dataset = load_parallel(source, max_rows=7, report=report)
+    expected = [{"de": f"a{i}", "en": f"b{i}"} for i in range(8) if i != 3]
+    assert rows_of(dataset) == expected
+    assert (report.rows, report.kept, report.dropped_rows) == (8, 7, 1)
+    assert rows_of(load_parallel(source, max_rows=7, streaming=True)) == expected
+    assert len(load_parallel(source, max_rows=1000)) == 49
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "moses"])
+def test_changed_file_is_read_again(kind, write):
+    source = write(kind, ROWS)
+    assert rows_of(load_parallel(source)) == ROWS
+    changed = [dict(ROWS[0], de="Die Maus !")] + ROWS[1:]
+    write(kind, changed)
+    for path in source.values() if kind == "moses" else [source]:
+        os.utime(path, ns=(1, 1))
+    assert rows_of(load_parallel(source)) == changed
+
+
+def test_cache_is_used(write, monkeypatch):
+    source = write("tsv", ROWS)
+    load_parallel(source)
+    monkeypatch.setattr("modeling_tmde.data.builder.read_blocks", None)
+    assert rows_of(load_parallel(source)) == ROWS
+
+
+def test_stream_shuffles_batches_and_pickles(write):
+    sources = [write("tsv", ROWS, "a"), write("jsonl", ROWS, "b")]
+    stream = load_parallel(sources, streaming=True)
+    shuffled = rows_of(stream.shuffle(seed=1, buffer_size=10))
+    assert sorted(map(str, shuffled)) == sorted(map(str, ROWS * 2))
+    assert rows_of(pickle.loads(pickle.dumps(stream))) == ROWS * 2
+    assert rows_of(stream) == rows_of(stream) == ROWS * 2
+
+
+def test_stream_in_workers_and_resumed(write):
+    from torch.utils.data import DataLoader
+
+    sources = [write("tsv", ROWS, "a"), write("jsonl", ROWS, "b")]
+    stream = load_parallel(sources, streaming=True)
+    found = [row["translation"] for row in DataLoader(stream, batch_size=None, num_workers=2)]
+    assert sorted(map(str, found)) == sorted(map(str, ROWS * 2))
+    reader = iter(stream)
+    for _ in range(4):
+        next(reader)
+    resumed = load_parallel(sources, streaming=True)
+    resumed.load_state_dict(stream.state_dict())
+    assert rows_of(resumed) == (ROWS * 2)[4:]
+
+
+def test_stream_reads_no_further_than_asked(write):
+    source = write("tsv", [{"de": "a", "en": "b"}] * 100_000)
+    report = CorpusReport()
+    assert next(iter(load_parallel(source, streaming=True, report=report)))
+    assert 0 < report.rows <= 1000
+
+
+def test_temperature_mixes_files(write):
+    small, large = [{"de": "a", "en": "b"}] * 20, [{"de": "c", "en": "d"}] * 200
+    sources = [write("tsv", small, "small"), write("parquet", large, "large")]
+    for streaming in (False, True):
+        rows = rows_of(load_parallel(sources, temperature=float("inf"), streaming=streaming))
+        share = sum(row["de"] == "a" for row in rows[:200]) / 200
+        assert 0.35 < share < 0.65
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_sample_gets_its_options(streaming, monkeypatch):
+    calls = []
+
+    def sample_parallel(num_rows: int = 20000, split: str = "train", seed: int = 0) -> datasets.Dataset:
+        calls.append((num_rows, split, seed))
+        return datasets.Dataset.from_dict({"translation": ROWS})
+
+    monkeypatch.setattr("modeling_tmde.data.sample.sample_parallel", sample_parallel)
+    dataset = load_parallel("sample", split="validation", seed=3, max_rows=2, streaming=streaming)
+    assert rows_of(dataset) == ROWS[:2]
+    load_parallel("sample", streaming=streaming)
+    assert calls == [(2, "dev", 3), (20000, "train", 0)]
+
+
+def test_sample():
+    dataset = load_parallel("sample", languages=["de", "en"], max_rows=50)
+    assert 0 < len(dataset) <= 50 and list(dataset.features["translation"]) == ["de", "en"]
+    assert rows_of(load_parallel("sample", languages=["de", "en"], max_rows=50, streaming=True)) == rows_of(dataset)
+
+
+@pytest.mark.skipif(not (SHARED / "parallel").is_dir(), reason=f"no real data in {SHARED}")
+def test_real_data():
+    report = CorpusReport()
+    dataset = load_parallel(SHARED / "parallel", report=report)
+    assert len(dataset) == report.rows == report.kept == 335_265
+    assert list(dataset.features["translation"]) == ["de", "en", "es", "fr", "it"]
+    stream = load_parallel(SHARED / "parallel", streaming=True)
+    assert list(stream.take(2000)) == list(dataset.select(range(2000)))

@@ -1,0 +1,154 @@
+"""Hub datasets, by local folders laid out like them: selection of configs, fixed struct, mixing."""
+
+import math
+
+import pytest
+
+from modeling_tmde.data import CorpusError, CorpusReport, load_parallel
+from modeling_tmde.data.hub import select_configs
+from modeling_tmde.data.load import mixing_probabilities
+
+
+def pair(first: str, second: str, size: int) -> list[dict]:
+    """Return rows of a language pair that tell where they come from."""
+    return [{first: f"{first}{i} of {first}-{second}", second: f"{second}{i}"} for i in range(size)]
+
+
+CONFIGS = {"de-en": pair("de", "en", 60), "de-fr": pair("de", "fr", 30), "en-fr": pair("en", "fr", 240)}
+
+
+def fixed(rows: list[dict], languages: str) -> list[dict]:
+    """Return the rows with all the languages."""
+    return [{code: row.get(code) for code in languages.split()} for row in rows]
+
+
+def texts(dataset: object) -> list[dict]:
+    """Return the `translation` values."""
+    assert list(dataset.features) == ["translation"]
+    return [row["translation"] for row in dataset]
+
+
+def key(row: dict) -> str:
+    """Return a key to sort rows by."""
+    return str(row)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("counts", [False, True])
+def test_all_pairs(streaming, counts, hub_folder):
+    dataset = load_parallel(hub_folder(CONFIGS, counts), streaming=streaming)
+    expected = fixed(CONFIGS["de-en"] + CONFIGS["de-fr"] + CONFIGS["en-fr"], "de en fr")
+    rows = texts(dataset)
+    assert sorted(rows, key=key) == sorted(expected, key=key)
+    if streaming and counts:  # drawn in proportion, not one config after the other
+        assert 0.55 < sum(row["de"] is None for row in rows[:200]) / 200 < 0.9
+    if not streaming:
+        assert rows == expected
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_pairs_by_pivot(streaming, hub_folder):
+    folder = hub_folder(CONFIGS)
+    rows = texts(load_parallel(folder, pivot_languages=["de"], streaming=streaming))
+    assert sorted(rows, key=key) == sorted(fixed(CONFIGS["de-en"] + CONFIGS["de-fr"], "de en fr"), key=key)
+    rows = texts(load_parallel(folder, languages=["en", "de"], pivot_languages=["en"], streaming=streaming))
+    assert rows == CONFIGS["de-en"]
+    rows = texts(load_parallel(folder, config="en-fr", streaming=streaming))
+    assert rows == CONFIGS["en-fr"]
+
+
+def test_select_configs():
+    names = ["de-en", "de-es", "de-fr", "en-es", "en-fr", "es-fr", "all"]
+    assert select_configs(names, ["de", "en", "es", "fr"], ["en", "es"], "x") == [
+        "de-en",
+        "de-es",
+        "en-es",
+        "en-fr",
+        "es-fr",
+    ]
+    assert select_configs(names, ["de", "en", "fr"], None, "x") == ["de-en", "de-fr", "en-fr"]
+    assert select_configs(["default"], ["de", "en"], None, "x") == ["default"]
+    with pytest.raises(CorpusError, match=r"x, field 'languages': found 'en-US'.*Did you mean 'en'\?"):
+        select_configs(names, ["de", "en-US"], None, "x")
+    with pytest.raises(CorpusError, match="Pass config="):
+        select_configs(["a_b", "c_d"], None, None, "x")
+    with pytest.raises(CorpusError, match="a pair of"):
+        select_configs(["de-en", "fr-it"], ["de", "fr"], None, "x")
+
+
+def test_probabilities():
+    assert mixing_probabilities([100, 400], 1.0) == pytest.approx([0.2, 0.8])
+    assert mixing_probabilities([100, 400], 2.0) == pytest.approx([1 / 3, 2 / 3])
+    assert mixing_probabilities([100, 400], math.inf) == [0.5, 0.5]
+    assert mixing_probabilities([100, None], 2.0) == [0.5, 0.5]
+    assert mixing_probabilities([10, 10**7], 0.01) == pytest.approx([0.0, 1.0])
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(("temperature", "expected"), [(1.0, 30 / 330), (float("inf"), 1 / 3)])
+def test_temperature(streaming, temperature, expected, hub_folder):
+    configs = {name: rows * 10 for name, rows in CONFIGS.items()}
+    dataset = load_parallel(hub_folder(configs), temperature=temperature, streaming=streaming, seed=3)
+    rows = texts(dataset)
+    assert {key(row) for row in rows} == {
+        key(row) for rows in CONFIGS.values() for row in fixed(rows, "de en fr")
+    }  # all_exhausted: every row at least once
+    share = sum(row["en"] is None for row in rows[:1500]) / 1500
+    assert share == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_one_config_with_n_way_rows(streaming, hub_folder):
+    rows = [{"de": "a", "en": "b", "fr": None}, {"de": "c", "en": "d", "fr": "e"}]
+    folder = hub_folder({"default": rows})
+    assert texts(load_parallel(folder, streaming=streaming)) == rows
+    report = CorpusReport()
+    found = texts(load_parallel(folder, languages=["de", "fr"], streaming=streaming, report=report))
+    assert found == [{"de": "c", "fr": "e"}] and report.other_rows == 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_other_splits_and_bad_rows(streaming, hub_folder):
+    rows = [{"de": "a", "en": "b"}, {"de": " ", "en": "b"}, {"de": "c", "en": "d"}]
+    folder = hub_folder({"de-en": rows, "en-fr": pair("en", "fr", 4)}, split="test")
+    report = CorpusReport()
+    found = texts(load_parallel(folder, split="test", streaming=streaming, report=report))
+    assert sorted(found, key=key) == sorted(fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=key)
+    assert (report.rows, report.kept, report.empty_texts, report.dropped_rows) == (7, 6, 1, 1)
+    with pytest.raises(CorpusError, match=r"europarl \(config de-en, split test\), row 2, field 'translation.de'"):
+        list(load_parallel(folder, split="test", streaming=streaming, bad_rows="raise"))
+
+
+def test_max_rows_are_shared(hub_folder):
+    rows = texts(load_parallel(hub_folder(CONFIGS), max_rows=33))
+    assert len(rows) == 33
+    assert [sum(row[code] is None for row in rows) for code in ("fr", "en", "de")] == [6, 3, 24]
+
+
+def test_changed_file_is_read_again(hub_folder, tmp_path):
+    assert texts(load_parallel(hub_folder({"de-en": pair("de", "en", 3)}))) == pair("de", "en", 3)
+    (tmp_path / "hub").rename(tmp_path / "old")
+    assert texts(load_parallel(hub_folder({"de-en": pair("de", "en", 5)}))) == pair("de", "en", 5)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_mixed_with_files(streaming, hub_folder, write):
+    rows = [{"en": "a", "it": "b"}]
+    dataset = load_parallel([hub_folder({"de-en": pair("de", "en", 3)}), write("tsv", rows)], streaming=streaming)
+    assert texts(dataset) == fixed(pair("de", "en", 3) + rows, "de en it")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_unknown_split_and_config(streaming, hub_folder):
+    folder = hub_folder(CONFIGS)
+    with pytest.raises(CorpusError, match=r"europarl: .*validation.*train.*Correct config= and split="):
+        load_parallel(folder, split="validation", streaming=streaming)
+    with pytest.raises(CorpusError, match=r"europarl: .*de-xx.*de-en.*Correct config= and split="):
+        load_parallel(folder, config="de-xx", streaming=streaming)
+
+
+def test_rows_that_mixing_repeats_are_counted_once(hub_folder):
+    report = CorpusReport()
+    stream = load_parallel(hub_folder(CONFIGS), temperature=float("inf"), streaming=True, report=report)
+    assert len(list(stream)) > 330
+    assert (report.rows, report.kept) == (330, 330)

@@ -1,0 +1,221 @@
+"""The built-in sample: determinism, splits, parallel documents, and sentences without traces of the templates."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from modeling_tmde.data.sample import (
+    LANGUAGES,
+    NEUTRAL,
+    SPLITS,
+    TOPICS,
+    sample_documents,
+    sample_parallel,
+    sample_sentences,
+)
+from modeling_tmde.data.sample.generate import number_of_sentences, templates
+from modeling_tmde.data.sample.grammar import compile_template, inflect
+
+FORBIDDEN = {
+    "de": [r"\b(von|zu|bei|in) dem\b"],
+    "es": [r"\b(de|a) el\b", r"\by [iI]"],
+    "fr": [r"\bde les?\b", r"\bà les?\b", r"\b([Ll]e|[Ll]a|de|que) [aeiouéèêàâîôAEIOUÉÈ]", r"\bdes? d[eu]s?\b"],
+    "it": [r"\b(di|a|da|in|su) (il|lo|la|gli|le)\b", r"\b(il|lo|la|del|al|dal|nel) [aeiouAEIOU]\w*", r"\be e"],
+}
+# 8, 11 and 80 are read otto, undici and ottanta: no full Italian article before them
+FORBIDDEN["it"].append(r"\bi 8")
+FORBIDDEN["it"].append(r"\b([Ii]l|del|al|dal) (8|11%|0)[\d,]*%")
+
+DIGEST = """
+import hashlib
+from modeling_tmde.data.sample import sample_documents, sample_sentences
+texts = [str(row) for row in sample_sentences(300, "train", 3)] + [str(row) for row in sample_documents(20, "test", 3)]
+print(hashlib.sha256("\\n".join(texts).encode()).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return {split: sample_sentences(2500, split) for split in SPLITS}
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return list(sample_documents(202))
+
+
+def texts_of(dataset, language):
+    return [translation[language] for translation in dataset["translation"]]
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_rows():
+    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    digest = subprocess.run(
+        [sys.executable, "-c", DIGEST],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    rows = [str(row) for row in sample_sentences(300, "train", 3)]
+    rows += [str(row) for row in sample_documents(20, "test", 3)]
+    assert digest == hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def test_seeds_differ():
+    assert sample_sentences(50, seed=0)["translation"] != sample_sentences(50, seed=1)["translation"]
+    assert sample_documents(8, seed=0)["text"] != sample_documents(8, seed=1)["text"]
+
+
+def test_sentences_have_the_columns_and_topics(sentences):
+    train = sentences["train"]
+    assert train.column_names == ["translation", "topic"]
+    assert set(train[0]["translation"]) == set(LANGUAGES)
+    assert set(train["topic"]) == {*TOPICS, NEUTRAL}
+    assert len(sample_sentences(0)) == 0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_splits_are_disjoint_in_every_language(sentences, language):
+    texts = {split: texts_of(sentences[split], language) for split in SPLITS}
+    for split in SPLITS:
+        assert len(set(texts[split])) == len(texts[split])
+    assert not set(texts["train"]) & set(texts["test"])
+    assert not set(texts["train"]) & set(texts["dev"])
+    assert not set(texts["dev"]) & set(texts["test"])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_sentence_of_a_document_is_unseen_in_training(sentences, documents, language):
+    training = set(texts_of(sentences["train"], language))
+    for document in documents:
+        if document["language"] == language:
+            parts = re.split(r"(?<=\.) ", document["text"])
+            assert len(set(parts)) == len(parts)
+            assert not training & set(parts)
+
+
+def test_fillers_differ_in_every_language():
+    """Two sentences of a template must differ in every language, or one text could be in two splits."""
+    for group in templates().values():
+        for template in group:
+            for _, slots in template.patterns:
+                for slot in {slot for slot, _ in slots}:
+                    forms = list(zip(*(table for used, table in slots if used == slot), strict=True))
+                    assert len(set(forms)) == len(forms), f"{template.name}: {Counter(forms).most_common(1)}"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_sentences_are_well_formed(sentences, language):
+    for split in SPLITS:
+        for text in texts_of(sentences[split], language):
+            assert text.endswith(".") and not text.endswith("..")
+            assert text[0].isupper()
+            assert "  " not in text and " ," not in text and text == text.strip()
+            assert not re.search(r"[{}|%](?<!%)|%[a-z]", text)
+            for pattern in FORBIDDEN.get(language, []):
+                assert not re.search(pattern, text), f"{pattern} in {text!r}"
+
+
+def test_languages_differ(sentences):
+    for translation in sentences["train"]["translation"]:
+        assert len(set(translation.values())) == len(LANGUAGES)
+
+
+def test_documents_are_balanced_and_parallel(documents):
+    english = [row for row in documents if row["language"] == "en"]
+    counts = Counter(row["label"] for row in english)
+    assert set(counts) == set(TOPICS) and max(counts.values()) - min(counts.values()) <= 1
+    assert len(documents) == 202 * len(LANGUAGES)
+    for place in range(0, len(documents), len(LANGUAGES)):
+        rows = documents[place : place + len(LANGUAGES)]
+        assert [row["language"] for row in rows] == list(LANGUAGES)
+        assert len({(row["doc_id"], row["label"], row["split"]) for row in rows}) == 1
+        numbers = [len(re.findall(r"(?<=\.) (?=\D)", row["text"])) for row in rows]
+        assert len(set(numbers)) == 1 and 2 <= numbers[0] <= 5
+    assert len({row["doc_id"] for row in documents}) == 202
+
+
+def test_documents_of_some_languages_are_the_same_documents(documents):
+    chosen = list(sample_documents(202, languages=("fr", "de")))
+    assert [row for row in documents if row["language"] == "fr"] == chosen[::2]
+    assert [row for row in documents if row["language"] == "de"] == chosen[1::2]
+
+
+def test_topics_are_learnable_within_a_language_and_not_across(documents):
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    training = sample_documents(600, "train", languages=("en",))
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
+    model.fit(training["text"], training["label"])
+    for language in LANGUAGES:
+        rows = [row for row in documents if row["language"] == language]
+        accuracy = model.score([row["text"] for row in rows], [row["label"] for row in rows])
+        assert accuracy > 0.85 if language == "en" else accuracy < 0.8, (language, accuracy)
+
+
+@pytest.mark.parametrize(
+    ("call", "found", "expected"),
+    [
+        (lambda: sample_sentences(5, "validation"), "'validation'", "'dev'"),
+        (lambda: sample_sentences(-1), "-1", "at least 0"),
+        (lambda: sample_sentences(10**12), str(10**12), "at most"),
+        (lambda: sample_documents(5, "all"), "'all'", "'test'"),
+        (lambda: sample_documents(-2), "-2", "at least 0"),
+        (lambda: sample_documents(4, languages=("en", "pt")), "'pt'", "'it'"),
+        (lambda: sample_documents(4, languages="en"), "'en'", "list"),
+        (lambda: sample_documents(4, min_sentences=4, max_sentences=3), "4 to 3", "1 to"),
+        (lambda: inflect("en", "the bank", "gen"), "'gen'", "expected"),
+        (lambda: compile_template("x", "x", ("{a}", "{a}", "{a}", "{a}", "b"), {"a": []}), "[]", "['a']"),
+        (lambda: compile_template("x", "x", ("{a}",) * 5, {}), "['a']", "expected"),
+    ],
+)
+def test_bad_arguments_name_what_was_found_and_expected(call, found, expected):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert found in str(error.value) and expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("language", "phrase", "form", "expected"),
+    [
+        ("de", "der Konzern|des Konzerns", "acc", "den Konzern"),
+        ("de", "die Bank", "gen", "der Bank"),
+        ("de", "das Amt|des Amts", "gen", "des Amts"),
+        ("de", "das Amt|des Amts", "dat", "dem Amt"),
+        ("de", "der Präsident|den Präsidenten|des Präsidenten|dem Präsidenten", "acc", "den Präsidenten"),
+        ("de", "Berlin", "dat", "Berlin"),
+        ("es", "el grupo", "of", "del grupo"),
+        ("fr", "les prix", "to", "aux prix"),
+        ("fr", "l'assureur", "of", "de l'assureur"),
+        ("fr", "Altessia", "of", "d'Altessia"),
+        ("it", "lo yen", "to", "allo yen"),
+        ("it", "l'utile", "of", "dell'utile"),
+        ("it", "i prezzi", "of", "dei prezzi"),
+        ("it", "Atene", "to", "ad Atene"),
+    ],
+)
+def test_forms(language, phrase, form, expected):
+    assert inflect(language, phrase, form) == expected
+
+
+def test_there_are_many_sentences():
+    assert number_of_sentences() > 300_000
+
+
+def test_parallel_text_is_of_one_split_and_has_passages():
+    rows = sample_parallel(400, "test")["translation"]
+    assert sample_parallel(400, "test")["translation"][:] == rows[:]
+    assert sample_parallel(400, "test", seed=1)["translation"][:] != rows[:]
+    known = {row["translation"]["de"] for row in sample_sentences(3000, "train", seed=7)}
+    known |= {row["translation"]["de"] for row in sample_sentences(3000, "train", seed=8)}
+    sentences = [sentence for row in rows for sentence in re.split(r"(?<=[a-zäöüß]\.) ", row["de"])]
+    assert 2.0 < len(sentences) / len(rows) < 4.0
+    assert known.isdisjoint(sentences)

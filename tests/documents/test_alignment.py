@@ -1,0 +1,215 @@
+"""Competitive matching: by hand, against sorting all scores, with ties, in blocks, by URL and within websites."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modeling_tmde.documents import alignment
+from modeling_tmde.documents.alignment import (
+    SCORINGS,
+    AlignedPair,
+    align_documents,
+    alignment_precision,
+    alignment_recall,
+)
+
+
+def plain_scores(first, second, scoring, k):
+    """All scores, by loops over Python floats."""
+    units = [
+        [[x / (sum(y * y for y in row) ** 0.5 or 1.0) for x in row] for row in side.tolist()]
+        for side in (first, second)
+    ]
+    cosines = [[sum(a * b for a, b in zip(x, y, strict=True)) for y in units[1]] for x in units[0]]
+    of_first = [sum(sorted(row)[-k:]) / min(k, len(row)) for row in cosines]
+    of_second = [sum(sorted(column)[-k:]) / min(k, len(column)) for column in zip(*cosines, strict=True)]
+    scores = {}
+    for i, row in enumerate(cosines):
+        for j, cosine in enumerate(row):
+            margin = (of_first[i] + of_second[j]) / 2
+            ratio = cosine / margin if margin > 1e-6 else (cosine - 3) / 1e-6  # the latter come last, by cosine
+            score = {"cosine": cosine, "distance": cosine - margin, "ratio": ratio}[scoring]
+            scores[i, j] = round(score, 9)
+    return scores
+
+
+def sorted_all(scores):
+    """The protocol of WMT16, to the letter."""
+    pairs, rows, columns = [], set(), set()
+    for (i, j), score in sorted(scores.items(), key=lambda item: (-item[1], item[0])):
+        if i not in rows and j not in columns:
+            pairs.append((i, j, score))
+            rows.add(i)
+            columns.add(j)
+    return pairs
+
+
+def test_pairs_without_a_ratio_come_last():
+    """x1 and y1 have cosine 0.28, over a mean of (0.28 - 0.8) / 2: over a floor, that would be the best of all."""
+    first, second = np.array([[1, 0], [-0.8, 0.6]]), np.array([[1, 0], [-0.8, -0.6]])
+    said = []
+    pairs = align_documents(first, second, "ratio", k=2, say=said.append)
+    assert pairs == [(0, 0, pytest.approx(1 / 0.1), False), (1, 1, pytest.approx(-2.72e6), False)]
+    assert said[0].startswith("1 of 2 pairs have no ratio: the mean cosine of their neighbours is 1e-6 or less.")
+    assert align_documents(first, second, "ratio", k=2, threshold=-1e6) == pairs[:1]
+    align_documents(first, second, "distance", k=2, say=said.append)
+    align_documents(first[:1], second[:1], "ratio", k=2, say=said.append)
+    assert len(said) == 1
+
+
+def test_by_hand():
+    # cosines:   y0 (1, 0)   y1 (0, 1)   y2 (-1, 0)
+    # x0 (.8, .6)   0.8         0.6        -0.8
+    # x1 (1, 0)     1           0          -1
+    first, second = np.array([[0.8, 0.6], [1, 0]]), np.array([[1, 0], [0, 1.0], [-1, 0]])
+    assert align_documents(first, second, "cosine") == [
+        AlignedPair(1, 0, 1.0, False),  # the best of all, though y0 is x0's best, too
+        AlignedPair(0, 1, pytest.approx(0.6), False),
+    ]
+    # k 1: a(x0) .8, a(x1) 1; b(y0) 1, b(y1) .6, b(y2) -.8
+    # ratio: x0-y0 .8/.9 = .89, x0-y1 .6/.7 = .857, x1-y0 1/1 = 1: x1-y0, then x0-y1
+    assert align_documents(first, second, "ratio", k=1) == [
+        AlignedPair(1, 0, 1.0, False),
+        AlignedPair(0, 1, pytest.approx(6 / 7), False),
+    ]
+    # distance: x1-y0 0, x0-y0 -.1, x0-y1 -.1, x0-y2 -.8, x1-y1 -.8, x1-y2 -1.1
+    assert align_documents(first, second, "distance", k=1)[1] == AlignedPair(0, 1, pytest.approx(-0.1), False)
+    assert [pair[:2] for pair in align_documents(second, first, "cosine")] == [(0, 1), (1, 0)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_equals_sorting_all_scores(data):
+    """Small whole numbers: many equal documents, zero vectors, and ties of all kinds."""
+    sizes = [data.draw(st.integers(1, 14), label="rows") for _ in range(2)]
+    rows = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
+    first, second = (np.array(data.draw(st.lists(rows, min_size=size, max_size=size)), float) for size in sizes)
+    scoring, k = data.draw(st.sampled_from(SCORINGS)), data.draw(st.integers(1, 5))
+    expected = sorted_all(plain_scores(first, second, scoring, k))
+    kind = data.draw(st.sampled_from([np.asarray, scipy.sparse.csr_matrix]))
+    for candidates in (1, 3, 32):
+        found = align_documents(kind(first), kind(second), scoring, k, candidates=candidates)
+        assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
+        np.testing.assert_allclose([pair.score for pair in found], [pair[2] for pair in expected], atol=2e-9)
+    threshold = data.draw(st.sampled_from([score for *_, score in expected]))
+    found = align_documents(first, second, scoring, k, threshold=threshold, candidates=2)
+    kept = [pair[:2] for pair in expected if pair[2] > threshold + 1e-8]  # those at the threshold hang on a rounding
+    assert [pair[:2] for pair in found][: len(kept)] == kept
+    assert all(pair.score >= threshold for pair in found)
+
+
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_a_hub_that_all_want(scoring, monkeypatch):
+    """All documents have the same best candidates, which are soon taken: most are searched again, many times."""
+    monkeypatch.setattr(alignment, "_CELLS", 100)
+    monkeypatch.setattr(alignment, "_COLUMNS", 7)
+    rng = np.random.default_rng(0)
+    first = np.ones(16) + 0.1 * rng.normal(size=(60, 16))
+    second = np.ones(16) + np.linspace(0.01, 2, 50)[:, None] * rng.normal(size=(50, 16))
+    found = align_documents(first, second, scoring, candidates=2)
+    assert [pair[:2] for pair in found] == [pair[:2] for pair in sorted_all(plain_scores(first, second, scoring, 4))]
+    assert len(found) == 50
+
+
+def test_planted_pairs_are_found():
+    rng = np.random.default_rng(1)
+    second = rng.normal(size=(300, 40)).astype(np.float32)
+    order = rng.permutation(300)
+    first = second[order] + rng.normal(size=(300, 40)).astype(np.float32)
+    found = align_documents(first, second)
+    assert alignment_recall(found, enumerate(order)) > 0.99 and len(found) == 300
+    scores = [pair.score for pair in found]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_memory_does_not_grow_with_all_pairs():
+    rng = np.random.default_rng(2)
+    first, second = (rng.normal(size=(6000, 4)).astype(np.float32) for _ in range(2))
+    tracemalloc.start()
+    try:
+        found = align_documents(first, second, "ratio")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 6000
+    assert peak < 250e6 < 6000 * 6000 * 8  # a block of scores, its copies, and lists of candidates
+
+
+def test_urls_come_first():
+    first, second = np.eye(3), np.eye(3)
+    urls = [["e.org/en/a", "e.org/en/b", ""], ["e.org/fr/b", "", "e.org/fr/c"]]
+    found = align_documents(first, second, "cosine", first_urls=urls[0], second_urls=urls[1])
+    assert found == [  # b with b, though they have nothing in common; the others by score
+        AlignedPair(1, 0, 0.0, True),
+        AlignedPair(2, 2, 1.0, False),
+        AlignedPair(0, 1, 0.0, False),
+    ]
+    kept = align_documents(first, second, "cosine", threshold=0.5, first_urls=urls[0], second_urls=urls[1])
+    assert kept == found[:2]  # a threshold is for scores alone
+    everything = align_documents(first[:1], second[:1], "cosine", first_urls=["e.org/a"], second_urls=["e.org/a"])
+    assert everything == [AlignedPair(0, 0, 1.0, True)]
+
+
+def test_languages_of_urls():
+    urls = {"first_urls": ["e.org/it/a", "e.org/de/a"], "second_urls": ["e.org/it/a", "e.org/en/a"]}
+    found = align_documents(np.eye(2), np.eye(2)[::-1], languages=["de", "en"], **urls)
+    assert [(pair.first, pair.second) for pair in found if pair.by_url] == [(0, 0), (1, 1)]
+    assert not any(pair.by_url for pair in align_documents(np.eye(2), np.eye(2), **urls))
+
+
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_only_within_a_website(scoring):
+    rng = np.random.default_rng(3)
+    first, second = rng.normal(size=(30, 5)), rng.normal(size=(25, 5))
+    sites = [rng.choice(["a.org", "b.de", "www.c.fr", "d.com"], size=len(side)) for side in (first, second)]
+    sites[1][sites[1] == "d.com"] = "elsewhere.com"
+    urls = [[f"{site}/{letter}{number}" for number, site in enumerate(side)]
+            for side, letter in zip(sites, "xy", strict=True)]  # fmt: skip
+    scores = plain_scores(first, second, scoring, 4)  # neighbours of all documents
+    expected = sorted_all({(i, j): score for (i, j), score in scores.items() if sites[0][i] == sites[1][j]})
+    found = align_documents(first, second, scoring, first_urls=urls[0], second_urls=urls[1], same_domain=True)
+    assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
+
+
+def test_unknown_urls_are_no_website():
+    urls = {"first_urls": ["", "a.org/x", "b.org"], "second_urls": ["", "a.com/y", "b.org/z"]}
+    assert align_documents(np.eye(3), np.eye(3), "cosine", same_domain=True, **urls) == [AlignedPair(2, 2, 1.0, False)]
+
+
+def test_recall_and_precision_by_hand():
+    pairs = [("a", "x", 0.9), ("b", "z", 0.8), ("e", "f", 0.7)]
+    reference = [("a", "x"), ("b", "y"), ("b", "y"), ("c", "z"), ("d", "w")]
+    assert alignment_recall(pairs, reference) == 1 / 4
+    assert alignment_precision(pairs, reference) == 1 / 2  # the reference knows neither e nor f
+    assert alignment_recall([], reference) == alignment_precision([], reference) == 0
+    assert alignment_precision([("q", "r")], reference) == 0
+    assert alignment_recall([AlignedPair(3, 4, 0.5, False)], [(3, 4)]) == 1
+    with pytest.raises(ValueError, match="reference: found no pairs"):
+        alignment_recall(pairs, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scoring": "euclid"}, "scoring: found 'euclid', expected one of cosine, ratio, distance"),
+        ({"k": 0}, "k: found 0"),
+        ({"candidates": 0}, "candidates: found 0"),
+        ({"threshold": float("nan")}, "threshold: found nan"),
+        ({"first": np.empty((0, 3))}, r"first: found shape \(0, 3\)"),
+        ({"second": np.empty((0, 3))}, r"second: found shape \(0, 3\)"),
+        ({"second": np.ones((2, 4))}, "3 dimensions in first and 4 in second"),
+        ({"second": np.array([[1, 2, 3], [1, np.nan, 3]])}, "second: found a vector that is not finite in row 1"),
+        ({"second": scipy.sparse.eye(3, format="csr")}, "both dense or both sparse"),
+        ({"first_urls": ["a", "b"]}, "URLs of one side"),
+        ({"first_urls": ["a", "b"], "second_urls": ["a"]}, "second_urls: found 1 for 2 rows"),
+        ({"same_domain": True}, "same_domain: found no URLs"),
+    ],
+)
+def test_bad_input(changes, message):
+    arguments = {"first": np.ones((2, 3)), "second": np.ones((2, 3))} | changes
+    with pytest.raises(ValueError, match=message):
+        align_documents(**arguments)

@@ -1,0 +1,342 @@
+"""LAWDR: algorithm 1 in plain loops, planted languages and boilerplate, streams in any chunks, and what is on disk."""
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.neighbors import KernelDensity
+
+from modeling_tmde.documents import lawdr as module
+from modeling_tmde.documents.lawdr import _Reservoir
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval import Lawdr
+from modeling_tmde.sentences import split_sentences
+from tests.modeling_tmde.test_embedding import make_tokenizer
+from tests.modeling_tmde.test_text_languages import make_tables
+
+DIMENSION = 24
+OFFSETS = 20 * np.eye(DIMENSION)[:3]  # of de, en, fr
+
+
+class Planted:
+    """A sentence is "code content": its vector is the language's offset plus a random one of the content."""
+
+    def encode(self, sentences):
+        return np.stack([self._vector(*sentence.split(" ", 1)) for sentence in sentences]).astype(np.float32)
+
+    @staticmethod
+    def _vector(code, content):
+        vector = np.random.default_rng(zlib.crc32(content.encode())).standard_normal(DIMENSION)
+        vector[:3] = 0
+        return vector + OFFSETS[["de", "en", "fr"].index(code)]
+
+
+def corpus(code, count=40, boilerplate=0, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 7, count)
+    return [
+        [f"{code} {number} {sentence}" for sentence in range(size)] + [f"{code} menu {n}" for n in range(boilerplate)]
+        for number, size in enumerate(sizes)
+    ]
+
+
+def cosine(first, second):
+    return (first * second).sum(axis=-1) / np.linalg.norm(first, axis=-1) / np.linalg.norm(second, axis=-1)
+
+
+def algorithm_1(documents, rank, bandwidth, kernel):
+    """Of one language, as the paper prints it; the sum of eq. 3, not its mean."""
+    vectors = [Planted().encode(sentences).astype(np.float64) for sentences in documents]
+    every = np.concatenate(vectors)
+    directions = np.linalg.svd(every)[2][:rank]
+    analysis = PCA(5).fit(every)
+    tree = KernelDensity(kernel=kernel, bandwidth=bandwidth).fit(analysis.transform(every))
+    densities = np.exp(tree.score_samples(analysis.transform(every)))
+    b = sum(densities) / (2 * len(densities))
+    sums, number = [], 0
+    for sentences in vectors:
+        total = np.zeros(DIMENSION)
+        for vector in sentences:
+            weight = b / (b + densities[number])
+            total += weight * (vector - sum(vector @ direction * direction for direction in directions))
+            number += 1
+        sums.append(total)
+    return np.array(sums)
+
+
+@pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
+def test_it_is_algorithm_1_of_each_language(kernel):
+    german, english = corpus("de", boilerplate=1), corpus("en", count=30, seed=1)
+    both = [*german, *english]
+    languages = ["de"] * len(german) + ["en"] * len(english)
+    order = np.random.default_rng(0).permutation(len(both))  # languages mixed
+    lawdr = Lawdr(Planted(), {"de": 1, "en": 3}, components=5, kernel=kernel, bandwidth=1.7)
+    found = lawdr.fit_transform([both[row] for row in order], [languages[row] for row in order])
+    assert found.dtype == np.float32 and found.shape == (70, DIMENSION)
+    expected = np.concatenate([algorithm_1(german, 1, 1.7, kernel), algorithm_1(english, 3, 1.7, kernel)])
+    np.testing.assert_allclose(cosine(found, expected[order]), 1, atol=1e-5)
+    # the mean, not the sum: as long as the sentences are, however many
+    lengths = np.linalg.norm(expected[order], axis=1) / np.linalg.norm(found, axis=1)
+    sizes = np.array([len(both[row]) for row in order])
+    assert (lengths < sizes).all() and np.corrcoef(lengths, sizes)[0, 1] > 0.5
+
+
+def test_without_debiasing_and_weights_it_is_the_mean():
+    documents = corpus("de")
+    expected = [Planted().encode(sentences).mean(axis=0) for sentences in documents]
+    lawdr = Lawdr(Planted(), debias=False, weighting=None)
+    np.testing.assert_allclose(lawdr.fit_transform(documents, "de"), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_planted_languages_are_removed_and_translations_meet():
+    german, french = corpus("de"), corpus("fr")
+    both, languages = [*german, *french], ["de"] * 40 + ["fr"] * 40
+    rank_at_1 = {}
+    for debias in (False, True):
+        vectors = Lawdr(Planted(), debias=debias, weighting=None).fit_transform(both, languages)
+        rank_at_1[debias] = vectors
+    # sentences of one language are nearer to each other than to their translations, until the offset is gone
+    first, second = rank_at_1[False][:40], rank_at_1[False][40:]
+    assert cosine(first, second).mean() < 0.2 < 0.9 < cosine(first[:-1], first[1:]).mean()
+    first, second = rank_at_1[True][:40], rank_at_1[True][40:]
+    assert cosine(first, second).min() > 0.99 and abs(cosine(first[:-1], first[1:]).mean()) < 0.1
+
+
+def test_weights_bring_out_content_behind_boilerplate():
+    plain = Lawdr(Planted(), weighting=None).fit_transform(corpus("en"), "en")
+    similarity = {}
+    for weighting in ("density", None):
+        fitted = Lawdr(Planted(), debias=False, weighting=weighting)
+        documents = corpus("en", boilerplate=4)
+        vectors = fitted.fit_transform(documents, "en") - OFFSETS[1]
+        similarity[weighting] = cosine(vectors, plain)
+    assert (similarity["density"] > similarity[None]).all()
+    assert similarity["density"].mean() > 0.95
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 300), st.booleans(), st.booleans())
+def test_the_chunks_of_a_stream_do_not_matter(chunk, sample, debias, weighted):
+    documents = [*corpus("de", 8, boilerplate=1), *corpus("fr", 8, boilerplate=1, seed=1)]
+    languages = ["de"] * 8 + ["fr"] * 8
+    lawdr = Lawdr(
+        Planted(),
+        2,
+        weighting="density" if weighted else None,
+        debias=debias,
+        density_sample=max(2, sample),
+        components=4,
+    )
+    expected = lawdr.fit_transform(documents, languages)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHUNK", chunk)
+        again = clone(lawdr).fit(iter(documents), iter(languages))
+        parts = list(again.transform_iter(iter(documents), iter(languages)))
+    np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-4)
+    assert all(len(part) for part in parts)
+
+
+def test_a_reservoir_is_a_uniform_sample_of_its_stream():
+    counts = np.zeros(30)
+    for seed in range(1000):
+        reservoir = _Reservoir(6, seed)
+        for start in range(0, 30, 7):
+            reservoir.add(np.arange(start, min(start + 7, 30))[:, None])
+        counts[reservoir.vectors()[:, 0]] += 1
+    assert counts.sum() == 6000
+    assert ((counts - 200) ** 2 / 200).sum() < 60  # chi squared of 29 degrees; 60 in one of 2,000 draws
+
+
+def test_texts_are_split_by_the_rules_of_their_language():
+    asked = []
+
+    def split(text, language):
+        asked.append((text, language))
+        return split_sentences(text, language)
+
+    text = "de Das gilt z. B. hier.\nde Zweiter Satz.\n\nde Dritter."
+    lawdr = Lawdr(Planted(), weighting=None, split=split).fit([text], ["de"])
+    assert asked == [(text, "de")] and lawdr.debiaser_.counts_ == {"de": 3}
+    np.testing.assert_allclose(
+        lawdr.transform([text], "de"), lawdr.transform([[*split_sentences(text, "de"), " "]], "de"), atol=1e-6
+    )
+
+
+def test_with_a_document_embedder_truncated_sentences_are_counted():
+    embedder = DocumentEmbedder(make_tables(), make_tokenizer(), max_length=12)
+    documents = [["kurz", "lang " * 30], ["auch kurz", "noch einer"]]
+    lawdr = Lawdr(embedder, weighting=None, debias=False).fit(documents, ["de", "en"])
+    vectors = lawdr.transform(documents, ["de", "en"])  # the model has a part for each language
+    expected = [
+        embedder.encode(sentences, language=code).mean(axis=0)
+        for sentences, code in zip(documents, ("de", "en"), strict=True)
+    ]
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert lawdr.truncated_ == 1
+
+
+def test_as_a_scikit_learn_estimator():
+    lawdr = Lawdr(Planted(), rank=3, kernel="gaussian")
+    copy = clone(lawdr)
+    assert copy.embedder is lawdr.embedder and copy.get_params() == lawdr.get_params() and copy is not lawdr
+    copy.set_params(rank=2, weighting=None).fit(corpus("de"), "de")
+    assert copy.debiaser_.components_["de"].shape == (2, DIMENSION) and not hasattr(lawdr, "languages_")
+
+
+@pytest.mark.parametrize("options", [{}, {"debias": False}, {"weighting": None}, {"debias": False, "weighting": None}])
+def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
+    documents, languages = [*corpus("de"), *corpus("fr", seed=1)], ["de"] * 40 + ["fr"] * 40
+    lawdr = Lawdr(Planted(), rank={"de": np.int64(2), "fr": 1}, **options).fit(documents, languages)
+    lawdr.save(tmp_path / "new" / "folder")
+    embedder = Planted()
+    loaded = Lawdr.load(tmp_path / "new" / "folder", embedder)
+    assert loaded.get_params() == lawdr.get_params() | {"embedder": embedder}
+    assert loaded.languages_ == ["de", "fr"]
+    np.testing.assert_array_equal(loaded.transform(documents, languages), lawdr.transform(documents, languages))
+
+
+def test_numbers_of_numpy_are_saved_whole(tmp_path):
+    lawdr = Lawdr(Planted(), rank=np.int32(2), bandwidth=np.float32(0.75), seed=np.int64(3)).fit(corpus("de"), "de")
+    lawdr.save(tmp_path)
+    loaded = Lawdr.load(tmp_path, Planted())
+    assert (loaded.rank, loaded.bandwidth, loaded.seed) == (2, 0.75, 3)
+
+
+def test_a_fit_that_fails_leaves_the_one_before():
+    lawdr = Lawdr(Planted()).fit(GOOD, "de")
+    expected = lawdr.transform(GOOD, "de")
+    for documents in ([*corpus("fr"), ["de a"]], [["fr a"]]):  # directions of both, and then too few for a density
+        with pytest.raises(ValueError, match="found 1 sentence of"):
+            lawdr.fit(documents, [document[0][:2] for document in documents])
+        np.testing.assert_array_equal(lawdr.transform(GOOD, "de"), expected)
+        assert lawdr.languages_ == ["de"]
+
+
+def test_saving_replaces_all_or_nothing(tmp_path, monkeypatch):
+    first = Lawdr(Planted(), rank=1).fit(corpus("de"), "de")
+    first.save(tmp_path)
+    expected, files = first.transform(corpus("de"), "de"), sorted(os.listdir(tmp_path))
+    second = Lawdr(Planted(), rank=2).fit(corpus("de"), "de")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_atomically", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            second.save(tmp_path)
+    np.testing.assert_array_equal(Lawdr.load(tmp_path, Planted()).transform(corpus("de"), "de"), expected)
+    second.save(tmp_path)
+    assert Lawdr.load(tmp_path, Planted()).rank == 2
+    assert len(files) == len(os.listdir(tmp_path)) == 2 and sorted(os.listdir(tmp_path)) != files
+
+
+def shout(text, language):
+    return [text.upper()]
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    with pytest.raises(ValueError, match="nothing to save, it is not fitted"):
+        Lawdr(Planted()).save(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(FileNotFoundError):
+        Lawdr.load(tmp_path, Planted())
+    Lawdr(Planted(), split=shout).fit(corpus("de"), "de").save(tmp_path)
+    with pytest.raises(ValueError, match=r"split: found modeling_tmde.sentences.split_sentences, expected .*shout"):
+        Lawdr.load(tmp_path, Planted())
+    assert Lawdr.load(tmp_path, Planted(), split=shout).languages_ == ["de"]
+    (arrays,) = tmp_path.glob("*.npz")
+    arrays.write_bytes(arrays.read_bytes()[:100])
+    with pytest.raises(ValueError, match="lawdr.json: not a whole Lawdr"):
+        Lawdr.load(tmp_path, Planted(), split=shout)
+    arrays.unlink()
+    with pytest.raises(ValueError, match="lawdr.json: not a whole Lawdr"):
+        Lawdr.load(tmp_path, Planted(), split=shout)
+    (tmp_path / "lawdr.json").write_text('{"format": 9}')
+    with pytest.raises(ValueError, match="found format 9, expected 1"):
+        Lawdr.load(tmp_path, Planted())
+
+
+GOOD = [["de a", "de b"], ["de c"]]
+
+
+@pytest.mark.parametrize(
+    ("documents", "languages", "error", "message"),
+    [
+        ([], "de", ValueError, "documents: found none, expected at least one"),
+        ([*GOOD, " \n "], "de", ValueError, "document 2 is empty, expected at least one sentence"),
+        ([*GOOD, []], "de", ValueError, "document 2 is empty"),
+        ([*GOOD, ["", " "]], "de", ValueError, "document 2 is empty"),
+        ("de a", "de", TypeError, "found one str, expected an iterable"),
+        ([*GOOD, 3], "de", TypeError, "found int as document 2, expected str or list of str"),
+        ([*GOOD, ["de a", None]], "de", TypeError, "found NoneType as a sentence of document 2"),
+        (GOOD, ["de"], ValueError, "languages: found 1, expected one for each of 2 documents"),
+        (GOOD, ["de"] * 3, ValueError, "languages: found 3, expected one for each of 2 documents"),
+        (
+            GOOD,
+            iter(["de"]),
+            ValueError,
+            "languages: found 1, expected one for each document, of which there are more",
+        ),
+        (GOOD, iter(["de"] * 3), ValueError, "languages: found more than 2, expected one for each of 2 documents"),
+        (GOOD, ["de", None], TypeError, "found None for document 1, expected a code"),
+    ],
+)
+def test_bad_documents_and_languages(documents, languages, error, message):
+    with pytest.raises(error, match=message):
+        Lawdr(Planted()).fit(documents, languages)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 5}, "rank: found 5 for 'de', of which there are 3 sentences"),
+        ({"rank": DIMENSION}, "rank: found 24 for 'de', expected an integer from 1 to 23"),
+        ({"weighting": "idf"}, "weighting: found 'idf', expected one of"),
+        ({"kernel": "box"}, "kernel: found 'box'"),
+        ({"density_sample": 0}, "sample: found 0"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        Lawdr(Planted(), **options).fit(GOOD, "de")
+
+
+def test_a_language_with_one_sentence_has_no_density():
+    with pytest.raises(ValueError, match="found 1 sentence of 'fr', expected 2 for a density"):
+        Lawdr(Planted()).fit([*GOOD, ["fr a"]], ["de", "de", "fr"])
+    assert Lawdr(Planted(), weighting=None).fit([["fr a"]], "fr").languages_ == ["fr"]
+
+
+def test_bad_use_of_what_is_fitted():
+    with pytest.raises(ValueError, match="fit it to documents first"):
+        Lawdr(Planted()).transform(GOOD, "de")
+    lawdr = Lawdr(Planted()).fit(GOOD, "de")
+    with pytest.raises(ValueError, match="found 'fr' for document 1, expected one of those fitted: de"):
+        lawdr.transform(GOOD, ["de", "fr"])
+    with pytest.raises(ValueError, match="documents: found none"):
+        lawdr.transform([], "de")
+    assert list(lawdr.transform_iter([], "de")) == []
+    with pytest.raises(TypeError, match="documents: found an iterator, which can be read once"):
+        lawdr.fit_transform(iter(GOOD), "de")
+
+
+class Fixed:
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def encode(self, sentences):
+        return self.vectors[: len(sentences)]
+
+
+def test_bad_vectors_of_the_embedder():
+    lawdr = Lawdr(Planted(), weighting=None).fit(GOOD, "de")
+    broken = np.ones((3, DIMENSION))
+    broken[2, 5] = np.nan
+    with pytest.raises(ValueError, match="not finite in the vector of 'de c', a sentence of document 1"):
+        Lawdr(Fixed(broken)).fit(GOOD, "de")
+    with pytest.raises(ValueError, match=r"found vectors of shape \(2, 24\) for 3 sentences"):
+        Lawdr(Fixed(broken[:2])).fit(GOOD, "de")
+    with pytest.raises(ValueError, match=r"shape \(3, 7\) for 'de', expected \(n, 24\)"):
+        lawdr.set_params(embedder=Fixed(np.ones((3, 7)))).transform(GOOD, "de")

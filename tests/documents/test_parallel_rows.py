@@ -1,0 +1,160 @@
+"""From pairs of documents to rows that training reads: the right rows, and counts of all that is left out."""
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from modeling_tmde.data import load_parallel
+from modeling_tmde.documents import parallel_rows as module
+from modeling_tmde.documents.parallel_rows import RowsReport, parallel_rows, split_paragraphs
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.text_batches import EncodeReport
+from tests.conftest import WORDS, tiny_model
+
+GERMAN_TO_ENGLISH = dict(zip(WORDS["de"], WORDS["en"], strict=True))
+
+
+@dataclass
+class Dictionary:
+    """Knows what every word means: a text is the sum of its words' random directions, one for each meaning."""
+
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    last_report: EncodeReport | None = None
+
+    def encode(self, texts, language, show_progress_bar):
+        self.asked.append((language, tuple(texts)))
+        self.last_report = EncodeReport(texts=len(texts), truncated=sum("long" in text for text in texts), split=1)
+        return np.array([self.vector(text) for text in texts], np.float32).reshape(len(texts), 64)
+
+    def vector(self, text):
+        total = np.zeros(64)
+        for word in text.lower().replace(".", "").split():
+            meaning = GERMAN_TO_ENGLISH.get(word, word)
+            total += np.random.default_rng(list(meaning.encode())).normal(size=64)
+        return total
+
+
+GERMAN = "Haus Hund Katze. Baum Fluss. Stadt Licht Nacht.\n\nBrot Brot.\n7 8 9.\nWasser Hund Baum."
+ENGLISH = "House dog cat. Tree river town light night.\n\n7 8 9.\nWater dog tree. Cat cat cat river."
+
+
+def test_rows_and_counts():
+    embedder, report = Dictionary(), RowsReport()
+    rows = list(parallel_rows([("one", GERMAN, ENGLISH)], embedder, ("de", "en"), report=report))
+    assert [row["translation"] for row in rows] == [
+        {"de": "Haus Hund Katze.", "en": "House dog cat."},
+        {"de": "Baum Fluss. Stadt Licht Nacht.", "en": "Tree river town light night."},
+        {"de": "Wasser Hund Baum.", "en": "Water dog tree."},
+    ]
+    assert [row["doc_id"] for row in rows] == ["one"] * 3
+    assert [row["segment"] for row in rows] == [0, 1, 4]  # "Brot Brot." has no counterpart, "7 8 9." no letters
+    assert [row["score"] for row in rows] == pytest.approx([1, 1, 1], abs=1e-4)
+    assert report == RowsReport(
+        documents=1, first_segments=6, second_segments=5, beads={"1-1": 3, "2-1": 1, "1-0": 1, "0-1": 1},
+        rows=3, identical=1, texts=20, split=2,
+    )  # fmt: skip
+    assert [language for language, _ in embedder.asked] == ["de", "en"]
+    assert "Baum Fluss. Stadt Licht Nacht." in embedder.asked[0][1]  # what two sentences make was a text of its own
+
+
+def test_left_out():
+    documents = [("a", "Haus Hund.\n3 4.\nAzure blue.\nlong Katze.", "House dog.\n3 5.\nAzure blue.\nlong cat.")]
+    report = RowsReport()
+    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), max_size=2, report=report))
+    assert [row["translation"]["en"] for row in rows] == ["House dog.", "long cat."]
+    assert (report.identical, report.wordless, report.low, report.rows, report.truncated) == (1, 1, 0, 2, 2)
+    # the two numbers have one word in common: by far the lowest score of the four
+    report = RowsReport()
+    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), max_size=2, min_score=0.9, report=report))
+    assert (report.identical, report.wordless, report.low, report.rows) == (1, 0, 1, 2)
+    report = RowsReport()
+    assert not list(parallel_rows(documents, Dictionary(), ("de", "en"), min_score=1.1, report=report))
+    assert (report.low, report.rows) == (4, 0)
+
+
+def test_paragraphs():
+    assert split_paragraphs("a b. c\r\n\n  d \u2028\n\n") == ["a b. c", "d"]
+    rows = list(parallel_rows([("one", GERMAN, ENGLISH)], Dictionary(), ("de", "en"), unit="paragraphs"))
+    assert rows[0]["translation"]["de"] == "Haus Hund Katze. Baum Fluss. Stadt Licht Nacht."
+    assert rows[1]["translation"] == {"de": "Wasser Hund Baum.", "en": "Water dog tree. Cat cat cat river."}
+
+
+def test_scores_of_documents_of_one_paragraph(monkeypatch):
+    """What all texts have in common is known from the documents so far, not from the pair alone."""
+    monkeypatch.setattr(module, "_SEGMENTS", 20)
+    words = [word for word in WORDS["de"] if word in GERMAN_TO_ENGLISH]
+    rng = np.random.default_rng(0)
+    german = [" ".join(rng.choice(words, 5, replace=False)) for _ in range(31)]
+    english = [" ".join(GERMAN_TO_ENGLISH[word] for word in text.split()[:-1]) for text in german]  # one word is lost
+    right = [(f"right {number}", *texts) for number, texts in enumerate(zip(german, english, strict=True))]
+    wrong = [(f"wrong {number}", german[number], english[number - 7]) for number in range(31)]
+    documents = [document for both in zip(right, wrong, strict=True) for document in both]  # 62: the last batch has 2
+    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), unit="paragraphs"))
+    scores = {row["doc_id"]: row["score"] for row in rows}
+    assert len(scores) == 62
+    assert min(score for name, score in scores.items() if name.startswith("right")) > 0.6
+    assert np.mean([score for name, score in scores.items() if name.startswith("wrong")]) < 0.3
+    assert scores["right 30"] > scores["wrong 30"] + 0.3
+    alone = list(parallel_rows(right[:1], Dictionary(), ("de", "en"), unit="paragraphs"))
+    assert json.dumps(alone[0]["score"]) == "0.0"  # nothing to compare with
+
+
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_lengths_decide_between_equal_vectors(chosen):
+    cats, houses = ("Katze " * 60, "cat " * 90), ["House.", "House house house house."]  # totals are nearly the same
+    german = "\n".join([cats[0], ("Haus.", "Haus Haus Haus Haus.")[chosen]])
+    documents = [("a", german, "\n".join([cats[1], *houses]))]
+    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), unit="paragraphs", max_size=2))
+    assert [row["translation"]["en"] for row in rows] == [cats[1].strip(), houses[chosen]]
+    assert [row["score"] for row in rows] == pytest.approx([1, 1], abs=1e-4)  # of vectors alone
+
+
+def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(monkeypatch):
+    monkeypatch.setattr(module, "_SEGMENTS", 25)
+    read = []
+
+    def documents():
+        for number in range(10):
+            read.append(number)
+            yield str(number), GERMAN, ENGLISH
+
+    embedder, report = Dictionary(), RowsReport()
+    rows = parallel_rows(documents(), embedder, ("de", "en"), report=report)
+    next(rows)
+    assert read == [0, 1, 2] and len(embedder.asked) == 2  # 11 segments a pair
+    rest = list(rows)
+    assert len(rest) == 29 and report.documents == 10
+    assert [row["doc_id"] for row in rest[-3:]] == ["9"] * 3
+
+
+def test_documents_without_text():
+    report = RowsReport()
+    documents = [("a", "", "House."), ("b", "", ""), ("c", " \n ", "x")]
+    assert not list(parallel_rows(documents, Dictionary(), ("de", "en"), report=report))
+    assert report.beads == {"0-1": 2} and report.documents == 3
+    assert not list(parallel_rows([], Dictionary(), ("de", "en")))
+
+
+def test_bad_options():
+    with pytest.raises(ValueError, match="unit: found 'words'"):
+        next(parallel_rows([], Dictionary(), ("de", "en"), unit="words"))
+    with pytest.raises(ValueError, match="languages: found 'de' twice"):
+        next(parallel_rows([], Dictionary(), ("de", "de")))
+    with pytest.raises(ValueError, match="max_size: found 1"):
+        list(parallel_rows([("a", "x", "y")], Dictionary(), ("de", "en"), max_size=1))
+
+
+def test_rows_of_a_real_embedder_are_a_corpus(tokenizer, tmp_path):
+    """What is written is read by the loader that training uses."""
+    embedder = DocumentEmbedder(tiny_model().get_encoder(), tokenizer)
+    path, report = tmp_path / "rows.jsonl", RowsReport()
+    rows = list(
+        parallel_rows([("one", GERMAN, ENGLISH), ("two", GERMAN, ENGLISH)], embedder, ("de", "en"), report=report)
+    )
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    assert len(rows) == report.rows > 2 and report.texts > 0
+    corpus = load_parallel(str(path), document_ids=True)
+    assert corpus["translation"] == [row["translation"] for row in rows]
+    assert corpus["doc_id"] == [row["doc_id"] for row in rows]

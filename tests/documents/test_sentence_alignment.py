@@ -1,0 +1,349 @@
+"""Monotone alignment: by hand, against a plain program over all cells, planted, in a band, in little memory."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modeling_tmde.documents import sentence_alignment
+from modeling_tmde.documents.bead_costs import BeadCosts, VectorCosts
+from modeling_tmde.documents.length_model import LengthModel
+from modeling_tmde.documents.sentence_alignment import (
+    Bead,
+    align_by_costs,
+    align_sentences,
+    embedded_spans,
+    span_texts,
+)
+
+
+def pairs(beads):
+    """The beads that align something; the order of sentences left alone beside each other means nothing."""
+    return [(bead.first, bead.second) for bead in beads if len(bead.first) and len(bead.second)]
+
+
+def check_cover(beads, n, m):
+    assert [i for bead in beads for i in bead.first] == list(range(n))
+    assert [j for bead in beads for j in bead.second] == list(range(m))
+
+
+def plain_surprise(l1, l2, ratio):
+    """-log of the two-sided tail of the normal distribution, 2 (1 - Phi(delta)) = erfc(delta / sqrt(2))."""
+    delta = abs(l2 - l1 * ratio) / math.sqrt(6.8 * max((l1 + l2 / ratio) / 2, 1))
+    tail = math.erfc(delta / math.sqrt(2))
+    return -math.log(tail) if tail > 1e-300 else math.inf
+
+
+def plain(first, second, max_size, skip, merge, lengths=None, length_weight=0.0):
+    """All cells, one by one, in float64: beads that align something, and the cost of the path."""
+    units = [[[v / np.linalg.norm(v) for v in spans] for spans in side] for side in (first, second)]
+    means = [np.mean(side[0], axis=0) for side in units]
+    n, m = len(first[0]), len(second[0])
+
+    def cost(i, j, a, b):
+        x, y = units[0][a - 1][i], units[1][b - 1][j]
+        total = a * b * (1 - x @ y) / ((1 - x @ means[1] + 1 - y @ means[0]) / 2) + merge * (a + b - 2)
+        if lengths is not None:
+            ratio = sum(lengths[1]) / sum(lengths[0])
+            characters = sum(lengths[0][i : i + a]), sum(lengths[1][j : j + b])
+            total += length_weight * min(5.0, plain_surprise(*characters, ratio))
+        return total
+
+    best, last = {(0, 0): 0.0}, {}
+    for i in range(n + 1):
+        for j in range(m + 1):
+            arrivals = [
+                (best[i - a, j - b] + cost(i - a, j - b, a, b), (a, b))
+                for a in range(1, min(i, max_size - 1) + 1)
+                for b in range(1, min(j, max_size - a) + 1)
+            ]
+            arrivals += [(best[i - 1, j] + skip, (1, 0))] if i else []
+            arrivals += [(best[i, j - 1] + skip, (0, 1))] if j else []
+            if arrivals:
+                best[i, j], last[i, j] = min(arrivals)
+    beads, i, j = [], n, m
+    while i or j:
+        a, b = last[i, j]
+        i, j = i - a, j - b
+        if a and b:
+            beads.append((range(i, i + a), range(j, j + b)))
+    return beads[::-1], best[n, m]
+
+
+def spans_of(rng, n, lengths, d=6):
+    return [rng.normal(size=(max(n - size + 1, 0), d)) for size in range(1, lengths + 1)]
+
+
+def test_means_of_many_documents_make_scores_of_short_ones():
+    x, y = np.array([[1.0, 0]]), np.array([[0.6, 0.8]])
+    assert align_sentences(x, y)[0].score == pytest.approx(0, abs=1e-6)  # 0.4 by 0.4
+    # as if both had 19 more: of cosine 0 to x, and 0.6 to y; distances are (0.4 + 19) / 20 and (0.4 + 19 * 0.4) / 20
+    means = np.array([1.0, 0]), np.array([0, 1.0])
+    bead = align_sentences(x, y, means=means)[0]
+    assert bead.score == pytest.approx(1 - 0.4 / ((0.97 + 0.4) / 2), abs=1e-6)
+    assert bead.cost == align_sentences(x, y)[0].cost  # the program is the same
+    first, second = np.tile(x, (20, 1)), np.tile(y, (20, 1))
+    assert align_sentences(first, second, means=means) == align_sentences(first, second)
+
+
+def test_three_and_two_by_hand():
+    # x0 = y0, and x1 + x2 = y1. Mean of x (1/3, 1/3, 1/3), of y (.5, .3536, .3536).
+    # x1 to y1: 1 - cos .2929; of x1 to all y 1 - .3536, of y1 to all x 1 - .4714: .2929 / .5875 = .4985
+    first = np.eye(3)
+    second = np.array([[1, 0, 0], [0, 1, 1]])
+    assert align_sentences(first, second, merge=0.25) == [
+        Bead(range(0, 1), range(0, 1), pytest.approx(0, abs=1e-6), pytest.approx(1), pytest.approx(1)),
+        Bead(range(1, 3), range(1, 2), pytest.approx(0.25, abs=1e-6), pytest.approx(1), pytest.approx(1)),
+    ]
+    # merged, they cost more than one of them alone (.3) beside .4985
+    assert (range(1, 3), range(1, 2)) in pairs(align_sentences(first, second, skip=0.3, merge=0.75))
+    assert (range(1, 3), range(1, 2)) not in pairs(align_sentences(first, second, skip=0.3, merge=0.85))
+    # without 2-1: y1 with x1 or x2 (.4985), and the other one alone (.3): .7985; or all three alone: .9
+    single = align_sentences(first, second, max_size=2, skip=0.3)
+    assert sum(bead.cost for bead in single) == pytest.approx(0.7985, abs=1e-4)
+    assert sorted((len(bead.first), len(bead.second)) for bead in single) == [(1, 0), (1, 1), (1, 1)]
+    assert [bead.similarity for bead in single if bead.similarity] == pytest.approx([1, 2**-0.5])
+    assert [bead.score for bead in single if bead.score] == pytest.approx([1, 1 - 0.4985], abs=1e-4)
+    # at .2, all three alone cost .6, less than .4985 + .2
+    alone = align_sentences(first, second, max_size=2, skip=0.2)
+    assert pairs(alone) == [(range(0, 1), range(0, 1))]
+    assert [(bead.similarity, bead.score) for bead in alone[1:]] == [(None, None)] * 3
+    assert [bead.cost for bead in alone[1:]] == [0.2] * 3
+    # vectors of spans of their own are believed: here the span x1 x2 is nothing like y1
+    told = align_sentences([first, np.array([[1.0, 1, 0], [-1, 0, 0]])], second)
+    assert (range(1, 3), range(1, 2)) not in pairs(told)
+
+
+def test_lengths_by_hand():
+    # Totals are equal. 136 and 204: delta = 68 / sqrt(6.8 * 170) = 2, of which a normal table has 4.55 % outside.
+    # 340 and 204: delta^2 = 136^2 / (6.8 * 272) = 10; 136 and nothing: 136^2 / (6.8 * 68) = 40
+    model = LengthModel(np.array([136, 204]), np.array([204, 136]))
+    everything = slice(None), slice(None)
+    np.testing.assert_allclose(model(1, 1, *everything), [[3.0900, 0], [0, 3.0900]], atol=1e-4)
+    ten, forty = (-math.log(math.erfc(math.sqrt(square / 2))) for square in (10, 40))
+    np.testing.assert_allclose(model(2, 1, *everything), [[ten, plain_surprise(340, 136, 1)]])
+    assert model.alone()[0][0] == pytest.approx(forty) and model.alone()[1].shape == (2,)
+    # twice as long in all: nothing surprises
+    assert LengthModel(np.array([10, 70]), np.array([20, 140]))(1, 1, *everything).diagonal() == pytest.approx([0, 0])
+    halves = LengthModel(np.array([1, 2, 3]), np.array([4, 5])).halved()
+    assert (halves.first.tolist(), halves.second.tolist()) == ([3, 3], [9])
+
+    # y0 and y1 are both x0, but y0 has half its characters. (x1, y2) has 204 and 136: .05 * 3.09 = .1545
+    first, second = np.eye(2), np.array([[1, 0], [1, 0], [0, 1]])
+    lengths = [136, 204], [68, 136, 136]
+    single = align_sentences(first, second, max_size=2, lengths=lengths)
+    assert [(bead.first, bead.second) for bead in single] == [
+        (range(0), range(1)), (range(1), range(1, 2)), (range(1, 2), range(2, 3)),
+    ]  # fmt: skip
+    assert [bead.cost for bead in single] == pytest.approx([0.55, 0, 0.1545], abs=1e-4)
+    assert [bead.score for bead in single] == [None, pytest.approx(1), pytest.approx(1)]
+    # y0 y1 have 204, x0 136: merged for .3 + .1545 rather than y0 alone for .55; but not for .45 + .1545
+    merged = align_sentences(first, second, lengths=lengths)
+    assert [bead.cost for bead in merged] == pytest.approx([0.4545, 0.1545], abs=1e-4)
+    assert pairs(align_sentences(first, second, lengths=lengths, merge=0.45)) == pairs(single)
+    # a hundred times too short: that counts as 5 and no more
+    odd = align_sentences(np.eye(2), np.eye(2), lengths=([1000, 1000], [10, 1990]))
+    assert [bead.cost for bead in odd] == pytest.approx([0.25, 0.25]) and len(pairs(odd)) == 2
+
+
+LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12), st.integers(2, 5), st.floats(0.05, 1.5),
+    st.floats(0, 1), LENGTHS, st.floats(0, 0.5),
+)  # fmt: skip
+def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, weight):
+    rng = np.random.default_rng(seed)
+    first, second = (spans_of(rng, size, max_size - 1) for size in (n, m))
+    lengths = [1 + characters[0], *characters[1:n]], [1 + characters[12], *characters[13 : 12 + m]]
+    beads = align_sentences(first, second, max_size, skip, merge, lengths, weight)
+    check_cover(beads, n, m)
+    expected, cost = plain(first, second, max_size, skip, merge, lengths, weight)
+    assert sum(bead.cost for bead in beads) == pytest.approx(cost, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_same_beads_as_a_plain_program(seed):
+    rng = np.random.default_rng(seed)
+    max_size = 2 + seed % 3
+    first, second = (spans_of(rng, rng.integers(1, 16), max_size - 1) for _ in range(2))
+    skip, merge, weight = rng.uniform(0.2, 1.2), rng.uniform(0, 0.5), rng.uniform(0, 0.3)
+    assert (
+        pairs(align_sentences(first, second, max_size, skip, merge)) == plain(first, second, max_size, skip, merge)[0]
+    )
+    options = max_size, skip, merge, tuple(rng.integers(1, 300, len(side[0])) for side in (first, second)), weight
+    assert pairs(align_sentences(first, second, *options)) == plain(first, second, *options)[0]
+
+
+def planted(rng, kinds, d=256):
+    """Two documents of these beads, (a, b) each, and the beads; the sides of a bead have the same sum, and noise."""
+    sides, gold = ([], []), []
+    for a, b in kinds:
+        begin = tuple(len(side) for side in sides)
+        parts = rng.normal(size=(max(a, b), d))
+        for side, size in zip(sides, (a, b), strict=True):
+            if size == 1:
+                side.append(parts.sum(axis=0) if min(a, b) else parts[0])
+            elif size:
+                side.extend(parts[:size] / np.linalg.norm(parts[:size], axis=1, keepdims=True) * np.sqrt(d))
+        if a and b:
+            gold.append((range(begin[0], begin[0] + a), range(begin[1], begin[1] + b)))
+    noisy = [np.array(side) + 0.2 * rng.normal(size=(len(side), d)) for side in sides]
+    return *noisy, gold
+
+
+KINDS = [(1, 1), (1, 2), (2, 1), (1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_planted_beads_are_found(seed):
+    rng = np.random.default_rng(seed)
+    kinds = [KINDS[kind] for kind in rng.choice(5, size=60, p=[0.6, 0.1, 0.1, 0.1, 0.1])]
+    first, second, gold = planted(rng, kinds)
+    assert pairs(align_sentences(first, second, skip=0.4)) == gold
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    kinds = [KINDS[kind] for kind in rng.choice(5, size=70, p=[0.5, 0.1, 0.1, 0.15, 0.15])]
+    kinds[20:20] = [(0, 1)] * (25 * (seed % 3))  # a part that the first document does not have
+    first, second, gold = planted(rng, kinds)
+    everything = align_sentences(first, second, skip=0.4)
+    monkeypatch.setattr(sentence_alignment, "_FULL", 8)
+    monkeypatch.setattr(sentence_alignment, "_ROWS", 5)
+    windows = []
+    original = sentence_alignment._windows
+    monkeypatch.setattr(
+        sentence_alignment, "_windows", lambda *options: windows.append(original(*options)) or windows[-1]
+    )
+    for width in (3, 10):
+        banded = align_sentences(first, second, skip=0.4, width=width)
+        check_cover(banded, len(first), len(second))
+        assert pairs(banded) == pairs(everything) == gold
+    cells = max(int((high - low + 1).sum()) for low, high in windows if len(low) == len(first) + 1)
+    assert cells < 0.8 * (len(first) + 1) * (len(second) + 1)  # it was a band
+
+
+def test_a_band_is_widened_where_the_path_leaves_it(monkeypatch):
+    """The coarse path is the diagonal; the true one lies 30 cells beside it."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(80, 256))
+    second = np.concatenate([rng.normal(size=(30, 256)), first[:50] + 0.1 * rng.normal(size=(50, 256))])
+    diagonal = np.stack([np.arange(81), np.arange(81)], axis=1)
+    widths = []
+    original = sentence_alignment._windows
+    monkeypatch.setattr(
+        sentence_alignment, "_windows", lambda n, m, near, width: widths.append(width) or original(n, m, near, width)
+    )
+    monkeypatch.setattr(sentence_alignment, "_coarse_path", lambda *_: diagonal)
+    found = pairs(align_sentences(first, second, skip=0.4, width=4))
+    assert len(widths) > 1 and widths == sorted(widths)
+    assert found == [(range(i, i + 1), range(i + 30, i + 31)) for i in range(50)]
+
+
+def test_the_coarse_pass_has_lengths_too(monkeypatch):
+    """Vectors say nothing; by lengths, 30 sentences of the first document are at the end of the second."""
+    monkeypatch.setattr(sentence_alignment, "_FULL", 8)
+    lengths = np.random.default_rng(0).integers(20, 2000, 80)
+    model = LengthModel(lengths, np.roll(lengths, -30))
+    costs = BeadCosts(VectorCosts(*([np.ones((80, 1), np.float32)] for _ in range(2))), 0.3, model, 1.0)
+    path = sentence_alignment._coarse_path(costs, 0.55, 20).tolist()
+    assert path[15:] == [[30 + i, i] for i in range(0, 51, 2)] + [[80, j] for j in range(52, 81, 2)]
+
+
+def test_thousands_of_sentences_take_megabytes():
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(3000, 64)).astype(np.float32)
+    kept = np.sort(rng.choice(3000, 2700, replace=False))
+    second = first[kept] + 0.2 * rng.normal(size=(2700, 64)).astype(np.float32)
+    lengths = rng.integers(20, 300, 3000)
+    tracemalloc.start()
+    try:
+        found = pairs(align_sentences(first, second, skip=0.4, lengths=(lengths, lengths[kept])))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    right = {(range(i, i + 1), range(j, j + 1)) for j, i in enumerate(kept.tolist())}
+    assert len(right & set(found)) > 0.95 * len(right)
+    assert peak < 20e6 < 3000 * 2700 * 4  # all costs alone would take three times as much
+
+
+def test_empty_sides():
+    some = np.ones((2, 3))
+    for empty in (np.empty((0, 3)), np.empty((0, 1)), [np.empty((0, 3)), np.empty((0, 3))], np.array([])):
+        beads = align_sentences(some, empty)
+        assert beads == [Bead(range(i, i + 1), range(0), 0.55, None) for i in range(2)]
+        check_cover(align_sentences(empty, some), 0, 2)
+        assert align_sentences(empty, empty) == []
+
+
+def test_one_sentence_and_zero_vectors():
+    assert pairs(align_sentences(np.ones((1, 3)), np.ones((1, 3)))) == [(range(1), range(1))]
+    assert pairs(align_sentences(np.array([[1.0, 0]]), np.array([[0, 1.0]]))) == [(range(1), range(1))]
+    check_cover(align_sentences(np.zeros((3, 4)), np.ones((2, 4)), max_size=5), 3, 2)
+
+
+def table(a, b):
+    return np.fromfunction(lambda i, j: a * b * (0.1 + 0.01 * abs(i - j)), (20, 20))
+
+
+def test_costs_of_ones_own():
+    beads = align_by_costs(lambda a, b, rows, columns: table(a, b)[rows, columns], (np.ones(3), np.ones(3)))
+    assert pairs(beads) == [(range(i, i + 1), range(i, i + 1)) for i in range(3)]
+    assert [bead.cost for bead in beads] == pytest.approx([0.1] * 3) and beads[0].similarity is None
+    # the second of three is cheap to leave alone
+    beads = align_by_costs(
+        lambda a, b, rows, columns: table(a, b)[rows, columns], (np.array([1, 0.01, 1]), np.ones(2))
+    )
+    assert [len(bead.second) for bead in beads] == [1, 0, 1] and beads[1].cost == 0.01
+
+
+def test_spans_of_texts():
+    assert span_texts(["a", "b", "c"], 1) == ["a", "b", "c"]
+    assert span_texts(["a", "b", "c"], 2) == ["a b", "b c"]
+    assert span_texts(["a"], 2) == span_texts([], 1) == []
+    asked = []
+
+    def encode(texts):
+        asked.extend(texts)
+        return np.array([[len(text), ord(text[0])] for text in texts], np.float32)
+
+    documents = [["a", "b", "a"], [], ["a", "b"]]
+    spans = embedded_spans(documents, encode, 2)
+    assert sorted(asked) == ["a", "a b", "b", "b a"]  # each once
+    assert [[some.shape for some in each] for each in spans] == [[(3, 2), (2, 2)], [(0, 2), (0, 2)], [(2, 2), (1, 2)]]
+    np.testing.assert_array_equal(spans[0][1], [[3, ord("a")], [3, ord("b")]])
+    assert [some.shape[0] for some in embedded_spans([[]], encode, 2)[0]] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_size": 1}, "max_size: found 1"),
+        ({"skip": 0}, "skip: found 0"),
+        ({"skip": float("nan")}, "skip: found nan"),
+        ({"merge": -0.1}, "merge: found -0.1"),
+        ({"length_weight": float("inf")}, "length_weight: found inf"),
+        ({"lengths": ([1, 2], [1, 2, 3])}, r"lengths: found shape \(3,\) for second, expected \(2,\)"),
+        ({"lengths": ([1, -2], [1, 2])}, "lengths: found a number of first that is negative"),
+        ({"lengths": ([1, 2], [1, float("nan")])}, "lengths: found a number of second that is negative or not"),
+        ({"width": 0}, "width: found 0"),
+        ({"second": np.ones((2, 4))}, "3 dimensions in first and 4 in second"),
+        (
+            {"first": [np.ones((3, 3)), np.ones((3, 3))]},
+            r"first: found shape \(3, 3\) for spans of 2 sentences, expected",
+        ),
+        ({"first": np.ones(3)}, r"first: found shape \(3,\)"),
+        ({"first": []}, "first: found no arrays"),
+        ({"second": np.array([[1, 2, 3], [np.inf, 0, 0]])}, "second: found a vector that is not finite, span 1 of 1"),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        align_sentences(**({"first": np.ones((2, 3)), "second": np.ones((2, 3))} | arguments))

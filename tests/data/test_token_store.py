@@ -10,8 +10,8 @@ import pytest
 from tokenizers import processors
 
 from modeling_tmde import train_tokenizer
+from modeling_tmde.data import token_store
 from modeling_tmde.data.token_store import ArrowSource, ListSource, TextEncoder, TokenStore
-from modeling_tmde.training import token_store
 from modeling_tmde.training.batching import ParallelBatches
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 

@@ -10,9 +10,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde.data import token_cache
 from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.data.token_store import ListSource
-from modeling_tmde.training import teacher_vectors, token_cache
+from modeling_tmde.training import teacher_vectors
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.objectives import InfoNCE
 from modeling_tmde.training.parallel_model import ParallelModel

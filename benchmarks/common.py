@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 
 PACKAGES = (
     "tmde", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sentence-transformers", "onnxruntime",

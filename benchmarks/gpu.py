@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import typer
 from gpu_tables import report
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 
 DEFAULT_JSON = Path(__file__).parent / "results" / "gpu.json"
 STDERR_LINES = 30

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from modeling_tmde.cli.compare_file import Comparison, Training
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.eval.storage import EVAL_NAME, OUTCOMES_NAME
 from modeling_tmde.training.run_record import find_checkpoint
 from modeling_tmde.training.stages import STAGE_FOLDER

@@ -26,7 +26,7 @@ from modeling_tmde.cli.compare_table import (
     read_measured,
     value_of,
 )
-from modeling_tmde.data.records import environment, write_atomically
+from modeling_tmde.data.io import environment, write_atomically
 from modeling_tmde.eval.markdown import markdown_escape, markdown_table, percent
 
 TABLE_NAME, DATA_NAME = "table.md", "table.json"

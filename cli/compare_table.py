@@ -13,7 +13,7 @@ import numpy as np
 from modeling_tmde.cli.compare_costs import costs_of, is_told_languages, read_json
 from modeling_tmde.cli.compare_file import Comparison
 from modeling_tmde.cli.compare_folder import TFIDF, ComparisonFolder
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.eval.results import TaskResult, group_cells
 from modeling_tmde.eval.significance import ComparisonError, compare
 from modeling_tmde.eval.storage import EVAL_NAME, StorageError, read_results

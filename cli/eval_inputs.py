@@ -10,7 +10,7 @@ import yaml
 from safetensors import SafetensorError
 
 from modeling_tmde.cli.embedding_job import model_problem
-from modeling_tmde.data.plain_yaml import PlainLoader
+from modeling_tmde.data.io import PlainLoader
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.cache import ArrayCache
 from modeling_tmde.eval.results import TaskResult

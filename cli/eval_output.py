@@ -13,7 +13,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space
 from modeling_tmde.eval.markdown import markdown_escape, markdown_table
 from modeling_tmde.eval.model_index import write_model_index

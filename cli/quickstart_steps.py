@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.data.sample import LANGUAGES, sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import evaluate_classification

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from modeling_tmde.data.records import replacing, write_atomically
+from modeling_tmde.data.io import replacing, write_atomically
 from modeling_tmde.density import SentenceDensity
 from modeling_tmde.documents.debiasing import LanguageDebiaser, rows_by_language
 from modeling_tmde.documents.sentence_stream import Document, SentenceChunk, Split, sentence_chunks

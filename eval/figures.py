@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.manifold import TSNE
 
-from modeling_tmde.data.records import replacing
+from modeling_tmde.data.io import replacing
 from modeling_tmde.eval.results import Cell, summarize
 from modeling_tmde.eval.sections import AXES, METRICS, languages_of
 from modeling_tmde.eval.training_log import LogError, panels, read_log

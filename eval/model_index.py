@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import EvalResult
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.eval.results import Cell, TaskResult, group_cells
 from modeling_tmde.eval.sections import MAX_CELL_COLUMNS, flatten
 

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from modeling_tmde.data.records import environment
+from modeling_tmde.data.io import environment
 from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import fold_scores, fold_settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from modeling_tmde.data.records import environment, replacing, write_atomically
+from modeling_tmde.data.io import environment, replacing, write_atomically
 from modeling_tmde.eval.results import Cell, TaskResult, summarize
 
 EVAL_NAME = "eval.json"

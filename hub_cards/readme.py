@@ -12,7 +12,7 @@ from huggingface_hub import metadata_load, metadata_save
 from huggingface_hub.repocard import RepoCard
 
 from modeling_tmde.card_text import is_untouched, marked
-from modeling_tmde.data.records import replacing, write_atomically
+from modeling_tmde.data.io import replacing, write_atomically
 
 _TEMPLATES = Path(__file__).parent
 

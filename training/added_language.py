@@ -22,7 +22,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.data.token_store import ArrowSource, TextEncoder, TokenStore
 from modeling_tmde.loading import local_or_hub

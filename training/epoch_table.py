@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainingArguments
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 
 if TYPE_CHECKING:
     from modeling_tmde.training.trainer import TmdeTrainer

@@ -20,7 +20,7 @@ from transformers.utils.hub import PushInProgress
 
 from modeling_tmde import hub_cards
 from modeling_tmde.card_text import is_untouched
-from modeling_tmde.data.records import replacing
+from modeling_tmde.data.io import replacing
 from modeling_tmde.hub_upload import (
     CARD,
     PICTURE,

@@ -13,7 +13,7 @@ from typing import Any
 import datasets
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.eval.markdown import markdown_table, percent
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.evaluation import dev_retrieval, language_pairs

@@ -21,7 +21,7 @@ from transformers import AutoModel
 
 from modeling_tmde import hub_cards
 from modeling_tmde.card_text import is_untouched
-from modeling_tmde.data.records import replacing
+from modeling_tmde.data.io import replacing
 from modeling_tmde.hub_cards.readme import found_license, write_card
 from modeling_tmde.hub_upload import (
     CARD,

@@ -14,7 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from modeling_tmde.data.plain_yaml import PlainLoader
+from modeling_tmde.data.io import PlainLoader
 from modeling_tmde.loading import has_fast_bf16
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES

@@ -10,7 +10,7 @@ import datasets
 import torch
 from transformers.utils import logging
 
-from modeling_tmde.data.records import environment, write_atomically
+from modeling_tmde.data.io import environment, write_atomically
 from modeling_tmde.hub_cards.origins import describe_origins
 from modeling_tmde.hub_cards.sources import check_licenses, describe_sources
 from modeling_tmde.training.arguments import TmdeTrainingArguments

@@ -14,7 +14,7 @@ from accelerate.utils import broadcast_object_list
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 
 if TYPE_CHECKING:
     from modeling_tmde.training.objectives import Distillation

@@ -23,7 +23,7 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport, load_parallel
-from modeling_tmde.data.records import write_atomically
+from modeling_tmde.data.io import write_atomically
 from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_upload import HubUploadError

@@ -3,8 +3,8 @@
 A grammar makes the sentences: names, figures and events are invented.
 """
 
-from .generate import NEUTRAL, SPLITS, TOPICS, number_of_sentences, sample_documents, sample_parallel, sample_sentences
-from .grammar import LANGUAGES
+from .generate import SPLITS, number_of_sentences, sample_documents, sample_parallel, sample_sentences
+from .grammar import LANGUAGES, NEUTRAL, TOPICS
 
 __all__ = [
     "LANGUAGES",

@@ -1,47 +1,22 @@
-"""Draws sentences and documents from the grammar; a stable hash of each sentence decides its split."""
+"""Draw sentences and documents from the grammar; a stable hash of each sentence decides its split."""
 
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
-from functools import cache
+from itertools import islice
 
 from datasets import Dataset, Features, Value
 
-from . import common, corporate, economics, government, markets
-from .grammar import LANGUAGES, Row, Template, compile_template
-from .numbers import NUMBER_TABLES
+from .grammar import LANGUAGES, NEUTRAL, TOPICS, Template, templates
 
-TOPICS = ("corporate", "economics", "government", "markets")
-NEUTRAL = "neutral"
 SPLITS = ("train", "dev", "test")
 
-_MODULES = {"corporate": corporate, "economics": economics, "government": government, "markets": markets}
 _HELD_OUT = {0: "test", 1: "dev"}  # of 20 hash classes, so 5 % each
 _NEUTRAL_SHARE = 0.2  # of the sentences of a document
 _PASSAGE_SHARE = 0.6  # of the rows of parallel text
 _FOREIGN_SHARE = 0.1  # of the documents have one sentence of another topic
 _LONGEST = 100  # sentences in a document: far fewer than the smallest split has, so a fresh one is always found
 _PATIENCE = 5000  # draws without a new sentence until a request counts as impossible
-
-
-def _tables() -> dict[str, list[Row]]:
-    tables = dict(NUMBER_TABLES)
-    for module in (common, *_MODULES.values()):
-        tables.update(module.TABLES)
-    return tables
-
-
-@cache
-def templates() -> dict[str, tuple[Template, ...]]:
-    """The compiled templates by topic, with those of no topic under `neutral`."""
-    tables = _tables()
-    groups = {NEUTRAL: common, **_MODULES}
-    return {
-        topic: tuple(
-            compile_template(f"{topic}/{place}", topic, texts, tables) for place, texts in enumerate(module.TEMPLATES)
-        )
-        for topic, module in groups.items()
-    }
 
 
 def number_of_sentences() -> int:
@@ -102,18 +77,12 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
         ValueError: If the split is unknown, `num_rows` is negative, or the grammar has not that many sentences.
     """
     _check_arguments(split, num_rows=num_rows)
-    share = sum(_HELD_OUT.get(part, "train") == split for part in range(20)) / 20
-    most = int(number_of_sentences() * share)
-    if num_rows > most:
-        raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most about {most}")
     drawn = []
-    if num_rows:
-        for template, number in _distinct(random.Random(f"sentences/{split}/{seed}"), split):
-            drawn.append((template, number))
-            if len(drawn) == num_rows:
-                break
+    if 0 < num_rows <= number_of_sentences():
+        drawn = list(islice(_distinct(random.Random(f"sentences/{split}/{seed}"), split), num_rows))
     if len(drawn) < num_rows:
-        raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {len(drawn)}")
+        most = len(drawn) or f"about {number_of_sentences()} of all splits"
+        raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {most}")
     features = Features(
         {"translation": {language: Value("string") for language in LANGUAGES}, "topic": Value("string")}
     )

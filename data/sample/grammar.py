@@ -1,16 +1,23 @@
 """Sentence templates over phrase tables: inflected forms, compiled templates and numbered sentences.
 
 A template has one string per language with slots such as `{firm:of}`: the entry of table `firm` in its form `of`.
-The forms an entry needs are derived from its article, so case, contraction and elision cannot go wrong.
+Most forms are derived from the entry's article, so that case, contraction and elision are right. The phrases and
+templates are in the YAML files beside this one.
 """
 
 import re
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import prod
+
+import yaml
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
+TOPICS = ("corporate", "economics", "government", "markets")
+NEUTRAL = "neutral"
 
-Row = tuple[str, str, str, str, str]
-"""One phrase or one template in the five languages, in the order of LANGUAGES."""
+Row = list[str]  # one phrase in the five languages, in the order of LANGUAGES
 
 _SLOT = re.compile(r"\{([a-z_]+)(\d?)(?::([a-z]+|\d))?\}")
 _GERMAN_DATIVE = {"der": "dem", "das": "dem", "die": "der"}
@@ -58,20 +65,17 @@ def _romance(language: str, phrase: str, name: str) -> str:
 
 
 def inflect(language: str, phrase: str, name: str) -> str:
-    """One form of a table entry.
+    """Return one form of a table entry.
 
     Args:
         language: Language code, one of LANGUAGES.
-        phrase: The entry: its parts separated by `|`. For German noun phrases one part (feminine or name), two
+        phrase: The entry: its parts separated by `|`. German noun phrases have one part (feminine, or a name), two
             (nominative, genitive) or four (nominative, accusative, genitive, dative).
         name: "" for the first part, a digit for that part, German `acc`, `gen`, `dat`, or the prepositions `of` and
             `to` (es, fr, it).
 
-    Returns:
-        The words to insert.
-
     Raises:
-        ValueError: If the language has no such form.
+        ValueError: The language has no such form.
     """
     parts = phrase.split("|")
     if not name:
@@ -82,9 +86,7 @@ def inflect(language: str, phrase: str, name: str) -> str:
         return _german(parts, name)
     if name in _PREPOSITIONS.get(language, {}):
         return _romance(language, parts[0], name)
-    raise ValueError(
-        f"Form of {phrase!r} in {language!r}: found {name!r}, expected a part's digit, a case or a preposition"
-    )
+    raise ValueError(f"{phrase!r} in {language!r}: found the form {name!r}, expected a digit, case or preposition")
 
 
 @dataclass(frozen=True)
@@ -93,68 +95,66 @@ class Template:
 
     name: str
     topic: str
-    capacity: int
     radices: tuple[int, ...]
     earlier: tuple[int, ...]  # per slot the slot before it that uses the same table, or -1
     patterns: tuple[tuple[str, tuple[tuple[int, tuple[str, ...]], ...]], ...]  # per language
 
-    def fillers(self, number: int) -> list[int]:
-        """The table position that sentence `number` has in every slot; a table used twice gives two entries."""
+    @property
+    def capacity(self) -> int:
+        return prod(self.radices)
+
+    def render(self, number: int) -> dict[str, str]:
+        """Return sentence `number` in every language. A table that is used twice gives two different entries."""
         chosen: list[int] = []
         for radix, earlier in zip(self.radices, self.earlier, strict=True):
             number, position = divmod(number, radix)
-            if earlier >= 0 and position >= chosen[earlier]:
-                position += 1
-            chosen.append(position)
-        return chosen
-
-    def render(self, number: int) -> dict[str, str]:
-        """Sentence `number` in every language."""
-        chosen = self.fillers(number)
+            chosen.append(position + (earlier >= 0 and position >= chosen[earlier]))
         sentences = {}
         for language, (pattern, slots) in zip(LANGUAGES, self.patterns, strict=True):
-            text = pattern % tuple([forms[chosen[slot]] for slot, forms in slots])
+            text = pattern % tuple(forms[chosen[slot]] for slot, forms in slots)
             sentences[language] = text[0].upper() + text[1:]
         return sentences
 
 
-def compile_template(name: str, topic: str, texts: Row, tables: dict[str, list[Row]]) -> Template:
+def compile_template(name: str, topic: str, texts: dict[str, str], tables: dict[str, list[Row]]) -> Template:
     """Look up the tables of a template's slots.
 
     Args:
         name: Identity of the template: together with a sentence number it decides the split.
         topic: Topic that its sentences speak about.
-        texts: The template in the five languages.
+        texts: The template by language.
         tables: Phrase tables by slot name.
-
-    Returns:
-        The compiled template.
-
-    Raises:
-        ValueError: If the languages use different slots, or a slot has no table.
     """
-    found = [[match.group(1) + match.group(2) for match in _SLOT.finditer(text)] for text in texts]
-    slots = sorted(set(found[0]))
-    for language, names in zip(LANGUAGES, found, strict=True):
-        if set(names) != set(slots):
-            raise ValueError(
-                f"Slots of template {name!r} in {language!r}: found {sorted(set(names))}, expected {slots}"
-            )
+    slots = sorted({match[1] + match[2] for match in _SLOT.finditer(texts["en"])})
     bases = [slot.rstrip("0123456789") for slot in slots]
-    unknown = sorted(set(bases) - set(tables))
-    if unknown:
-        raise ValueError(f"Tables of template {name!r}: found {unknown}, expected some of {sorted(tables)}")
     earlier = [bases.index(base) if base in bases[:place] else -1 for place, base in enumerate(bases)]
     radices = [len(tables[base]) - (before >= 0) for base, before in zip(bases, earlier, strict=True)]
-    capacity = 1
-    for radix in radices:
-        capacity *= radix
     patterns = []
-    for column, (language, text) in enumerate(zip(LANGUAGES, texts, strict=True)):
+    for column, language in enumerate(LANGUAGES):
         used = []
-        for match in _SLOT.finditer(text):
-            table = tables[match.group(1)]
-            forms = tuple(inflect(language, row[column], match.group(3) or "") for row in table)
-            used.append((slots.index(match.group(1) + match.group(2)), forms))
-        patterns.append((_SLOT.sub("%s", text), tuple(used)))
-    return Template(name, topic, capacity, tuple(radices), tuple(earlier), tuple(patterns))
+        for match in _SLOT.finditer(texts[language]):
+            forms = tuple(inflect(language, row[column], match[3] or "") for row in tables[match[1]])
+            used.append((slots.index(match[1] + match[2]), forms))
+        patterns.append((_SLOT.sub("%s", texts[language]), tuple(used)))
+    return Template(name, topic, tuple(radices), tuple(earlier), tuple(patterns))
+
+
+@cache
+def templates() -> dict[str, tuple[Template, ...]]:
+    """Return the compiled templates by topic, with those of no topic under `neutral`."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    read = {
+        name: yaml.load(files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), loader)
+        for name in ("numbers", "common", *TOPICS)
+    }
+    tables = {}
+    for part in read.values():
+        for slot, rows in part["tables"].items():
+            tables[slot] = [row if isinstance(row, list) else [row] * len(LANGUAGES) for row in rows]
+    groups = {NEUTRAL: read["common"], **{topic: read[topic] for topic in TOPICS}}
+    return {
+        topic: tuple(
+            compile_template(f"{topic}/{place}", topic, texts, tables) for place, texts in enumerate(part["templates"])
+        )
+        for topic, part in groups.items()
+    }

@@ -5,7 +5,7 @@ import yaml
 
 from modeling_tmde.cli.compare_file import _Loader
 from modeling_tmde.data.files import find_files
-from modeling_tmde.data.plain_yaml import PlainLoader
+from modeling_tmde.data.io import PlainLoader
 
 
 @pytest.mark.parametrize("loader", [PlainLoader, _Loader])

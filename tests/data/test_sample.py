@@ -18,8 +18,8 @@ from modeling_tmde.data.sample import (
     sample_parallel,
     sample_sentences,
 )
-from modeling_tmde.data.sample.generate import number_of_sentences, templates
-from modeling_tmde.data.sample.grammar import compile_template, inflect
+from modeling_tmde.data.sample.generate import number_of_sentences
+from modeling_tmde.data.sample.grammar import inflect, templates
 
 FORBIDDEN = {
     "de": [r"\b(von|zu|bei|in) dem\b"],
@@ -65,6 +65,7 @@ def test_another_process_with_another_hash_seed_gives_the_same_rows():
     rows = [str(row) for row in sample_sentences(300, "train", 3)]
     rows += [str(row) for row in sample_documents(20, "test", 3)]
     assert digest == hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    assert digest.startswith("3eead01cb6afca79"), "published results are of these very sentences"
 
 
 def test_seeds_differ():
@@ -173,8 +174,6 @@ def test_topics_are_learnable_within_a_language_and_not_across(documents):
         (lambda: sample_documents(4, languages="en"), "'en'", "list"),
         (lambda: sample_documents(4, min_sentences=4, max_sentences=3), "4 to 3", "1 to"),
         (lambda: inflect("en", "the bank", "gen"), "'gen'", "expected"),
-        (lambda: compile_template("x", "x", ("{a}", "{a}", "{a}", "{a}", "b"), {"a": []}), "[]", "['a']"),
-        (lambda: compile_template("x", "x", ("{a}",) * 5, {}), "['a']", "expected"),
     ],
 )
 def test_bad_arguments_name_what_was_found_and_expected(call, found, expected):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.data.records import environment, replacing, write_atomically
+from modeling_tmde.data.io import environment, replacing, write_atomically
 from modeling_tmde.eval import records, storage
 from modeling_tmde.eval.results import Cell, TaskResult
 from modeling_tmde.eval.storage import StorageError, read_results, write_results

@@ -1,0 +1,88 @@
+"""Files that are written whole or not at all, the environment of a run, and YAML with 3e-4 as a number."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from modeling_tmde import __version__
+
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors", "scikit-learn")
+OPTIONAL_PACKAGES = ("scipy", "faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
+
+_BOOL, _TEXT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, renamed to `path` at the end and removed after an error."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write UTF-8 text to a temporary file beside `path`, then rename it."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions of this package, of Python and of the packages that decide the numbers, and the machine."""
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    for name in OPTIONAL_PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {
+        "tmde": __version__,
+        "versions": versions,
+        "python": platform.python_version(),
+        "machine": {
+            "processor": platform.machine(),
+            "cpus": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        },
+    }
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML as recipes mean it: 3e-4 is a number, and `no` in a list or as a key is Norwegian, not False."""
+
+    def construct_sequence(self, node: yaml.Node, deep: bool = False) -> list[Any]:
+        values = super().construct_sequence(node, deep)
+        return [
+            part.value if value is False and part.value.lower() == "no" else value
+            for part, value in zip(node.value, values, strict=True)
+        ]
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        # Before any mapping is made, so that subclasses that look for duplicate keys see the word.
+        node = super().compose_mapping_node(anchor)
+        node.value = [(_as_word(key), value) for key, value in node.value]
+        return node
+
+
+def _as_word(key: yaml.Node) -> yaml.Node:
+    """Return the key, or a new node in its place: it may be an alias of a real switch elsewhere."""
+    if key.tag == _BOOL and key.value.lower() == "no":
+        return yaml.ScalarNode(_TEXT, key.value, key.start_mark, key.end_mark)
+    return key
+
+
+PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import nn
+from tqdm.auto import tqdm
+from tqdm.std import tqdm as tqdm_std
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .backends import LENGTH_MULTIPLE, fetch_vectors, is_compiled, load_encoder, mean_pooled, store_vectors
@@ -35,7 +38,7 @@ from .loading import (
     pooled_options,
 )
 from .long_documents import DocumentGroup, Progress, check_dimension, load_aggregation, long_documents_of
-from .text_batches import EncodeReport, TextTokenizer, TokenizedTexts, check_arguments, check_texts, progress_bar
+from .text_batches import EncodeReport, TextTokenizer, TokenizedTexts, check_arguments, check_texts
 from .text_languages import TextLanguages, needs_language
 
 if TYPE_CHECKING:
@@ -248,7 +251,7 @@ class DocumentEmbedder:
         languages = TextLanguages(self.model, language, self.long_documents == "sentences")
         languages.take(len(texts))
         languages.finish(len(texts))
-        with progress_bar(show_progress_bar, logger, len(texts)) as bar:
+        with self._bar(show_progress_bar, len(texts)) as bar:
             vectors, report = self._encode(texts, batch_tokens, normalize, convert_to_tensor, bar.update, languages)
         self._finish(report)
         return vectors[0] if single else vectors
@@ -278,7 +281,7 @@ class DocumentEmbedder:
         def chunks() -> Iterator[np.ndarray | torch.Tensor]:
             report = EncodeReport()
             stream = iter(texts)
-            with progress_bar(show_progress_bar, logger, total, stream=True) as bar:
+            with self._bar(show_progress_bar, total, stream=True) as bar:
                 try:
                     while chunk := list(itertools.islice(stream, chunk_size)):
                         languages.take(len(chunk), report.texts)
@@ -390,6 +393,12 @@ class DocumentEmbedder:
             return hidden[:, 0].float()
         return mean_pooled(hidden, attention_mask)
 
+    def _bar(self, show: bool | None, total: int | None, stream: bool = False) -> tqdm_std:
+        if show is None:
+            many = stream or total > 2000
+            show = logger.isEnabledFor(logging.INFO) or (many and sys.stderr is not None and sys.stderr.isatty())
+        return progress_bar(total=total, desc="Embedding", unit=" texts", disable=not show)
+
     def _finish(self, report: EncodeReport) -> None:
         self.last_report = report
         if report.truncated:
@@ -398,3 +407,26 @@ class DocumentEmbedder:
                 f"truncated (longest {report.longest:,} tokens); what lies beyond is not in their vectors. Embed them "
                 "whole with long_documents='chunk' or 'sentences', or raise max_length if the model can take more"
             )
+
+
+class _LogLines(tqdm_std):
+    """A bar for a log: whole lines, at most one every 30 seconds, and none for what takes less."""
+
+    @staticmethod
+    def status_printer(file):
+        return lambda text: print(text.strip(), file=file, flush=True)
+
+
+def progress_bar(
+    iterable: Iterable | None = None,
+    *,
+    total: int | None = None,
+    desc: str | None = None,
+    unit: str = "it",
+    disable: bool = False,
+) -> tqdm_std:
+    """A tqdm bar on stderr; where that is no terminal, one line every 30 seconds."""
+    options = {"total": total, "desc": desc, "unit": unit, "disable": disable}
+    if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+        return tqdm(iterable, **options)
+    return _LogLines(iterable, **options, mininterval=30, delay=30, miniters=1)

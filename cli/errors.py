@@ -1,0 +1,82 @@
+"""Top-level error handler of the `tmde` command.
+
+Commands raise `ValueError` (or `OSError`) for what the user can set right, with one sentence that names the file, row,
+field or option, the value found and the value expected. The handler prints it; the exit code is 1. Wrong usage of
+the command line itself (an unknown option, a number out of range) is typer's, with exit code 2. Set
+`TMDE_TRACEBACK=1` for the whole traceback.
+"""
+
+import errno
+import os
+
+import typer
+from typer.core import TyperGroup
+
+# Extras of setup.cfg by the modules that they bring.
+EXTRAS = {
+    "faiss": "eval",
+    "gradio": "demo",
+    "plotly": "demo",
+    "matplotlib": "figures",
+    "mteb": "mteb",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+    "ray": "ray",
+    "sentence_transformers": "sentence-transformers",
+}
+_BY_NAME = ("StrictDataclassError", "SafetensorError", "YAMLError", "EmbedError")  # no need to import their packages
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands that end with one sentence on stderr when the user or the machine caused the error."""
+
+    def invoke(self, ctx: typer.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted", err=True)
+            raise typer.Exit(130) from None
+        except Exception as error:
+            message = describe_error(error)
+            if message is None or os.environ.get("TMDE_TRACEBACK"):
+                raise
+            typer.echo(f"Error: {message}", err=True)
+            raise typer.Exit(1) from None
+
+
+def describe_error(error: Exception) -> str | None:
+    """One sentence for an error that the user or the machine caused; None for a defect of tmde."""
+    names = {base.__name__ for base in type(error).__mro__}
+    if isinstance(error, BrokenPipeError):  # `| head -1`: typer ends silently
+        return None
+    if isinstance(error, ImportError):
+        return _describe_import_error(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        return _describe_file_error(error)
+    if isinstance(error, MemoryError) or "OutOfMemoryError" in names:
+        return (
+            "out of memory: give fewer documents at once (--batch-tokens, --max-length), or --device cpu. "
+            f"{error}".strip()
+        )
+    if "SafetensorError" in names:
+        return f"weights (.safetensors) are damaged or cut off ({error}); copy or download them again"
+    if isinstance(error, (ValueError, OSError)) or not names.isdisjoint(_BY_NAME):
+        return str(error)
+    return None
+
+
+def _describe_import_error(error: ImportError) -> str | None:
+    name = (error.name or "").partition(".")[0]
+    if name == "modeling_tmde":
+        return None
+    if name in EXTRAS:
+        return f"this needs {name}, which is not installed: pip install 'tmde[{EXTRAS[name]}]'"
+    return str(error) or None
+
+
+def _describe_file_error(error: OSError) -> str:
+    place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{place}{error.strerror}; free some space, or choose another place for the output"
+    return f"{place}{error.strerror}"

@@ -1,6 +1,6 @@
-"""Parallel corpora: one function that loads them, map-style or streaming, and checks every row."""
+"""Training data and documents: parallel rows, texts with metadata, tokens and the built-in sample."""
 
 from .checks import DOCUMENT_ID, CorpusError, CorpusReport
-from .load import load_parallel
+from .parallel import load_parallel
 
 __all__ = ["DOCUMENT_ID", "CorpusError", "CorpusReport", "load_parallel"]

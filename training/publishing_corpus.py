@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import os
 import re
@@ -25,8 +26,7 @@ from huggingface_hub import DatasetCard, DatasetCardData, metadata_load
 from modeling_tmde import hub_cards
 from modeling_tmde.card_text import is_untouched
 from modeling_tmde.data import DOCUMENT_ID, load_parallel
-from modeling_tmde.data.files import FileSource, find_files
-from modeling_tmde.data.readers import _parse_jsonl, count_rows
+from modeling_tmde.data.files import FileSource, count_rows, find_files, parse_json, read_lines
 from modeling_tmde.hub_cards.readme import write_card
 from modeling_tmde.hub_upload import HubRepository, HubUploadError
 from modeling_tmde.training.publishing import Publication, check_license, check_repo_id, is_companion, sizes_of
@@ -156,7 +156,9 @@ def _extra_blocks(file: FileSource) -> Iterator[tuple[int, dict[str, pa.Array | 
             table = parquet.read(columns=names)
             yield parquet.metadata.num_rows, {name: table.column(name) for name in names}
     elif file.format == "jsonl":
-        for _, rows in _parse_jsonl(file.paths[0], BLOCK_ROWS):
+        path = file.paths[0]
+        found = (parse_json(line, path, number) for number, line in read_lines(path) if line.strip())
+        while rows := list(itertools.islice(found, BLOCK_ROWS)):
             yield len(rows), {name: _array([row.get(name) for row in rows]) for name in EXTRA_COLUMNS}
     else:
         yield count_rows(file), {}

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import datasets
 
-from modeling_tmde.data.hub import is_hub_layout
+from modeling_tmde.data.files import is_hub_layout
 
 from .base import Provenance, Task, TaskError
 from .checks import Words, bad_data

@@ -10,8 +10,7 @@ import datasets
 
 from modeling_tmde.data import CorpusError, load_parallel
 from modeling_tmde.data.checks import is_code
-from modeling_tmde.data.files import find_files
-from modeling_tmde.data.hub import is_hub_layout, select_configs
+from modeling_tmde.data.files import find_files, is_hub_layout, select_configs
 
 from .base import Provenance, RetrievalData, TaskError
 from .checks import Words, bad_data, choose_languages

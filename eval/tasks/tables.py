@@ -14,7 +14,8 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from modeling_tmde.data.checks import CorpusError, as_text
+from modeling_tmde.data.checks import CorpusError
+from modeling_tmde.data.parallel import _as_text as as_text
 
 from .base import Task, TaskError
 from .checks import Words, bad_data

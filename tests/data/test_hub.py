@@ -5,8 +5,8 @@ import math
 import pytest
 
 from modeling_tmde.data import CorpusError, CorpusReport, load_parallel
-from modeling_tmde.data.hub import select_configs
-from modeling_tmde.data.load import mixing_probabilities
+from modeling_tmde.data.files import select_configs
+from modeling_tmde.data.parallel import mixing_probabilities
 
 
 def pair(first: str, second: str, size: int) -> list[dict]:

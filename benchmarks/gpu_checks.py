@@ -19,7 +19,7 @@ from sizes import LANGUAGES, PIVOTS, Size
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration
 from modeling_tmde.training.objectives import DistanceConstraint, Objective, TranslationObjective
-from modeling_tmde.training.parallel_model import ParallelModel, real_places
+from modeling_tmde.training.parallel_model import ParallelModel, token_positions
 
 TOLERANCES = {"fp32": 1e-4, "bf16": 2e-2, "embedding fp32": 1e-4, "packed": 1e-4}
 VARIANTS: dict[str, tuple[dict[str, Any], bool]] = {  # changes of the config, and whether by the distance constraint
@@ -139,7 +139,7 @@ def packed_against_padded(parallel: ParallelModel, batch: dict[str, Any], device
     for parallel.least_padding in (1.0, 0.0):
         losses.append(total_loss(parallel, batch).item())
     flat = {key: batch[key].flatten(0, 1) for key in ("input_ids", "attention_mask")}
-    places = real_places(batch["lengths"].ravel(), flat["input_ids"].shape[1], torch.device(device))
+    places = token_positions(batch["lengths"].ravel(), flat["input_ids"].shape[1], torch.device(device))
     everywhere = torch.arange(flat["input_ids"].numel(), device=device)
     with torch.no_grad():
         packed, padded = (

@@ -1,117 +1,154 @@
-"""What ends a run, and what a person sees of it: the progress bar, the log and its curves."""
+"""Callbacks of `TmdeTrainer`: what ends a run, when it is evaluated, and its progress bar, log, table and curves."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, TrainerCallback
+from tabulate import tabulate
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
+from modeling_tmde.data.io import write_atomically
+from modeling_tmde.embedding import progress_bar
 from modeling_tmde.eval.training_log import LOG_NAME
 
 if TYPE_CHECKING:
     from modeling_tmde.training.trainer import TmdeTrainer
 
-CURVES_NAME = "curves.png"
-DRAWING_SHARE = 0.01  # of a run's time, at most, goes into pictures before its end
-FIRST_DRAWING = 2.0  # seconds, with the import of matplotlib
-
 logger = logging.get_logger("modeling_tmde.training")
 
+CURVES_NAME = "curves.png"
+TABLE_NAME = "epochs.md"
+COLUMNS = {
+    "eval_same": "dev Same",
+    "eval_cross": "dev Cross",
+    "eval_test_same": "test Same",
+    "eval_test_cross": "test Cross",
+    "eval_retrieval": "dev retrieval",
+    "eval_document_retrieval": "dev documents",
+    "eval_mix": "dev mix",
+}
+DRAWING_SHARE = 0.01  # of a run's time that curves may take before its end
 
-class RunLimits(TrainerCallback):
-    """Ends the run when its minutes are over or its epochs are done, with a last evaluation and checkpoint."""
+
+class RunSchedule(TrainerCallback):
+    """Ends a run at its nearest limit, with a last evaluation and checkpoint, and evaluates every `eval_minutes`.
+
+    For transformers the whole run is one epoch, so this callback also gives the strategies `epoch` their meaning, and
+    writes `epochs.md` at every evaluation. An epoch of a stream of unknown length is over when the next has begun.
+    """
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
+        self.epochs = 0
         self.evaluated_step: int | None = None
         self.saved_step: int | None = None
         self.last_evaluation = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.epochs = self.trainer.whole_epochs
         self.last_evaluation = self.trainer.clock.elapsed
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.trainer.clock.step_ended()
-        if args.eval_minutes and self.trainer.clock.elapsed - self.last_evaluation >= args.eval_minutes * 60:
-            self.last_evaluation = self.trainer.clock.elapsed
+        clock = self.trainer.clock
+        clock.step_ended()
+        if args.eval_minutes and clock.elapsed - self.last_evaluation >= args.eval_minutes * 60:
+            self.last_evaluation = clock.elapsed
             control.should_log = True
             control.should_evaluate = self.trainer.eval_dataset is not None
             control.should_save = args.save_strategy != "no"
-        if args.max_minutes and self.trainer.clock.elapsed >= args.max_minutes * 60:
-            control.should_training_stop = True
-        if args.max_cpu_minutes and self.trainer.clock.cpu_elapsed >= args.max_cpu_minutes * 60:
-            control.should_training_stop = True
-        epochs = self.trainer.epochs_done
-        if self.trainer.step_limit is None and epochs is not None and epochs >= args.num_train_epochs:
-            control.should_training_stop = True
+        if self.trainer.whole_epochs > self.epochs:
+            self.epochs = self.trainer.whole_epochs
+            control.should_log |= args.logging_strategy == "epoch"
+            control.should_evaluate |= args.eval_strategy == "epoch" and self.epochs >= args.eval_delay
+            control.should_save |= args.save_strategy == "epoch"
+        control.should_training_stop |= self.trainer.progress() >= 1.0
         return control
 
-    def on_epoch_end(self, args, state, control, **kwargs):
-        # The stream has no epochs for the Trainer, so this is the end of the run.
-        control.should_log = True
-        if self.evaluated_step != state.global_step:
-            control.should_evaluate = args.eval_strategy != "no" and self.trainer.eval_dataset is not None
-        if self.saved_step != state.global_step:
-            control.should_save = args.save_strategy != "no"
-        control.should_training_stop = True
+    def on_epoch_end(self, args, state, control, **kwargs):  # the end of the run
+        control.should_log = control.should_training_stop = True
+        measures = args.eval_strategy != "no" and self.trainer.eval_dataset is not None
+        control.should_evaluate = measures and self.evaluated_step != state.global_step
+        control.should_save = args.save_strategy != "no" and self.saved_step != state.global_step
         return control
 
     def on_evaluate(self, args, state, control, **kwargs):
         self.evaluated_step = state.global_step
+        if state.is_world_process_zero:
+            write_atomically(Path(args.output_dir) / TABLE_NAME, epoch_table(state.log_history, args))
 
     def on_save(self, args, state, control, **kwargs):
         self.saved_step = state.global_step
 
 
+def epoch_table(log_history: Sequence[Mapping[str, Any]], args: TrainingArguments) -> str:
+    """Markdown table of every evaluation, in percent, as tables 4.8 to 4.11 of the thesis.
+
+    The checkpoint that `args.metric_for_best_model` chooses is bold. Columns that no evaluation has are left out.
+    """
+    rows: dict[int, Mapping[str, Any]] = {}
+    for entry in log_history:
+        if "eval_minutes" in entry:
+            rows.setdefault(entry["step"], entry)
+    metric = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+    chosen = None
+    if args.load_best_model_at_end:
+        # The first of equals, as in transformers; before the first step nothing is saved.
+        measured = {step: row[metric] for step, row in rows.items() if metric in row and step}
+        chosen = (max if args.greater_is_better else min)(measured, key=measured.get, default=None)
+    names = [name for name in COLUMNS if any(name in row for row in rows.values())]
+    lines = []
+    for step, row in rows.items():
+        scores = [f"{100 * row[name]:.2f}" if name in row else "-" for name in names]
+        cells = [f"{row['epoch']:.2f}", f"{step}", *scores]
+        lines.append([f"**{cell}**" for cell in cells] if step == chosen else cells)
+    headers = ["epoch", "step", *(COLUMNS[name] for name in names)]
+    aligned = ["right"] * len(headers)
+    table = tabulate(lines, headers, tablefmt="pipe", colalign=aligned if lines else None, disable_numparse=True)
+    note = "" if chosen is None else f"\n\nBold: the chosen checkpoint, by {COLUMNS.get(metric, metric)}."
+    return f"{table}{note}\n"
+
+
 class EarlyStopping(EarlyStoppingCallback):
-    """transformers' early stopping, whose count of evaluations that bettered nothing goes on after a resume."""
+    """transformers' early stopping, whose count of evaluations without improvement survives a resume."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         if args.eval_strategy == "no":
             raise ValueError(
-                f"early_stopping_patience={self.early_stopping_patience} counts evaluations, of which there are none; "
+                f"early_stopping_patience={self.early_stopping_patience} counts evaluations, of which there are none: "
                 "give dev rows or eval_task, and an eval_strategy"
             )
         super().on_train_begin(args, state, control, **kwargs)
-        self.early_stopping_patience_counter = 0
         saved = state.stateful_callbacks.get(type(self).__name__)
+        self.early_stopping_patience_counter = 0
         if state.global_step and saved:
             self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
-        if self.early_stopping_patience_counter >= self.early_stopping_patience:  # a run that was stopped is resumed
-            control.should_training_stop = True
+        control.should_training_stop |= self.early_stopping_patience_counter >= self.early_stopping_patience
         return control
-
-    def on_evaluate(self, args, state, control, metrics, **kwargs):
-        evaluations = [line for line in state.log_history if "eval_minutes" in line]
-        if sum(line["step"] == state.global_step for line in evaluations) == 1:  # a resume may measure a step again
-            super().on_evaluate(args, state, control, metrics, **kwargs)
 
 
 class ParallelProgress(TrainerCallback):
-    """A progress bar over the run's nearest limit, with loss, words per second and dev retrieval; and `log.jsonl`,
+    """A progress bar towards the run's nearest limit, with loss, words per second and dev retrieval; and `log.jsonl`,
     one line for every log, in the run's folder."""
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.bar: tqdm | None = None
         self.shown: dict[str, str] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.is_world_process_zero and not args.disable_tqdm:
-            layout = "{desc}{percentage:3.0f}%|{bar}| {postfix[0]} [{elapsed}<{remaining}]"
-            bar = tqdm(total=1.0, desc="training ", bar_format=layout, postfix=[""])
-            self.bar = None if bar.disable else bar  # TQDM_DISABLE=1 leaves one without a postfix
+        hidden = args.disable_tqdm or not state.is_world_process_zero
+        self.bar = progress_bar(total=100, desc="training", disable=hidden)
+        self.bar.bar_format = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+        self.bar.miniters = 0  # speeds and losses change more often than percents
 
     def on_step_end(self, args, state, control, **kwargs):
-        if self.bar is not None:
-            self.bar.postfix[0] = " ".join([f"step {state.global_step:,}", *self.shown.values()])
-            self.bar.update(max(self.trainer.progress() - self.bar.n, 0.0))
+        self.bar.postfix = " ".join([f"step {state.global_step:,}", *self.shown.values()])
+        self.bar.update(max(int(100 * self.trainer.progress()) - self.bar.n, 0))
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or logs is None:
@@ -128,19 +165,16 @@ class ParallelProgress(TrainerCallback):
             log.write(json.dumps({"step": state.global_step, **logs}) + "\n")
 
     def on_train_end(self, args, state, control, **kwargs):
-        if self.bar is not None:
-            self.bar.update(max(self.trainer.progress() - self.bar.n, 0.0))
-            self.bar.close()
-            self.bar = None
+        self.bar.close()
 
 
 class CurvePicture(TrainerCallback):
-    """`curves.png`, drawn from `log.jsonl`, in the run's folder: at its end, and before that at every evaluation, as
-    long as all the drawing takes no more than `DRAWING_SHARE` of the time (of minutes that limit a run, too)."""
+    """Draws `curves.png` from `log.jsonl` at the end of a run, and at evaluations while all drawings together take no
+    more than `DRAWING_SHARE` of its time. Needs matplotlib."""
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.spent, self.expected = 0.0, FIRST_DRAWING
+        self.spent, self.expected = 0.0, 2.0  # seconds, the first drawing with the import of matplotlib
 
     def on_evaluate(self, args, state, control, **kwargs):
         if self.spent + self.expected <= DRAWING_SHARE * self.trainer.clock.seconds:
@@ -158,7 +192,7 @@ class CurvePicture(TrainerCallback):
 
             folder = Path(args.output_dir)
             draw_training_curves(folder / CURVES_NAME, {folder.resolve().name: folder / LOG_NAME})
-        except Exception as error:  # whatever it is, a picture is not worth a run
+        except Exception as error:  # a picture must not end a run
             logger.warning(f"{CURVES_NAME} could not be drawn: {type(error).__name__}: {error}")
         self.expected = time.perf_counter() - begin
         self.spent += self.expected

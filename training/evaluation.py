@@ -1,4 +1,4 @@
-"""What a run measures: retrieval of translations and the losses on its dev rows, and Same and Cross of tasks."""
+"""Dev evaluation: translation retrieval, the losses on dev rows, and classification tasks."""
 
 import itertools
 from collections import defaultdict
@@ -18,7 +18,7 @@ from modeling_tmde.eval.systems import EmbeddingSystem
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, TaskError
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.dev_documents import MIN_DOCUMENTS, MIN_ROWS, document_pool, documents_of
+from modeling_tmde.training.dev_documents import MIN_DOCUMENTS, document_pool, documents_of
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.teacher_vectors import open_teacher_vectors
 
@@ -26,8 +26,7 @@ logger = logging.get_logger("modeling_tmde.training")
 
 TASK_SPLITS = ("train", "dev", "test")
 TASK_METRICS = ("same", "cross", "all")
-TextKey = tuple[str, str]  # language, or "" where that makes no difference, and text
-MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once
+MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once in `mix`
 
 
 def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -38,8 +37,11 @@ def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
 def retrieval_pools(
     rows: datasets.Dataset, languages: Sequence[str], args: TmdeTrainingArguments
 ) -> dict[str, RetrievalPool]:
-    """What is searched on dev rows, by the measure's name: for each of `args.eval_pairs`, the sentences `p1_<a>-<b>`
-    and the documents `doc_p1_<a>-<b>`, where there are two and `MIN_DOCUMENTS` of them."""
+    """The retrieval pools of dev rows by the name of their metric.
+
+    For each of `args.eval_pairs` these are the sentences, `p1_<a>-<b>`, and the documents, `doc_p1_<a>-<b>`, where
+    there are at least `MIN_DOCUMENTS`.
+    """
     translations = rows["translation"][:]
     documents = documents_of(rows, args.eval_document_rows)
     pairs = itertools.combinations(languages, 2)
@@ -59,48 +61,53 @@ def retrieval_pools(
 def dev_retrieval(
     model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
 ) -> dict[str, float]:
-    """Precision at 1 of translation retrieval in each of the `retrieval_pools`.
-
-    Every text is encoded once, and by an encoder with a part for each language once for each of its languages.
-    """
+    """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once, by an encoder with parameters for
+    each language once for each of its languages."""
     pools = retrieval_pools(rows, model.config.languages, args)
     if not pools:
         return {}
-    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
-    keys = {name: _text_keys(pool, embedder.needs_language) for name, pool in pools.items()}  # of both sides
-    different = dict.fromkeys(key for sides in keys.values() for side in sides for key in side)
-    place = {key: row for row, key in enumerate(different)}
-    system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
-    vectors = system.represent([text for _, text in place], language=[code for code, _ in place])  # (texts, d)
-    if system.truncated:
-        logger.warning_once(
-            f"{system.truncated:,} of {system.texts:,} dev sentences and documents are longer than embed_max_length="
-            f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
-        )
+    system = _system(model, tokenizer, args)
+    by_language = system.embedder.needs_language
+
+    def keys(language: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+        return [(language if by_language else "", text) for text in texts]
+
+    sides = {
+        name: (keys(pool.source_language, pool.sources), keys(pool.target_language, pool.targets))
+        for name, pool in pools.items()
+    }
+    unique = dict.fromkeys(key for pair in sides.values() for side in pair for key in side)
+    index = {key: position for position, key in enumerate(unique)}
+    vectors = system.represent([text for _, text in unique], language=[code for code, _ in unique])  # (texts, d)
+    _warn_of_truncation(system, args)
     return {
-        name: precision_at_1(*(vectors[[place[key] for key in side]] for side in sides))
-        for name, sides in keys.items()
+        name: precision_at_1(*(vectors[[index[key] for key in side]] for side in pair)) for name, pair in sides.items()
     }
 
 
-def _text_keys(pool: RetrievalPool, by_language: bool) -> tuple[list[TextKey], list[TextKey]]:
-    """What stands for the vector of each source and target: its text, with the language where that decides it too."""
-    codes = (pool.source_language, pool.target_language) if by_language else ("", "")
-    return tuple(
-        [(code, text) for text in side] for code, side in zip(codes, (pool.sources, pool.targets), strict=True)
-    )
+def _system(model: ParallelModel, tokenizer: PreTrainedTokenizerBase, args: TmdeTrainingArguments) -> EmbeddingSystem:
+    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
+    return EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
+
+
+def _warn_of_truncation(system: EmbeddingSystem, args: TmdeTrainingArguments) -> None:
+    if system.truncated:
+        logger.warning_once(
+            f"{system.truncated:,} of {system.texts:,} dev texts are longer than embed_max_length="
+            f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
+        )
 
 
 def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float]) -> dict[str, float]:
     """The means by which a checkpoint can be chosen.
 
     Args:
-        retrieval: What `dev_retrieval` found, of each dev set.
-        task: `same` and `cross` of the dev split, if there is a classification task.
+        retrieval: The `dev_retrieval` of each dev set.
+        task: `same` and `cross` on the dev split, if there is a classification task.
 
     Returns:
-        `retrieval` and `document_retrieval`, over all sets and pairs that have it, and `mix`: the mean of these two,
-        `same` and `cross`, of those that there are, however many sets, pairs and tasks each is a mean of.
+        `retrieval` and `document_retrieval`, means over all sets and pairs, and `mix`, the mean of these two, `same`
+        and `cross`, as far as they are measured.
     """
     means = {name: task[name] for name in MIX if name in task}
     for name, prefix in (("retrieval", "p1_"), ("document_retrieval", "doc_p1_")):
@@ -110,7 +117,7 @@ def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float
 
 
 def task_means(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The mean over the tasks of each score that `measure_task` found; of several tasks also `<task>_<score>`."""
+    """The mean of each score of `measure_task` over the tasks; of several tasks also `<task>_<score>`."""
     names = list(dict.fromkeys(name for found in scores.values() for name in found))
     means = {name: sum(found[name] for found in scores.values()) / len(scores) for name in names}
     if len(scores) > 1:
@@ -128,8 +135,7 @@ def dev_losses(
 ) -> dict[str, float]:
     """Every component of every objective, `<objective>_<component>`, on the first `args.eval_loss_rows` rows.
 
-    An objective that finds nothing in these, as distillation without a text that the teacher reads, is left out. The
-    pairs and negatives are the same at every evaluation, and training's random numbers stay as they are.
+    The pairs and negatives are the same at every evaluation, and the random state of training is left alone.
     """
     rows = loss_rows(rows, args)
     batches = ParallelBatches(
@@ -144,7 +150,7 @@ def dev_losses(
         seed=0,
         teacher=open_teacher_vectors(rows, model, args),
     )
-    sums: dict[str, float] = defaultdict(float)
+    sums: dict[tuple[str, str], float] = defaultdict(float)
     counts: dict[str, float] = defaultdict(float)
     with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):
         torch.manual_seed(0)
@@ -152,39 +158,33 @@ def dev_losses(
             for name, components in model(**batch.to(args.device).model_inputs()).items():
                 counts[name] += model.objectives[name].count(batch.sizes)
                 for component, value in components.items():
-                    if component != "total":
-                        sums[f"{name}/{component}"] += float(value)
-    measured = {key: counts[key.split("/")[0]] for key in sums}
-    return {key.replace("/", "_"): sums[key] / count for key, count in measured.items() if count}
-
-
-def load_eval_task(spec: str, languages: Sequence[str]) -> ClassificationData:
-    """The data of `NAME` or `NAME=SOURCE`, in the languages of `languages` that they have.
-
-    Raises:
-        TaskError: No such task, one without classes, or too few languages or splits, see `task_in_languages`.
-    """
-    name, _, source = str(spec).partition("=")
-    if name not in TASKS:
-        raise TaskError(f"eval_task: found task {name!r}, expected NAME or NAME=SOURCE, NAME of {', '.join(TASKS)}")
-    data = TASKS[name]().load(source or None)
-    if not isinstance(data, ClassificationData):
-        raise TaskError(f"eval_task: found {type(data).__name__} for {spec!r}, expected a task of classification")
-    return task_in_languages(data, languages)
+                    sums[name, component] += float(value)
+    return {
+        f"{name}_{component}": total / counts[name]
+        for (name, component), total in sums.items()
+        if component != "total" and counts[name]
+    }
 
 
 def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str]) -> dict[str, ClassificationData]:
-    """The data of one or several `NAME` or `NAME=SOURCE`, by name; see `load_eval_task`.
+    """The data of one or several `NAME` or `NAME=SOURCE`, in those of `languages` that they have, by name.
 
     Raises:
-        TaskError: As `load_eval_task`; or a task twice.
+        TaskError: An unknown task, one that is no classification, a task twice; see also `task_in_languages`.
     """
     tasks: dict[str, ClassificationData] = {}
     for spec in [specs] if isinstance(specs, str) else specs or []:
-        name = str(spec).partition("=")[0]
+        name, _, source = str(spec).partition("=")
+        if name not in TASKS:
+            raise TaskError(
+                f"eval_task: found task {name!r}, expected NAME or NAME=SOURCE, NAME of {', '.join(TASKS)}"
+            )
         if name in tasks:
             raise TaskError(f"eval_task: found the task {name!r} twice, expected each once")
-        tasks[name] = load_eval_task(spec, languages)
+        data = TASKS[name]().load(source or None)
+        if not isinstance(data, ClassificationData):
+            raise TaskError(f"eval_task: found {type(data).__name__} for {spec!r}, expected a classification task")
+        tasks[name] = task_in_languages(data, languages)
     return tasks
 
 
@@ -192,8 +192,8 @@ def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> Cla
     """The splits `train`, `dev` and `test` of the languages that are in `languages` too.
 
     Raises:
-        TaskError: Fewer than two such languages, which have no Cross; a split that is missing or empty; a label of dev
-            or test that is not in every train split.
+        TaskError: Fewer than two such languages, a split that is missing or empty, or a label of dev or test that a
+            train split lacks.
     """
     common = [language for language in languages if language in data.splits]
     if len(common) < 2:
@@ -213,107 +213,43 @@ def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> Cla
     return ClassificationData(splits, data.provenance)
 
 
-def check_selection(metric: str | None, dev_rows: bool, eval_task: bool) -> None:
-    """Refuses a `metric_for_best_model` that no evaluation will measure, or that looks at labels of the test split.
-
-    `mix`, the mean of what is measured (see `dev_means`), needs no more than that anything is.
-
-    Raises:
-        ValueError: Names the metric and what it needs.
-    """
-    name = (metric or "").removeprefix("eval_")
-    if name.endswith(("test_same", "test_cross")):  # of one of several tasks, too
-        raise ValueError(f"metric_for_best_model={metric} would choose by the test split; choose by cross, of the dev")
-    if name in TASK_METRICS and not eval_task:
-        raise ValueError(
-            f"metric_for_best_model={metric} is measured on a classification task: give one, such as eval_task=sample "
-            "or eval_task=mldoc=FOLDER"
-        )
-    if name in ("retrieval", "document_retrieval") and eval_task and not dev_rows:
-        raise ValueError(
-            f"metric_for_best_model={metric} is measured on dev rows, of which there are none; choose by cross, or "
-            "give dev or dev_rows"
-        )
-
-
 def check_metric(
     args: TmdeTrainingArguments,
-    dev_sets: Collection[str],
+    dev_sets: Mapping[str, datasets.Dataset],
     tasks: Collection[str],
     objectives: Collection[str],
     languages: Sequence[str],
 ) -> None:
-    """Refuses a `metric_for_best_model` by its name, before the time is spent after which it would be missed.
+    """Checks `eval_pairs` and `metric_for_best_model` before training instead of at the first evaluation.
 
     Args:
-        dev_sets, tasks, objectives: Their names.
+        dev_sets: By name.
+        tasks, objectives: Their names.
 
     Raises:
-        ValueError: Names the metric and the names that there are.
+        ValueError: Names the value, and the pairs or the metrics there are. Scores on a test split cannot choose.
     """
-    scores = [*TASK_METRICS, *(f"{task}_{score}" for task in tasks for score in TASK_METRICS)] if tasks else []
-    means = [*MIX[:2], "mix", *scores]
-    kinds = [f"{name}_{kind}_" for name in dev_sets for kind in ("p1", "doc_p1", *objectives)]
-    name = (args.metric_for_best_model or "mix").removeprefix("eval_")
-    kind = next((kind for kind in kinds if name.startswith(kind)), None)
-    if name not in means and kind is None:
+    known = language_pairs(languages)
+    for pair in args.eval_pairs or ():
+        if pair not in known:
+            raise ValueError(f"eval_pairs: found {pair!r}, expected pairs of the languages {', '.join(languages)}")
+    pools = [f"{name}_{pool}" for name, rows in dev_sets.items() for pool in retrieval_pools(rows, languages, args)]
+    measured = ["mix"]
+    if dev_sets:
+        measured.append("retrieval")
+    if any("_doc_p1_" in pool for pool in pools):
+        measured.append("document_retrieval")
+    if tasks:
+        measured += TASK_METRICS
+    if len(tasks) > 1:
+        measured += [f"{task}_{score}" for task in tasks for score in TASK_METRICS]
+    losses = tuple(f"{name}_{objective}_" for name in dev_sets for objective in objectives)
+    metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
+    if metric not in [*measured, *pools] and not metric.startswith(losses):
         raise ValueError(
             f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected one of "
-            + ", ".join(means)
-            + (f", or a name that begins with one of {', '.join(kinds)}" if kinds else "")
+            + ", ".join([*measured, *pools, *(f"{loss}..." for loss in losses)])
         )
-    if kind is not None and kind.endswith("p1_"):
-        # A pair is measured in one order: both directions are in it.
-        pairs = args.eval_pairs or [f"{one}-{other}" for one, other in itertools.combinations(languages, 2)]
-        if name.removeprefix(kind) not in pairs:
-            raise ValueError(
-                f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected {kind} and "
-                f"one of the pairs {', '.join(pairs)}"
-            )
-
-
-def check_documents(
-    metric: str | None,
-    dev_sets: Mapping[str, datasets.Dataset],
-    languages: Sequence[str],
-    args: TmdeTrainingArguments,
-) -> None:
-    """Refuses to choose by documents where dev rows have none, and names of dev sets that read as documents.
-
-    Raises:
-        ValueError: Names the metric or the set.
-    """
-    for name in dev_sets:
-        if name.endswith("_doc"):  # eval_<set>_doc_p1_<pair> is of the documents of <set>
-            raise ValueError(f"dev: found a set called {name!r}, expected a name without _doc at its end; rename it")
-    if (metric or "").removeprefix("eval_") != "document_retrieval":
-        return
-    if not any("doc_" in key for rows in dev_sets.values() for key in retrieval_pools(rows, languages, args)):
-        raise ValueError(
-            f"metric_for_best_model={metric} is measured on dev documents: found no dev set with {MIN_DOCUMENTS} of "
-            f"at least {MIN_ROWS} rows in both languages of a pair; give more dev rows, or choose by mix"
-        )
-
-
-def checked_evaluation(
-    dev_sets: datasets.Dataset | Mapping[str, datasets.Dataset] | None,
-    tasks: ClassificationData | Mapping[str, ClassificationData] | None,
-    languages: Sequence[str],
-    args: TmdeTrainingArguments,
-) -> tuple[dict[str, datasets.Dataset], dict[str, ClassificationData]]:
-    """Dev sets and classification tasks by name, the latter in `languages` alone.
-
-    Raises:
-        ValueError: `eval_pairs` or `metric_for_best_model` ask for what these do not have.
-    """
-    dev_sets = {"dev": dev_sets} if isinstance(dev_sets, datasets.Dataset) else dict(dev_sets or {})
-    tasks = {"task": tasks} if isinstance(tasks, ClassificationData) else dict(tasks or {})
-    for pair in args.eval_pairs or ():
-        if pair not in language_pairs(languages):
-            raise ValueError(f"eval_pairs: {pair!r} is not a pair of the languages {languages}")
-    check_selection(args.metric_for_best_model, bool(dev_sets), bool(tasks))
-    check_documents(args.metric_for_best_model, dev_sets, languages, args)
-    return dev_sets, {name: task_in_languages(task, languages) for name, task in tasks.items()}
 
 
 def measure_task(
@@ -327,27 +263,22 @@ def measure_task(
 
     Args:
         data: From `task_in_languages`. Every split is encoded once.
-        autocast: In which texts are encoded, but no classifier is trained.
+        autocast: In which texts are encoded; classifiers are trained outside of it.
 
     Returns:
         `same`, `cross` and `all` on the dev split, `test_same` and `test_cross` on the test split, between 0 and 1.
     """
-    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
-    system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
+    system = _system(model, tokenizer, args)
     with autocast:
         for language, splits in data.splits.items():
             for split in splits.values():
                 for texts in filter(None, (split.texts, split.second_texts)):
                     system.represent(texts, language=language)  # which keeps the vectors
     scores = {}
-    with torch.enable_grad():  # a head may be trained by gradients, where an evaluation keeps none
+    with torch.enable_grad():  # for heads that are trained by gradients
         for split, prefix, names in (("dev", "", TASK_METRICS), ("test", "test_", ("same", "cross"))):
             cells = evaluate_classification(data, system, args.eval_head, test_split=split, seeds=(0,))
             means = {name.lower(): value for name, value in summarize(cells).items()}
             scores |= {f"{prefix}{name}": means[name] for name in names}
-    if system.truncated:
-        logger.warning_once(
-            f"eval_task: {system.truncated:,} of {system.texts:,} texts are longer than embed_max_length="
-            f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
-        )
+    _warn_of_truncation(system, args)
     return scores

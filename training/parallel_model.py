@@ -1,40 +1,92 @@
-"""What data parallelism wraps: one forward that encodes a batch once and hands it to every objective."""
+"""The model that data parallelism wraps: one forward encodes a batch once and computes every objective on it."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from modeling_tmde.packing import LEAST_PADDING
-from modeling_tmde.training.objectives import MaskingObjective, Objective, PairMaskingObjective
-from modeling_tmde.training.passes import PASSES, EncodedRows, real_places, translation_directions
+from modeling_tmde.training.objectives import Distillation, TranslationObjective
+from modeling_tmde.training.objectives.base import (
+    EmbeddingObjective,
+    Masked,
+    MaskedTextObjective,
+    MaskedTokenObjective,
+    MaskingObjective,
+    Objective,
+    ObjectiveOutput,
+    PairMaskingObjective,
+    ParameterObjective,
+)
 
 
-def hides_from_all(objective: Objective) -> bool:
-    """Whether what this objective hides is hidden in the encoder call that all share."""
-    return isinstance(objective, MaskingObjective) and not isinstance(objective, PairMaskingObjective)
+def translation_directions(languages: tuple[str, ...], pivot_languages: list[str]) -> list[tuple[int, int]]:
+    """(source, target) indices into `languages`, for every language into every other pivot (thesis 4.2)."""
+    targets = [index for index, language in enumerate(languages) if language in pivot_languages]
+    return [(source, target) for target in targets for source in range(len(languages)) if source != target]
+
+
+def token_positions(lengths: np.ndarray, width: int, device: torch.device) -> torch.LongTensor:
+    """Positions (tokens,) of the real tokens in a flattened batch of texts that are padded on the right to `width`.
+
+    Lengths (texts,) are on the host, so an accelerator is never waited for.
+    """
+    ends = np.cumsum(lengths)
+    shift = np.arange(len(lengths)) * width - (ends - lengths)
+    positions = torch.from_numpy(np.arange(ends[-1] if len(ends) else 0) + np.repeat(shift, lengths))
+    return positions.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else positions.to(device)
+
+
+@dataclass
+class EncodedBatch:
+    """
+    A batch and its encoder output.
+
+    Attributes:
+        input_ids: (languages, rows, length), padded on the right.
+        attention_mask: (languages, rows, length), 1 where the encoder reads a token.
+        lengths: (languages, rows) tokens of each text, on the host.
+        languages: Codes of the first dimension.
+        encoded: Indices of the languages that are encoded.
+        masked: The tokens hidden by an objective with `masks_input`.
+        teacher_vectors, taught: (rows, d) and bool (rows,), a teacher's vectors and which rows have one.
+        output: The encoder's output, texts in the order (encoded, rows); None if no objective needs it.
+        embeddings: (encoded, rows, d_model).
+    """
+
+    input_ids: torch.LongTensor
+    attention_mask: torch.Tensor
+    lengths: np.ndarray
+    languages: tuple[str, ...]
+    encoded: list[int]
+    masked: Masked | None = None
+    teacher_vectors: torch.Tensor | None = None
+    taught: torch.BoolTensor | None = None
+    output: BaseModelOutputWithPooling | None = None
+    embeddings: torch.Tensor | None = None
 
 
 class ParallelModel(nn.Module):
     """
     A model of any architecture with its objectives, trained on parallel rows.
 
-    Every language of a batch that any objective needs is encoded once, all in one encoder call; the embedding is
-    decoded into every pivot, all in one decoder call.
+    Each language of a batch is encoded once, all languages in one encoder call, and decoded into every pivot in one
+    decoder call.
 
     Args:
-        model: An encoder, whose output has `pooler_output` and whose config names the languages; or a model whose
-            encoder is its `model`, with a `decoder` and `lm_head`, or a `head` and `lm_head`, which are frozen if no
-            objective uses them.
+        model: An encoder with `pooler_output` whose config names the languages; or a model whose encoder is its
+            `model`, with a `decoder` and `lm_head`, or a `head` and `lm_head`. Parts that no objective uses are
+            frozen.
         objectives: Losses by name; the total is the sum of `weight * loss / count` over them.
-        token_dropout: In training, the chance with which the encoder does not see a token. What is left of a text
-            then stands for words that go with it, in all languages: vectors learn more of their meaning, and rely on
-            several words. The decoder writes the whole text.
-        token_dropout_share: Share of the rows to which this happens.
+        token_dropout: In training, the probability that a token is hidden from the encoder. The decoder still predicts
+            the whole text, so an embedding relies on several words of its text.
+        token_dropout_share: Share of the rows to which token dropout applies.
 
     Raises:
-        ValueError: If there is no objective, or one needs a decoder or a head that the model lacks, or two hide
-            tokens from the same encoder call, or a share is none.
+        ValueError: There is no objective, an objective needs a decoder or head that the model lacks, two objectives
+            mask the input of the same encoder call, or a probability is outside [0, 1].
     """
 
     def __init__(
@@ -48,65 +100,40 @@ class ParallelModel(nn.Module):
         for name, value in (("token_dropout", token_dropout), ("token_dropout_share", token_dropout_share)):
             if not 0 <= value <= 1:
                 raise ValueError(f"{name}={value} must lie between 0 and 1")
-        self.least_padding = LEAST_PADDING
-        self.token_dropout = token_dropout
-        self.token_dropout_share = token_dropout_share
         if not objectives:
             raise ValueError("At least one objective is needed: add one to the `objectives` of the recipe")
         self.model = model
         self.objectives = nn.ModuleDict(objectives)
-        self._check_parts()
-        self._masking = next((o for o in objectives.values() if hides_from_all(o)), None)
-        if not self.decodes and not any(isinstance(o, MaskingObjective) for o in objectives.values()):
-            encoder = {id(parameter) for parameter in self.encoder.parameters()}  # a shared table is the encoder's too
-            for parameter in model.parameters():
-                if id(parameter) not in encoder:
-                    parameter.requires_grad_(False)
+        self.token_dropout = token_dropout
+        self.token_dropout_share = token_dropout_share
+        self._check_objectives()
+        self._masking = next((objective for objective in objectives.values() if objective.masks_input), None)
+        if not self.decodes and not any(isinstance(objective, MaskingObjective) for objective in objectives.values()):
+            encoder = set(self.encoder.parameters())  # which may share its table with the decoder
+            for parameter in set(model.parameters()) - encoder:
+                parameter.requires_grad_(False)
 
-    def _check_parts(self) -> None:
-        """Whether the model has what its objectives ask for."""
-        kind = type(self.model).__name__
-        masking = []
+    def _check_objectives(self) -> None:
         for name, objective in self.objectives.items():
-            needs = None
-            if objective.needs_decoder and not self.has_decoder:
-                needs = "a decoder", "model.architecture=tmde"
-            elif isinstance(objective, MaskingObjective) and not hasattr(self.model, "head"):
-                needs = "a language-model head", "model.architecture=encoder"
-            if needs is not None:
-                lacks = "is an encoder alone" if self.encoder is self.model else "has none"
+            masking = isinstance(objective, MaskingObjective)
+            part, architecture = ("head", "encoder") if masking else ("decoder", "tmde")
+            if (masking or objective.needs_decoder) and not hasattr(self.model, part):
                 raise ValueError(
-                    f"Objective {name!r} needs {needs[0]}, and {kind} {lacks}: remove the objective "
-                    f"(objectives.{name}=null), or train a model that has it ({needs[1]})"
+                    f"Objective {name!r} needs a {part}, which {type(self.model).__name__} does not have: remove "
+                    f"the objective (objectives.{name}=null), or set model.architecture={architecture}"
                 )
-            if isinstance(objective, MaskingObjective) and self.token_dropout:
+            if masking and self.token_dropout:
                 raise ValueError(
-                    f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} is to find: set "
+                    f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} predicts: set "
                     "token_dropout=0"
                 )
-            masking += [name] if hides_from_all(objective) else []
+        masking = [name for name, objective in self.objectives.items() if objective.masks_input]
         if len(masking) > 1:
-            raise ValueError(
-                f"Objectives {masking[0]!r} and {masking[1]!r} would both hide tokens from the same encoder call: "
-                "remove one"
-            )
+            raise ValueError(f"Objectives {masking[0]!r} and {masking[1]!r} both mask the encoder's input: remove one")
 
     @property
     def config(self):
         return self.model.config
-
-    @property
-    def _no_split_modules(self) -> list[str]:
-        """Layers that FSDP shards one by one; tables, which may be shared, and all else are one more unit."""
-        tables = {id(parameter) for parameter in self.embedding_parameters()}
-        named = set(self.model._no_split_modules or [])
-        return sorted(
-            {
-                type(module).__name__
-                for module in self.model.modules()
-                if type(module).__name__ in named and tables.isdisjoint(map(id, module.parameters()))
-            }
-        )
 
     @property
     def has_decoder(self) -> bool:
@@ -114,29 +141,8 @@ class ParallelModel(nn.Module):
 
     @property
     def encoder(self) -> PreTrainedModel:
-        """What is called with `input_ids` and `attention_mask` and gives embeddings: a part of the model, or all."""
+        """The model itself, or the encoder of a model with a decoder or a head."""
         return getattr(self.model, "model", self.model)
-
-    @property
-    def has_parts_by_language(self) -> bool:
-        """Whether a batch trains only what belongs to its languages."""
-        return getattr(self.encoder, "needs_language_ids", False)
-
-    def embedding_parameters(self) -> list[nn.Parameter]:
-        """Tables from tokens to vectors and back, and the tokens' weights."""
-        modules = [module for module in self.model.modules() if isinstance(module, nn.Embedding)]
-        tables = {
-            id(module.weight): module.weight for module in modules if module.num_embeddings == self.config.vocab_size
-        }
-        output = self.model.get_output_embeddings()
-        others = [None if output is None else output.weight, getattr(self.encoder, "token_weights", None)]
-        tables.update({id(parameter): parameter for parameter in others if parameter is not None})
-        return list(tables.values())
-
-    @property
-    def sees_states(self) -> bool:
-        """Whether the decoder sees every output of the encoder, and not the embedding alone."""
-        return self.has_decoder and self.model.decoder_sees_states
 
     @property
     def decodes(self) -> bool:
@@ -145,15 +151,29 @@ class ParallelModel(nn.Module):
 
     @property
     def needs_pivot(self) -> bool:
-        """Whether every row must hold a pivot language, for one that is translated into or compared with."""
+        """Whether every row must hold a pivot language."""
         return any(objective.needs_decoder or objective.needs_pivot for objective in self.objectives.values())
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **kwargs) -> None:
-        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs, **kwargs)
+    def embedding_parameters(self) -> list[nn.Parameter]:
+        """Tables from tokens to vectors and back, and the token weights of a bag."""
+        tables = [module.weight for module in self.model.modules() if isinstance(module, nn.Embedding)]
+        tables = [table for table in tables if len(table) == self.config.vocab_size]
+        output = self.model.get_output_embeddings()
+        others = [None if output is None else output.weight, getattr(self.encoder, "token_weights", None)]
+        return list(dict.fromkeys([*tables, *(table for table in others if table is not None)]))
 
-    def activation_checkpointing_enable(self, **kwargs) -> None:
-        """The name that transformers calls from 5.23 on."""
-        self.model.activation_checkpointing_enable(**kwargs)
+    @property
+    def _no_split_modules(self) -> list[str]:
+        """Layers that FSDP shards one by one; the tables, which may be tied, and the rest are one more unit."""
+        tables, names = set(self.embedding_parameters()), set(self.model._no_split_modules or [])
+        layers = [module for module in self.model.modules() if type(module).__name__ in names]
+        return sorted({type(layer).__name__ for layer in layers if tables.isdisjoint(layer.parameters())})
+
+    def activation_checkpointing_enable(self, *args, **kwargs) -> None:
+        self.model.activation_checkpointing_enable(*args, **kwargs)
+
+    def gradient_checkpointing_enable(self, *args, **kwargs) -> None:  # the name before transformers 5.23
+        self.model.gradient_checkpointing_enable(*args, **kwargs)
 
     def forward(
         self,
@@ -168,8 +188,8 @@ class ParallelModel(nn.Module):
         Args:
             input_ids, attention_mask: (languages, rows, length), padded on the right.
             languages: Codes in the order of the first dimension.
-            lengths: (languages, rows) tokens of each text, on the host; counted from the mask when missing.
-            teacher_vectors, taught: (rows, d) and (rows,), what a teacher gave the rows, and which of them.
+            lengths: (languages, rows) tokens of each text, on the host; counted from the mask if missing.
+            teacher_vectors, taught: (rows, d) and (rows,), a teacher's vectors and which rows have one.
 
         Returns:
             For every objective its differentiable sum under `"total"`, and its components, sums as well.
@@ -177,65 +197,123 @@ class ParallelModel(nn.Module):
         if lengths is None:
             lengths = attention_mask.sum(dim=-1).cpu().numpy()
         masked = None if self._masking is None else self._masking.mask(input_ids, attention_mask, self.config)
-        seen = self._drop_tokens(input_ids, attention_mask)
-        needed = self._needed(languages)
-        rows = EncodedRows(input_ids, seen, lengths, languages, needed, None, None, masked, teacher_vectors, taught)
-        if rows.needed:
-            shown = input_ids if masked is None else masked.input_ids
-            rows.encoded = self._encode(shown, seen, lengths, languages, rows.needed)
-            shape = (len(rows.needed), input_ids.shape[1])
-            rows.embeddings = rows.encoded.pooler_output.unflatten(0, shape)  # (needed, rows, d_model)
-        outputs = {}
-        for name, objective in self.objectives.items():
-            run = next(run for kind, run in PASSES.items() if isinstance(objective, kind))
-            output = run(self, objective, rows)
-            outputs[name] = {"total": output.loss, **output.components}
-        return outputs
+        attention_mask = self._drop_tokens(input_ids, attention_mask)
+        encoded = self._encoded_languages(languages)
+        batch = EncodedBatch(input_ids, attention_mask, lengths, languages, encoded, masked, teacher_vectors, taught)
+        if encoded:
+            batch.output = self._encode(batch)
+            batch.embeddings = batch.output.pooler_output.unflatten(0, (len(encoded), input_ids.shape[1]))
+        outputs = {name: self._loss(objective, batch) for name, objective in self.objectives.items()}
+        return {name: {"total": output.loss, **output.components} for name, output in outputs.items()}
 
-    def _needed(self, languages: tuple[str, ...]) -> list[int]:
-        """Which languages are encoded: all, or those that are translated from, or none."""
+    def _encoded_languages(self, languages: tuple[str, ...]) -> list[int]:
+        """All languages, or those that are translated from, or none."""
         if any(objective.needs_all_embeddings for objective in self.objectives.values()):
             return list(range(len(languages)))
-        if not self.decodes:
-            return []
-        return sorted({source for source, _ in translation_directions(languages, self.config.pivot_languages)})
+        directions = translation_directions(languages, self.config.pivot_languages) if self.decodes else []
+        return sorted({source for source, _ in directions})
 
-    def _encode(
-        self,
-        input_ids: torch.Tensor,
-        seen: torch.Tensor,
-        lengths: np.ndarray,
-        languages: tuple[str, ...],
-        needed: list[int],
-    ):
-        """The encoder's output for the needed languages, texts in the order (needed, rows)."""
-        rows = input_ids.shape[1]
-        if needed != list(range(len(input_ids))):  # a list as an index is copied to the device
-            input_ids, seen, lengths = (part[needed] for part in (input_ids, seen, lengths))
+    def _encode(self, batch: EncodedBatch) -> BaseModelOutputWithPooling:
+        input_ids = batch.input_ids if batch.masked is None else batch.masked.input_ids
+        attention_mask, rows = batch.attention_mask, input_ids.shape[1]
+        if len(batch.encoded) < len(input_ids):  # indexing by a list copies the list to the device
+            input_ids, attention_mask = input_ids[batch.encoded], attention_mask[batch.encoded]
         options = {}
         if self.encoder.config.model_type == "tmde":
-            # Only a decoder of every output needs more of the last layer than the embedding.
-            options["pooled_only"] = not self.sees_states
-            padding = input_ids.numel() - int(lengths.sum())
-            if input_ids.device.type != "cpu" and padding > self.least_padding * input_ids.numel():
-                options["token_indices"] = real_places(lengths.ravel(), input_ids.shape[-1], input_ids.device)
-        if self.has_parts_by_language:
-            codes = torch.tensor([self.config.languages.index(languages[place]) for place in needed])
-            options["language_ids"] = codes.repeat_interleave(rows).to(input_ids.device, non_blocking=True)
-        if not getattr(self.config, "reads_bos", True):  # it is there for the decoder alone
-            input_ids, seen = input_ids[..., 1:], seen[..., 1:]
-        return self.encoder(input_ids.flatten(0, 1), seen.flatten(0, 1), return_dict=True, **options)
+            # Only a decoder that sees every state needs more of the last layer than the embedding.
+            options["pooled_only"] = not (self.has_decoder and self.model.decoder_sees_states)
+        if getattr(self.encoder, "needs_language_ids", False):
+            options["language_ids"] = self._language_ids([batch.languages[i] for i in batch.encoded], rows, input_ids)
+        if not getattr(self.config, "reads_bos", True):  # `<s>` is there for the decoder alone
+            input_ids, attention_mask = input_ids[..., 1:], attention_mask[..., 1:]
+        return self.encoder(input_ids.flatten(0, 1), attention_mask.flatten(0, 1), return_dict=True, **options)
+
+    def _language_ids(self, languages: list[str], rows: int, like: torch.Tensor) -> torch.LongTensor:
+        """(languages * rows,) index of each text's language in the config."""
+        codes = torch.tensor([self.config.languages.index(language) for language in languages])
+        return codes.repeat_interleave(rows).to(like.device, non_blocking=True)
 
     def _drop_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """The mask (languages, rows, length) of what the encoder reads: special tokens and one more always stay."""
+        """The mask after token dropout. Special tokens and at least one other token of each text stay."""
         if not (self.training and self.token_dropout and self.token_dropout_share):
             return attention_mask
         noisy = torch.rand(input_ids.shape[1], device=input_ids.device) < self.token_dropout_share  # (rows,)
         chances = torch.rand(input_ids.shape, device=input_ids.device)
-        special = torch.zeros_like(chances, dtype=torch.bool)
-        for token in (self.config.bos_token_id, self.config.eos_token_id):
-            special |= input_ids == token
-        kept = attention_mask.bool() & ~special
-        luckiest = chances.masked_fill(~kept, -1).argmax(dim=-1, keepdim=True)
-        dropped = kept & noisy[:, None] & (chances < self.token_dropout)
-        return attention_mask.masked_fill(dropped.scatter(-1, luckiest, False), 0)
+        special = (input_ids == self.config.bos_token_id) | (input_ids == self.config.eos_token_id)
+        candidates = attention_mask.bool() & ~special
+        kept = chances.masked_fill(~candidates, -1).argmax(dim=-1, keepdim=True)
+        dropped = candidates & noisy[:, None] & (chances < self.token_dropout)
+        return attention_mask.masked_fill(dropped.scatter(-1, kept, False), 0)
+
+    # ---- What each kind of objective takes
+
+    def _loss(self, objective: Objective, batch: EncodedBatch) -> ObjectiveOutput:
+        if isinstance(objective, EmbeddingObjective):
+            embeddings = batch.embeddings
+            if objective.takes_context and "context" in batch.output:
+                embeddings = batch.output.context.unflatten(0, embeddings.shape[:2])  # (languages, rows, vectors * d)
+            return objective(embeddings, batch.languages) if objective.takes_languages else objective(embeddings)
+        if isinstance(objective, Distillation):
+            return objective(batch.embeddings, batch.teacher_vectors, batch.taught)
+        if isinstance(objective, TranslationObjective):
+            return self._translation(objective, batch)
+        if isinstance(objective, ParameterObjective):
+            return objective([parameter for parameter in self.encoder.parameters() if parameter.requires_grad])
+        if isinstance(objective, PairMaskingObjective):
+            pairs = objective.concatenate(batch.input_ids, batch.attention_mask, self.config)
+            masked = objective.mask(pairs.input_ids, pairs.attention_mask, self.config)
+            output = self.model.model(
+                masked.input_ids, pairs.attention_mask, position_ids=pairs.position_ids, return_dict=True
+            )
+            return self._masked_tokens(objective, output.token_states, masked)
+        if isinstance(objective, MaskedTokenObjective):
+            return self._masked_tokens(objective, batch.output.token_states, batch.masked)
+        if isinstance(objective, MaskedTextObjective):
+            head, table = self.model.head, self.model.lm_head.weight
+            return objective(head(batch.embeddings), table, batch.masked, batch.input_ids, batch.attention_mask)
+        raise TypeError(f"Unknown kind of objective: {type(objective).__name__}")
+
+    def _masked_tokens(self, objective: MaskedTokenObjective, states: torch.Tensor, masked: Masked) -> ObjectiveOutput:
+        states = states.flatten(0, 1).index_select(0, masked.places)  # (tokens, d_model)
+        return objective(self.model.head(states), self.model.lm_head.weight, masked.targets)
+
+    def _translation(self, objective: TranslationObjective, batch: EncodedBatch) -> ObjectiveOutput:
+        """All directions in one decoder call; of a share of the rows (`row_share`), scaled to all of them."""
+        model, device, rows = self.model, batch.input_ids.device, batch.input_ids.shape[1]
+        lengths, chosen = batch.lengths, slice(None)
+        if self.training and objective.row_share < 1:
+            drawn = torch.randperm(rows)[: max(1, round(objective.row_share * rows))]
+            lengths, chosen = lengths[:, drawn.numpy()], drawn.to(device)
+        directions = translation_directions(batch.languages, self.config.pivot_languages)
+        sources = [batch.encoded.index(source) for source, _ in directions]
+        targets = [target for _, target in directions]
+        target_lengths = lengths[targets].ravel() - 1  # inputs end before the last token, labels begin after `<s>`
+        width = int(target_lengths.max())
+        target_ids = torch.cat([batch.input_ids[target, chosen, : width + 1] for target in targets])
+        positions = token_positions(target_lengths, width, device)
+        labels = target_ids[:, 1:].flatten().index_select(0, positions)  # (tokens,)
+        inputs = {
+            "input_ids": target_ids[:, :-1],  # (directions * rows, width)
+            "embedding": torch.cat([batch.embeddings[source, chosen] for source in sources]),
+            "language_ids": self._language_ids([batch.languages[i] for i in targets], lengths.shape[1], target_ids),
+        }
+        if model.decoder_sees_states:
+            states = batch.output.get("memory", batch.output.last_hidden_state).unflatten(0, (-1, rows))
+            masks = [batch.attention_mask[batch.encoded[source], chosen] for source in sources]
+            inputs["encoder_hidden_states"] = torch.cat([states[source, chosen] for source in sources])
+            inputs["encoder_attention_mask"] = torch.cat(masks)
+
+        def loss(**options) -> ObjectiveOutput:
+            hidden = model.decoder(**inputs, **options, return_dict=True).last_hidden_state  # (texts, width, d_model)
+            return objective(hidden.flatten(0, 1).index_select(0, positions), model.lm_head.weight, labels)
+
+        output = loss()
+        if getattr(self.config, "bottleneck", None) == "dual":
+            bottleneck = loss(bottleneck_only=True)
+            output.loss = torch.lerp(output.loss, bottleneck.loss, self.config.bottleneck_loss_weight)
+            output.components["bottleneck_nll"] = bottleneck.components["nll"]
+        if lengths.shape != batch.lengths.shape:
+            factor = float((batch.lengths[targets] - 1).sum() / target_lengths.sum())
+            output.loss = output.loss * factor
+            output.components = {name: value * factor for name, value in output.components.items()}
+        return output

@@ -31,7 +31,7 @@ from modeling_tmde.loading import position_limit
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.building import build_model, check_same_model, prepare_tokenizer, share_tokenizer
 from modeling_tmde.training.command import train
-from modeling_tmde.training.evaluation import check_metric, check_selection, load_eval_tasks, loss_rows
+from modeling_tmde.training.evaluation import check_metric, load_eval_tasks, loss_rows
 from modeling_tmde.training.held_out import hold_out_rows
 from modeling_tmde.training.hub_encoder import check_encoder
 from modeling_tmde.training.hub_trainer import open_hub_repository
@@ -191,8 +191,6 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         raise RecipeError("hub_token would stand in recipe.yaml for all to read; set HF_TOKEN, or run `hf auth login`")
     arguments = recipe.build_arguments(str(folder))
     objectives = recipe.build_objectives()
-    has_dev_rows = recipe.data.dev is not None or recipe.data.dev_rows > 0
-    check_selection(arguments.metric_for_best_model, has_dev_rows, bool(recipe.data.eval_task))
     checkpoint = None
     error = ""
     if state.is_main_process:

@@ -1,12 +1,10 @@
 """`TmdeTrainer`: HuggingFace's Trainer over parallel rows."""
 
-import contextlib
 import itertools
 import json
 import math
 import time
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 
 import datasets
@@ -22,26 +20,30 @@ from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches, ParallelLoader, Position
-from modeling_tmde.training.callbacks import CurvePicture, EarlyStopping, ParallelProgress, RunLimits
-from modeling_tmde.training.checkpoints import gathered_weights, is_sharded, load_weights, save_weights, whole_model
-from modeling_tmde.training.clock import RunClock
-from modeling_tmde.training.epoch_table import EpochEnds
+from modeling_tmde.training.callbacks import CurvePicture, EarlyStopping, ParallelProgress, RunSchedule
+from modeling_tmde.training.distributed import (
+    gathered_weights,
+    is_sharded,
+    load_weights,
+    prepare_processes,
+    whole_model,
+)
 from modeling_tmde.training.evaluation import (
-    checked_evaluation,
+    check_metric,
     dev_losses,
     dev_means,
     dev_retrieval,
     measure_task,
+    task_in_languages,
     task_means,
 )
 from modeling_tmde.training.hub_trainer import HubTrainer
 from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
+from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates, split_group
 from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.processes import prepare_processes
-from modeling_tmde.training.schedule import cool_down, freeze, freeze_parts, limit_steps, rates_of_parts, split_group
 from modeling_tmde.training.teacher_vectors import open_teacher_vectors
-from modeling_tmde.training.throughput import ComponentSums, OperationCount, Throughput
+from modeling_tmde.training.throughput import ComponentSums, RunClock, Throughput
 
 DATA_STATE_NAME = "data_state.json"
 
@@ -51,28 +53,26 @@ class TmdeTrainer(HubTrainer):
     Trains a `ParallelModel` on parallel rows.
 
     Micro-batches fill a token budget. Every loss is a sum divided by its count over all micro-batches and processes
-    of an optimizer step, so gradients do not depend on how a batch is cut up, except that the negatives of an
-    embedding objective are those of one micro-batch, or with `gather` those of one of every process. Under FSDP2
-    (`fsdp`) a process holds its share of the weights, and all of them while it evaluates. Checkpoints hold the inner
-    encoder-decoder as any `save_pretrained` folder does, and the place in the data, so that a run resumes where it
-    stopped. Evaluation measures translation retrieval of the sentences and of the documents of the dev rows between
-    every pair of languages, and Same and Cross of classification tasks; their mean, `mix`, chooses the checkpoint.
-    The run's folder gets `log.jsonl`, `epochs.md` and, where matplotlib is installed, `curves.png`. What
-    `push_to_hub` brings to the Hub opens there by `AutoModel`, with a card; see `HubTrainer`.
+    of an optimizer step, so gradients do not depend on how a batch is split, except that the negatives of an embedding
+    objective are those of one micro-batch, or with `gather` those of one micro-batch of every process. Checkpoints
+    hold the inner encoder-decoder as any `save_pretrained` folder does, and the position in the data, so a run resumes
+    where it stopped. Evaluation measures translation retrieval of the sentences and documents of the dev rows between
+    every pair of languages, and Same and Cross of classification tasks; their mean, `mix`, chooses the checkpoint. The
+    run's folder gets `log.jsonl`, `epochs.md` and, if matplotlib is installed, `curves.png`.
 
     Args:
         model: The parallel model.
         args: Training arguments.
         train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
-        eval_dataset: Map-style rows, or several sets by name; where they have a column `doc_id`, it tells documents.
+        eval_dataset: Map-style rows, or several sets by name; a column `doc_id` names their documents.
         eval_task: Texts with classes in at least two of the model's languages, with the splits `train`, `dev`, `test`;
             or several such tasks by name.
         processing_class: The tokenizer.
         callbacks, optimizers: As in `Trainer`.
 
     Raises:
-        ValueError: If nothing limits the run, the schedule needs a number of steps that is not known, the best
-            checkpoint is chosen by what is not measured, or FSDP is asked for where there is none.
+        ValueError: Nothing limits the run, the schedule needs a number of steps that is not known, the metric that
+            chooses the checkpoint is not measured, or FSDP is asked for where there is none.
     """
 
     def __init__(
@@ -87,14 +87,19 @@ class TmdeTrainer(HubTrainer):
         optimizers: tuple = (None, None),
     ):
         self.step_limit = limit_steps(args, streaming=not isinstance(train_dataset, datasets.Dataset))
-        # Parallel batches are made here, for this process, so the Trainer gets no dataset to wrap and shard.
-        dev_sets, self.eval_tasks = checked_evaluation(eval_dataset, eval_task, model.config.languages, args)
+        languages = model.config.languages
+        dev_sets = {"dev": eval_dataset} if isinstance(eval_dataset, datasets.Dataset) else eval_dataset or {}
+        tasks = {"task": eval_task} if isinstance(eval_task, ClassificationData) else eval_task or {}
+        if dev_sets or tasks:
+            check_metric(args, dev_sets, tasks, model.objectives, languages)
+        self.eval_tasks = {name: task_in_languages(task, languages) for name, task in tasks.items()}
         args.remove_unused_columns = False
         args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
-        args.logging_nan_inf_filter = False  # which looks at every loss, and waits for the accelerator to have it
-        if args.ddp_find_unused_parameters is None:
-            args.ddp_find_unused_parameters = model.has_parts_by_language
+        args.logging_nan_inf_filter = False  # which would wait for the accelerator at every step
+        if args.ddp_find_unused_parameters is None:  # of the languages that a batch lacks
+            args.ddp_find_unused_parameters = getattr(model.encoder, "needs_language_ids", False)
         freeze(model.model, args.freeze)
+        # Parallel batches are made here, for this process, so `Trainer` gets no dataset to wrap and shard.
         super().__init__(
             model=model,
             args=args,
@@ -113,14 +118,14 @@ class TmdeTrainer(HubTrainer):
         self.data_wait = 0.0
         self._components = ComponentSums()
         self.clock = RunClock()
-        for theirs in (ProgressCallback, PrinterCallback):
-            self.remove_callback(theirs)
-        for ours in (RunLimits, EpochEnds, ParallelProgress, CurvePicture):
-            self.add_callback(ours(self))
+        self.remove_callback(ProgressCallback)
+        self.remove_callback(PrinterCallback)
+        for callback in (RunSchedule, ParallelProgress, CurvePicture):
+            self.add_callback(callback(self))
         if args.early_stopping_patience is not None:
             self.add_callback(EarlyStopping(args.early_stopping_patience))
 
-    # ---- How far the run is
+    # ---- Progress
 
     @property
     def seen(self) -> dict[str, float]:
@@ -128,34 +133,29 @@ class TmdeTrainer(HubTrainer):
         return self.throughput.seen
 
     @property
-    def epoch_rows(self) -> int | None:
-        """Rows of one epoch, or None for a stream of unknown length."""
-        return len(self.parallel_dataset) if isinstance(self.parallel_dataset, datasets.Dataset) else None
-
-    @property
     def epochs_done(self) -> float | None:
-        if not self.epoch_rows:
+        """None for a stream, whose length is unknown."""
+        if not isinstance(self.parallel_dataset, datasets.Dataset):
             return None
-        chunks = math.ceil(self.epoch_rows / self.args.buffer_rows)
-        return self.position.epoch + (self.position.chunk + self.chunk_done) / chunks
+        chunks = math.ceil(len(self.parallel_dataset) / self.args.buffer_rows)
+        return self.position.epoch + (self.position.chunk + self.chunk_done) / max(chunks, 1)
 
     @property
     def whole_epochs(self) -> int:
-        """Epochs that are over; one of a stream is when the next has begun, or the stream has ended."""
+        """Completed epochs; one of a stream is complete when the next has begun, or the stream has ended."""
         return self.position.epoch if self.epochs_done is None else int(self.epochs_done)
 
     def progress(self, step: int | None = None) -> float:
-        """Share of the run that is done, between 0 and 1, by whichever limit is nearest; `step` if not this one."""
-        shares = [0.0]
+        """Share of the run that is done at `step` (default: this one), between 0 and 1, by the nearest limit."""
+        args, shares = self.args, [0.0]
         if self.step_limit:
             shares.append((self.state.global_step if step is None else step) / self.step_limit)
-        else:
-            if self.epochs_done is not None:
-                shares.append(self.epochs_done / self.args.num_train_epochs)
-        if self.args.max_minutes:
-            shares.append(self.clock.elapsed / 60 / self.args.max_minutes)
-        if self.args.max_cpu_minutes:
-            shares.append(self.clock.cpu_elapsed / 60 / self.args.max_cpu_minutes)
+        elif self.epochs_done is not None:
+            shares.append(self.epochs_done / args.num_train_epochs)
+        if args.max_minutes:
+            shares.append(self.clock.elapsed / 60 / args.max_minutes)
+        if args.max_cpu_minutes:
+            shares.append(self.clock.cpu_elapsed / 60 / args.max_cpu_minutes)
         return min(max(shares), 1.0)
 
     # ---- Data
@@ -216,7 +216,7 @@ class TmdeTrainer(HubTrainer):
                 self.position = Position(math.ceil(self.args.num_train_epochs))
             return [], None
         for batch in batches:
-            self._account(batch)
+            self.throughput.add(batch)
         self.position, self.chunk_done = batches[-1].next_position, batches[-1].chunk_done
         objectives = self.accelerator.unwrap_model(self.model).objectives
         totals = [sum(objective.count(batch.sizes) for batch in batches) for objective in objectives.values()]
@@ -224,9 +224,6 @@ class TmdeTrainer(HubTrainer):
         totals += [self.clock.seconds, self.clock.cpu_seconds] if first else [0.0, 0.0]
         *counts, self.clock.elapsed, self.clock.cpu_elapsed = sum_on_host(totals)
         return batches, dict(zip(objectives, counts, strict=True))
-
-    def _account(self, batch: ParallelBatch) -> None:
-        self.throughput.add(batch)
 
     def _prepare_inputs(self, batch: ParallelBatch) -> ParallelBatch:
         return batch.to(self.args.device)
@@ -241,23 +238,21 @@ class TmdeTrainer(HubTrainer):
         for name, components in outputs.items():
             scale = self.args.world_size / max(num_items_in_batch[name], 1.0)
             loss = loss + objectives[name].weight * scale * components["total"]
-            parts = {part: value for part, value in components.items() if part != "total"}
-            self._components.add(name, parts, objectives[name].count(inputs.sizes))
+            self._components.add(name, components, objectives[name].count(inputs.sizes))
         return (loss, outputs) if return_outputs else loss
 
-    @cached_property
-    def _operations(self) -> OperationCount:
-        return OperationCount(self.accelerator.unwrap_model(self.model))
-
     def floating_point_ops(self, inputs: ParallelBatch) -> float:
-        return self._operations.of(inputs)
+        """6 per parameter outside the tables and token (Kaplan et al. 2020)."""
+        model = self.accelerator.unwrap_model(self.model).model
+        return 6.0 * model.num_parameters(exclude_embeddings=True) * float(inputs.lengths.sum())
 
     # ---- Schedule
 
     def create_optimizer(self, *args, **kwargs):
-        """As in transformers; encoder and embedding tables are groups of their own if their rates are others."""
-        rates = rates_of_parts(self.accelerator.unwrap_model(self.model), self.args)
-        freeze_parts(rates)
+        """As in transformers, with groups of their own for an encoder or tables with their own learning rate."""
+        rates = own_rates(self.accelerator.unwrap_model(self.model), self.args)
+        for parameter in itertools.chain.from_iterable(parameters for parameters, rate in rates if rate == 0):
+            parameter.requires_grad_(False)
         optimizer = super().create_optimizer(*args, **kwargs)
         for parameters, rate in rates:
             split_group(optimizer, parameters, rate)
@@ -273,7 +268,7 @@ class TmdeTrainer(HubTrainer):
     # ---- Logging
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        # Of a stream whole passes are known; what transformers thinks is a share of the steps.
+        # transformers sets a share of the steps.
         self.state.epoch = round(float(self.position.epoch) if self.epochs_done is None else self.epochs_done, 4)
         if "loss" in logs:
             logs.update(self._components.means(self.accelerator))
@@ -314,8 +309,7 @@ class TmdeTrainer(HubTrainer):
         model = whole_model(trained).eval()
         metrics: dict[str, float] = {}
         retrieval: list[dict[str, float]] = []
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self.compute_loss_context_manager())
+        with self.compute_loss_context_manager():
             for name, rows in dev_sets.items():
                 retrieval.append(dev_retrieval(model, self.processing_class, rows, self.args))
                 measured = retrieval[-1] | dev_losses(model, self.processing_class, rows, self.args)
@@ -329,16 +323,6 @@ class TmdeTrainer(HubTrainer):
         trained.train(was_training)
         metrics |= scores | dev_means(retrieval, scores)
         return {key: round(value, 6) for key, value in metrics.items()}
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        try:
-            return super()._determine_best_metric(metrics, trial)
-        except KeyError as error:
-            known = ", ".join(key.removeprefix("eval_") for key in metrics)
-            raise ValueError(
-                f"metric_for_best_model={self.args.metric_for_best_model}: the evaluation did not measure it, "
-                f"expected one of {known}"
-            ) from error
 
     def _evaluate_tasks(self, model: ParallelModel) -> dict[str, float]:
         """Measured by the first process for all: a classifier is trained for every language of every task."""
@@ -362,29 +346,33 @@ class TmdeTrainer(HubTrainer):
             self.push_to_hub(commit_message="Model save")
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-        """Writes the model, not its training wrapper: a folder that every Auto class opens.
+        """Writes the inner model as a folder that every Auto class opens, and the position in the data.
 
         Args:
-            state_dict: The weights, if they are sharded.
+            state_dict: Weights of the inner model, if they are sharded.
         """
         if not self.args.should_save:
             return
-        output_dir = output_dir or self.args.output_dir
-        save_weights(self.accelerator.unwrap_model(self.model), output_dir, state_dict)
-        self.processing_class.save_pretrained(output_dir)
-        state = {
-            "position": asdict(self.position),
-            "chunk_done": self.chunk_done,
-            **self.throughput.state(),
-            **self.clock.state(),
-        }
-        (Path(output_dir) / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
+        folder = Path(output_dir or self.args.output_dir)
+        parallel = self.accelerator.unwrap_model(self.model)
+        config = parallel.config
+        training_value = config.use_cache  # which `Trainer` sets, whatever the model
+        if parallel.has_decoder:
+            config.use_cache = True
+        else:
+            del config.use_cache
+        parallel.model.save_pretrained(folder, state_dict=state_dict)
+        config.use_cache = training_value
+        self.processing_class.save_pretrained(folder)
+        state = {"position": asdict(self.position), "chunk_done": self.chunk_done}
+        state |= self.throughput.state() | self.clock.state()
+        (folder / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if not self.is_fsdp_enabled:
             super()._save_optimizer_and_scheduler(output_dir)
             return
-        # transformers would write the weights once more.
+        # transformers would write the weights a second time.
         plugin = self.accelerator.state.fsdp_plugin
         save_fsdp_optimizer(plugin, self.accelerator, self.optimizer, self.model, output_dir)
         if self.args.should_save:

@@ -27,9 +27,9 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.hub_encoder import _check_outputs, adapt_encoder
 from modeling_tmde.training.objectives import OBJECTIVES
+from modeling_tmde.training.optimization import freeze_parts, own_rates
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
-from modeling_tmde.training.schedule import freeze_parts, rates_of_parts
 from modeling_tmde.training.throughput import OperationCount
 from tests.conftest import make_dataset, tiny_model
 from tests.hub_encoders import SIZES, make_tokenizer, save_encoder
@@ -119,7 +119,7 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
 
     def rates(**options) -> list[tuple[set[int], float]]:
         arguments = TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
-        found = rates_of_parts(parallel, arguments)
+        found = own_rates(parallel, arguments)
         assert all(parameter.requires_grad for parameter in parallel.parameters())
         return [(set(map(id, parameters)), rate) for parameters, rate in found]
 
@@ -133,7 +133,7 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
     arguments = TmdeTrainingArguments(
         output_dir=str(tmp_path), use_cpu=True, encoder_learning_rate=0, embedding_learning_rate=1e-3
     )
-    freeze_parts(rates_of_parts(parallel, arguments))
+    freeze_parts(own_rates(parallel, arguments))
     frozen = {id(parameter) for parameter in parallel.parameters() if not parameter.requires_grad}
     assert frozen == encoder - {table}
     with pytest.raises(ValueError, match="encoder_learning_rate=-1 must be at least 0"):

@@ -28,7 +28,7 @@ from modeling_tmde import (
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.retrieval import precision_at_1
 from modeling_tmde.training.added_language import _extended, add_languages, start_model
-from modeling_tmde.training.callbacks import RunLimits
+from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.evaluation import dev_losses
 from modeling_tmde.training.hub_encoder import adapt_encoder
 from modeling_tmde.training.language_recipe import LEARNING_RATE_SHARE, AddedLanguages, recipe_of
@@ -295,7 +295,7 @@ def test_the_current_folder_can_be_that_of_the_run(place, tmp_path, monkeypatch)
 
 
 def test_an_interrupted_run_goes_on(added, place, monkeypatch):
-    folder, go_on = place / "resumed", RunLimits.on_step_end
+    folder, go_on = place / "resumed", RunSchedule.on_step_end
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
 
         def stop(self, args, state, control, **kwargs):
@@ -303,7 +303,7 @@ def test_an_interrupted_run_goes_on(added, place, monkeypatch):
                 raise KeyboardInterrupt
             return go_on(self, args, state, control, **kwargs)
 
-        patch.setattr(RunLimits, "on_step_end", stop)
+        patch.setattr(RunSchedule, "on_step_end", stop)
         add_languages(asked(place), folder)
     with pytest.raises(RunFolderError, match="is not empty"):
         add_languages(asked(place), folder)
@@ -340,7 +340,7 @@ def test_a_run_without_a_checkpoint_yet_goes_on(added, place, monkeypatch):
         def stop(self, args, state, control, **kwargs):
             raise KeyboardInterrupt
 
-        patch.setattr(RunLimits, "on_step_end", stop)
+        patch.setattr(RunSchedule, "on_step_end", stop)
         add_languages(asked(place), folder)
     assert (folder / "warm_start" / "languages.json").is_file() and not list(folder.glob("checkpoint-*"))
     report = add_languages(asked(place), folder, resume=True)

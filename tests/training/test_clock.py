@@ -8,12 +8,12 @@ import pytest
 from transformers import TrainerCallback
 
 from modeling_tmde.data import CorpusReport
-from modeling_tmde.training import clock as clock_module
+from modeling_tmde.training import throughput as clock_module
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.clock import RunClock
 from modeling_tmde.training.objectives import InfoNCE
+from modeling_tmde.training.optimization import limit_steps
 from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.schedule import limit_steps
+from modeling_tmde.training.throughput import RunClock
 from modeling_tmde.training.train import _write_results
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
@@ -65,15 +65,6 @@ def test_seconds_add_up_over_two_resumes(monkeypatch):
         hands.cpu += cpu
         state = clock.state()
     assert state == pytest.approx({"elapsed": 38.0, "cpu_elapsed": 113.0})
-
-
-def test_a_checkpoint_of_before_there_was_a_clock_of_the_processor(monkeypatch):
-    hands = Hands(cpu=33.0).set(monkeypatch)
-    clock = RunClock()
-    clock.load_state({"elapsed": 90.0, "seen": {}})
-    hands.wall, hands.cpu = 5.0, 37.0
-    assert (clock.elapsed, clock.cpu_elapsed) == (90.0, 0.0)
-    assert clock.state() == {"elapsed": 95.0, "cpu_elapsed": 4.0}
 
 
 # ---- Runs

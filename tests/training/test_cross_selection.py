@@ -18,7 +18,7 @@ from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.heads import get_head
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, Provenance, RetrievalData, Split, Task, TaskError
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.epoch_table import epoch_table
+from modeling_tmde.training.callbacks import epoch_table
 from modeling_tmde.training.evaluation import load_eval_task, task_in_languages
 from modeling_tmde.training.objectives import DistanceConstraint
 from modeling_tmde.training.parallel_model import ParallelModel

@@ -14,9 +14,8 @@ from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.tasks import TASKS, TaskError
 from modeling_tmde.training import callbacks
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.callbacks import CurvePicture
+from modeling_tmde.training.callbacks import CurvePicture, epoch_table
 from modeling_tmde.training.dev_documents import document_pool, documents_of, hold_out
-from modeling_tmde.training.epoch_table import epoch_table
 from modeling_tmde.training.evaluation import check_selection, dev_means, load_eval_tasks
 from modeling_tmde.training.objectives import DistanceConstraint
 from modeling_tmde.training.parallel_model import ParallelModel

@@ -10,8 +10,8 @@ from transformers import TrainerCallback
 from modeling_tmde import NtdvConfig, NtdvForConditionalGeneration
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import TranslationObjective
+from modeling_tmde.training.optimization import freeze
 from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.schedule import freeze
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
 

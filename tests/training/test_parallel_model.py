@@ -11,14 +11,9 @@ from torch import nn
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.configuration_tmde import BOTTLENECKS
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
-from modeling_tmde.training.objectives import (
-    DistanceConstraint,
-    EmbeddingObjective,
-    InfoNCE,
-    ObjectiveOutput,
-    TranslationObjective,
-)
-from modeling_tmde.training.parallel_model import ParallelModel, real_places, translation_directions
+from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE, TranslationObjective
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.parallel_model import ParallelModel, token_positions, translation_directions
 from tests.conftest import make_dataset, make_rows, tiny_model
 
 SMOOTHING, MARGIN, HINGE_WEIGHT = 0.1, 0.5, 2.0
@@ -517,10 +512,10 @@ def test_the_last_layer_is_computed_where_it_is_needed_and_changes_nothing(bottl
         torch.testing.assert_close(results[0][1][name], gradient, rtol=1e-4, atol=1e-4, msg=name)
 
 
-def test_real_places_by_hand():
-    places = real_places(np.array([3, 1, 0, 2]), 4, torch.device("cpu"))
+def test_token_positions_by_hand():
+    places = token_positions(np.array([3, 1, 0, 2]), 4, torch.device("cpu"))
     assert places.tolist() == [0, 1, 2, 4, 12, 13]
-    assert real_places(np.array([], dtype=np.int64), 4, torch.device("cpu")).tolist() == []
+    assert token_positions(np.array([], dtype=np.int64), 4, torch.device("cpu")).tolist() == []
 
 
 def test_the_lengths_of_a_batch_are_not_asked_of_the_device(tokenizer, monkeypatch):

@@ -20,18 +20,20 @@ from modeling_tmde import (
 )
 from modeling_tmde.training.batching import ParallelBatch
 from modeling_tmde.training.objectives import (
-    EmbeddingObjective,
     InfoNCE,
-    Masked,
     MaskedLanguageModel,
-    MaskedTextObjective,
-    MaskedTokenObjective,
     Objective,
-    ObjectiveOutput,
-    ParameterObjective,
     TranslationLanguageModel,
     TranslationObjective,
     UnifiedGenerativeTask,
+)
+from modeling_tmde.training.objectives.base import (
+    EmbeddingObjective,
+    Masked,
+    MaskedTextObjective,
+    MaskedTokenObjective,
+    ObjectiveOutput,
+    ParameterObjective,
 )
 from modeling_tmde.training.parallel_model import ParallelModel
 from tests.conftest import tiny_model

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, BertCo
 from typer.testing import CliRunner
 
 from modeling_tmde import BagModel
-from modeling_tmde.training.callbacks import RunLimits
+from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.stages import STAGE_FOLDER, apply_warm_start, prepare_warm_start, stage_recipe
 from modeling_tmde.training.train import build_model, train, train_recipe
@@ -64,14 +64,14 @@ def finished(tmp_path_factory) -> Path:
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
     """Ctrl-C after so many steps of the run in `folder`."""
-    go_on = RunLimits.on_step_end
+    go_on = RunSchedule.on_step_end
 
     def stop(self, args, state, control, **kwargs):
         if state.global_step == step and Path(args.output_dir) == folder:
             raise KeyboardInterrupt
         return go_on(self, args, state, control, **kwargs)
 
-    monkeypatch.setattr(RunLimits, "on_step_end", stop)
+    monkeypatch.setattr(RunSchedule, "on_step_end", stop)
 
 
 def never(*arguments, **options):

@@ -10,14 +10,8 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.training.objectives import (
-    BatchSizes,
-    DistanceConstraint,
-    EmbeddingObjective,
-    InfoNCE,
-    Objective,
-    TranslationObjective,
-)
+from modeling_tmde.training.objectives import BatchSizes, DistanceConstraint, InfoNCE, Objective, TranslationObjective
+from modeling_tmde.training.objectives.base import EmbeddingObjective
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.parallel_model import ParallelModel
 from tests.conftest import tiny_model

@@ -5,14 +5,14 @@ import sys
 import time
 from pathlib import Path
 
-from modeling_tmde.training.callbacks import RunLimits
+from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.train import train_recipe
 
 
 def main() -> None:
     options = json.loads(Path(sys.argv[1]).read_text())
-    go_on = RunLimits.on_step_begin
+    go_on = RunSchedule.on_step_begin
 
     def hold(self, args, state, control, **kwargs):
         if state.global_step == options["hold_at"]:
@@ -20,7 +20,7 @@ def main() -> None:
             time.sleep(600)
         return go_on(self, args, state, control, **kwargs)
 
-    RunLimits.on_step_begin = hold
+    RunSchedule.on_step_begin = hold
     train_recipe(load_recipe("quickstart", options["overrides"]), options["output"])
 
 

@@ -1,19 +1,7 @@
 """Training losses, one a file. An objective takes tensors, not models, so that each is tested by hand."""
 
 from modeling_tmde.training.objectives.alignment_softmax import AlignmentSoftmax
-from modeling_tmde.training.objectives.base import (
-    BatchSizes,
-    Concatenated,
-    EmbeddingObjective,
-    Masked,
-    MaskedTextObjective,
-    MaskedTokenObjective,
-    MaskingObjective,
-    Objective,
-    ObjectiveOutput,
-    PairMaskingObjective,
-    ParameterObjective,
-)
+from modeling_tmde.training.objectives.base import BatchSizes, Objective
 from modeling_tmde.training.objectives.distance import DistanceConstraint
 from modeling_tmde.training.objectives.distillation import Distillation
 from modeling_tmde.training.objectives.infonce import InfoNCE
@@ -43,31 +31,3 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "weight_regularization": WeightRegularization,
     "xnli_alignment": XnliAlignment,
 }
-
-__all__ = [
-    "OBJECTIVES",
-    "AlignmentSoftmax",
-    "BatchSizes",
-    "Concatenated",
-    "DistanceConstraint",
-    "Distillation",
-    "EmbeddingObjective",
-    "InfoNCE",
-    "Masked",
-    "MaskedLanguageModel",
-    "MaskedTextObjective",
-    "MaskedTokenObjective",
-    "MaskingObjective",
-    "NtdvDistance",
-    "Objective",
-    "ObjectiveOutput",
-    "PairMaskingObjective",
-    "ParameterObjective",
-    "SimilarityLoss",
-    "SimilaritySoftmax",
-    "TranslationLanguageModel",
-    "TranslationObjective",
-    "UnifiedGenerativeTask",
-    "WeightRegularization",
-    "XnliAlignment",
-]

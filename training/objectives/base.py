@@ -53,10 +53,10 @@ class Objective(nn.Module):
         weight: Factor of this loss in the total.
     """
 
-    # Whether the decoder is needed, the embedding of every language of a row, and a pivot language in every row.
     needs_decoder = False
-    needs_all_embeddings = False
-    needs_pivot = False
+    needs_all_embeddings = False  # of every language of a row
+    needs_pivot = False  # in every row
+    masks_input = False  # of the encoder call that all objectives share
 
     def __init__(self, weight: float = 1.0):
         super().__init__()
@@ -110,6 +110,7 @@ class MaskingObjective(Objective):
     """A loss for which the encoder reads texts with tokens hidden; one of a run's objectives at most."""
 
     needs_all_embeddings = True
+    masks_input = True
 
     def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
         """
@@ -142,10 +143,13 @@ class Concatenated:
 
 
 class PairMaskingObjective(MaskedTokenObjective):
-    """A loss on hidden tokens of texts that are read together with their translations, in an encoder call of its own:
-    it may stand beside another `MaskingObjective`."""
+    """A loss on hidden tokens of texts that are read together with their translations, in an encoder call of its own.
+
+    It can be combined with another `MaskingObjective`.
+    """
 
     needs_all_embeddings = False
+    masks_input = False
 
     def concatenate(
         self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig

@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
-from modeling_tmde.training.objectives.gather import GatheredRows, gather_rows, num_processes, sum_over_processes
+from modeling_tmde.training.objectives.gather import gather_rows, num_processes, sum_over_processes
 
 NORMALIZERS = ("pairwise", "batch_mean_norm", "none")
 
@@ -25,8 +25,8 @@ class DistanceConstraint(EmbeddingObjective):
         hinge_weight: lambda, 1.
         negatives: N_s, 40; a batch with fewer other rows uses all of them.
         normalizer: What `v` is. `"pairwise"`: the mean distance over all pairs of the batch, P_a of any row with
-            P_b of any row. `"batch_mean_norm"`: the norm of the mean of P_a and P_b over the batch (what the original
-            code used). `"none"`: 1.
+            P_b of any row. `"batch_mean_norm"`: `(|mean P_a| + |mean P_b|) / 2` with means over the batch, as in the
+            original code. `"none"`: 1.
         normalizer_gradient: Whether gradients flow through `v`.
         epsilon: Added to `v`.
         gather: In training on several processes, draw negatives from all of them and take `v` over all their rows,
@@ -78,14 +78,26 @@ class DistanceConstraint(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # distances of close vectors cancel in bf16
-        if self.gather and self.training and num_processes() > 1:
-            pairs = self._pairs_of_all_processes(embeddings)
-        else:
-            pairs = self._pairs(embeddings)
+        # An evaluation has the same rows on every process, or runs on the first alone.
+        gathered = gather_rows(embeddings) if self.gather and self.training and num_processes() > 1 else None
+        pairs, sums = [], {}
+        for a, b in itertools.combinations(range(len(embeddings)), 2):
+            all_a, all_b, first = embeddings[a], embeddings[b], 0
+            if gathered is not None:  # of the processes that have both languages
+                (all_a, first), (all_b, _) = (gathered.rows(language, b + 1) for language in (a, b))
+            forth = torch.cdist(embeddings[a], all_b)  # (rows of a, all rows of b)
+            back = forth.T if gathered is None else torch.cdist(embeddings[b], all_a)
+            # Separate from cdist, whose matrix product loses the small distances of good translations.
+            positive = torch.linalg.vector_norm(embeddings[a] - embeddings[b], dim=-1)  # (rows,)
+            sums[a, b] = forth.sum() - forth.diagonal(first).sum() + positive.sum()
+            pairs.append(((a, b), positive, (forth, back), first, torch.stack([all_a, all_b])))
+        if gathered is not None and self.normalizer == "pairwise":
+            sums = self._sum_over_processes(sums, gathered.vectors.shape[1])
         positives, hinges, negatives = [], [], []
-        for positive, normalizer, directions in pairs:
+        for pair, positive, directions, first, rows in pairs:
+            normalizer = self._normalizer(sums[pair], rows)
             positive = positive / normalizer
-            for distances, first in directions:  # a -> b, then b -> a
+            for distances in directions:  # a -> b, then b -> a
                 negative, hinge = self._negatives(distances / normalizer, positive, first)
                 positives.append(positive)
                 negatives.append(negative)
@@ -95,58 +107,33 @@ class DistanceConstraint(EmbeddingObjective):
         components = {"loss": loss, "positive": positive, "negative": torch.stack(negatives).sum(), "hinge": hinge}
         return ObjectiveOutput(loss, {name: value.detach() for name, value in components.items()})
 
-    def _pairs(self, embeddings: torch.Tensor):
-        """For every pair of languages the distances (rows,) of translations, `v`, and of either direction the
-        distances (rows, others) and the column of the first row's translation."""
-        for a, b in itertools.combinations(range(len(embeddings)), 2):
-            distances = torch.cdist(embeddings[a], embeddings[b])  # (rows of a, rows of b)
-            # Taken apart from cdist, whose matrix product loses the small distances of good translations.
-            positive = torch.linalg.vector_norm(embeddings[a] - embeddings[b], dim=-1)  # (rows,)
-            normalizer = self._normalizer(_sum_of(distances, positive, 0), len(positive), embeddings[[a, b]])
-            yield positive, normalizer, ((distances, 0), (distances.T, 0))
-
-    def _pairs_of_all_processes(self, embeddings: torch.Tensor):
-        """As `_pairs`, where the others are the rows of all processes that have both languages."""
-        gathered = gather_rows(embeddings)
-        pairs = list(itertools.combinations(range(len(embeddings)), 2))
-        found, sums = [], {}
-        for a, b in pairs:
-            positive = torch.linalg.vector_norm(embeddings[a] - embeddings[b], dim=-1)  # (rows,)
-            (all_a, first), (all_b, _) = (gathered.rows(language, b + 1) for language in (a, b))
-            forth = torch.cdist(embeddings[a], all_b)  # (rows of a, rows of b of all processes)
-            back = torch.cdist(embeddings[b], all_a)
-            sums[a, b] = _sum_of(forth, positive, first)
-            found.append((positive, torch.stack([all_a, all_b]), ((forth, first), (back, first))))
-        if self.normalizer == "pairwise":
-            sums = self._sums_of_all_processes(sums, gathered)
-        for pair, (positive, rows, directions) in zip(pairs, found, strict=True):
-            yield positive, self._normalizer(sums[pair], rows.shape[1], rows), directions
-
     @staticmethod
-    def _sums_of_all_processes(sums: dict, gathered: GatheredRows) -> dict:
-        """Sums over all processes, in one exchange that is the same for a process with fewer languages."""
-        most_languages = gathered.vectors.shape[1]
-        every_pair = list(itertools.combinations(range(most_languages), 2))
+    def _sum_over_processes(
+        sums: dict[tuple[int, int], torch.Tensor], most_languages: int
+    ) -> dict[tuple[int, int], torch.Tensor]:
+        """Every process exchanges as many sums, also one whose rows have fewer languages."""
+        pairs = list(itertools.combinations(range(most_languages), 2))
         zero = next(iter(sums.values())).new_zeros(())
-        totals = sum_over_processes(torch.stack([sums.get(pair, zero) for pair in every_pair]))
-        return dict(zip(every_pair, totals, strict=True))
+        return dict(zip(pairs, sum_over_processes(torch.stack([sums.get(pair, zero) for pair in pairs])), strict=True))
 
-    def _normalizer(self, distance_sum: torch.Tensor, rows: int, embeddings: torch.Tensor) -> torch.Tensor | float:
-        """`v`, from the sum of the distances of all `rows ** 2` pairs, and the rows (2, rows, d_model)."""
+    def _normalizer(self, distance_sum: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | float:
+        """`v`, from the sum of the distances of all pairs of rows, and the rows (2, rows, d_model)."""
         if self.normalizer == "none":
             return 1.0
         if self.normalizer == "batch_mean_norm":
-            value = torch.linalg.vector_norm(embeddings.mean(dim=(0, 1)))
+            value = torch.linalg.vector_norm(rows.mean(dim=1), dim=-1).mean()
         else:
-            value = distance_sum / rows**2
+            value = distance_sum / rows.shape[1] ** 2
         value = value + self.epsilon
         return value if self.normalizer_gradient else value.detach()
 
     def _negatives(
         self, distances: torch.Tensor, positive: torch.Tensor, first: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean distance to the negatives and mean hinge of each row, both (rows,), from distances (rows, others), of
-        whom those from `first` on are the rows' own translations."""
+        """Mean distance to the negatives and mean hinge of each row, both (rows,), from distances (rows, others).
+
+        Columns `first`, `first + 1`, ... are the rows' own translations.
+        """
         rows, others = distances.shape
         if others < 2:
             return torch.zeros_like(positive), torch.zeros_like(positive)
@@ -160,8 +147,3 @@ class DistanceConstraint(EmbeddingObjective):
             mask = torch.zeros_like(ranks, dtype=torch.bool).scatter_(1, ranks.topk(chosen, dim=1).indices, True)
         hinge = (self.margin - (distances - positive[:, None])).clamp_min(0)  # (rows, others)
         return (distances * mask).sum(1) / chosen, (hinge * mask).sum(1) / chosen
-
-
-def _sum_of(distances: torch.Tensor, positive: torch.Tensor, first: int) -> torch.Tensor:
-    """The sum of distances (rows, others); those of translations, in columns from `first` on, are in `positive`."""
-    return distances.sum() - distances.diagonal(first).sum() + positive.sum()

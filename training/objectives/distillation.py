@@ -69,15 +69,6 @@ class Distillation(Objective):
             raise ValueError(
                 f"objectives.distillation.teacher_languages: found {teacher_languages!r}, expected a list such as [en]"
             )
-        if teacher_batch_size < 1:
-            raise ValueError(
-                f"objectives.distillation.teacher_batch_size: found {teacher_batch_size}, expected at least 1"
-            )
-        if teacher_revision is not None and (not isinstance(teacher_revision, str) or not teacher_revision):
-            raise ValueError(
-                f"objectives.distillation.teacher_revision: found {teacher_revision!r}, expected a branch, a tag or a "
-                "commit on the Hub, in quotes if it is a number, or null for the newest"
-            )
         self.teacher = teacher
         self.teacher_revision = teacher_revision
         self.version: TeacherVersion | None = None  # settled when a run begins

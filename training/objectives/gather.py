@@ -1,7 +1,7 @@
-"""What objectives exchange between processes: the rows of all of them, gradients flowing back to where they came from.
+"""Exchange between processes: the rows of all of them, with gradients that flow back to where they came from.
 
-Every process takes part in the same collectives, forward and backward, whatever its languages and rows are; nothing
-here waits for an accelerator, so that a step is queued while the last one runs.
+Every process takes part in the same collectives, forward and backward, whatever its languages and rows are. Nothing
+here waits for an accelerator.
 """
 
 from dataclasses import dataclass
@@ -9,21 +9,22 @@ from functools import lru_cache
 
 import torch
 from torch import distributed, nn
+from torch.distributed.nn.functional import all_gather, all_reduce
 
 
 def num_processes() -> int:
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
-def host_group() -> distributed.ProcessGroup:
-    """A group of all processes that exchanges tensors of the host's memory, without the accelerator's queue."""
-    world = distributed.group.WORLD
-    return world if distributed.get_backend() == "gloo" else _gloo_group(world)
-
-
 @lru_cache(maxsize=1)
 def _gloo_group(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
     return distributed.new_group(backend="gloo")
+
+
+def host_group() -> distributed.ProcessGroup:
+    """A group of all processes that exchanges tensors in host memory, without waiting for the accelerator."""
+    world = distributed.group.WORLD
+    return world if distributed.get_backend() == "gloo" else _gloo_group(world)
 
 
 def sum_on_host(values: list[float]) -> list[float]:
@@ -35,39 +36,9 @@ def sum_on_host(values: list[float]) -> list[float]:
     return total.tolist()
 
 
-class _Gather(torch.autograd.Function):
-    """The tensors of all processes, stacked; the gradient of each goes back to the process it came from."""
-
-    @staticmethod
-    def forward(ctx, tensor: torch.Tensor) -> torch.Tensor:
-        stacked = tensor.new_empty(num_processes(), *tensor.shape)
-        distributed.all_gather(list(stacked), tensor)
-        return stacked
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        own = torch.empty_like(gradient[0], memory_format=torch.contiguous_format)
-        distributed.reduce_scatter(own, list(gradient.contiguous()))
-        return own
-
-
-class _Sum(torch.autograd.Function):
-    """The sum of a tensor over all processes, each of which uses it in a loss of its own."""
-
-    @staticmethod
-    def forward(ctx, tensor: torch.Tensor) -> torch.Tensor:
-        total = tensor.clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
-        return _Sum.forward(ctx, gradient)
-
-
 def sum_over_processes(tensor: torch.Tensor) -> torch.Tensor:
     """The sum of the tensors of all processes, of one shape; gradients flow back to all of them."""
-    return _Sum.apply(tensor)
+    return all_reduce(tensor)
 
 
 @dataclass
@@ -110,4 +81,4 @@ def gather_rows(vectors: torch.Tensor) -> GatheredRows:
     most_languages, most_rows = map(max, zip(*shapes, strict=True))
     padding = (0, 0, 0, most_rows - num_rows, 0, most_languages - num_languages)
     padded = nn.functional.pad(vectors, padding).contiguous()
-    return GatheredRows(_Gather.apply(padded), shapes, distributed.get_rank())
+    return GatheredRows(torch.stack(all_gather(padded)), shapes, distributed.get_rank())

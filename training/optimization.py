@@ -1,6 +1,5 @@
-"""How many steps a run has, and learning rates: groups of parameters with rates of their own, and how a run ends."""
+"""Steps and learning rates of a run: frozen parameters, parameter groups with their own rate, and the cooldown."""
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from torch import nn
@@ -12,7 +11,7 @@ from modeling_tmde.training.parallel_model import ParallelModel
 
 
 def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
-    """The steps that end the run; without such a limit None, and `args.max_steps` is what transformers needs then.
+    """The steps that end the run. Without such a limit None, and `args.max_steps` gets the number transformers needs.
 
     Raises:
         ValueError: The schedule needs a number of steps that is not known.
@@ -33,14 +32,14 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
-    """Leaves parameters as they are whose names begin with one of `prefixes`, such as "model.encoders.de".
+    """Freezes the parameters whose names begin with one of `prefixes`, such as "model.encoders.de".
 
     Raises:
         ValueError: A prefix of no parameter, or nothing is left to train.
     """
     named = list(model.named_parameters(remove_duplicate=False))  # a tied table by each of its names
     for prefix in prefixes or ():
-        found = [item for name, item in named if f"{name}.".startswith(f"{prefix}.")]
+        found = [parameter for name, parameter in named if f"{name}.".startswith(f"{prefix}.")]
         if not found:
             known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in named)
             raise ValueError(
@@ -52,29 +51,26 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
         raise ValueError(f"freeze={list(prefixes)} leaves nothing to train")
 
 
-def rates_of_parts(parallel: ParallelModel, args: TmdeTrainingArguments) -> list[tuple[list[nn.Parameter], float]]:
-    """Parameters with a learning rate of their own, and that rate: of the encoder, and of the embedding tables, which
-    are the encoder's too where they have none."""
-    tables, rate = parallel.embedding_parameters(), args.embedding_learning_rate
-    apart = set() if rate is None else set(map(id, tables))
-    encoder = [parameter for parameter in parallel.encoder.parameters() if id(parameter) not in apart]
-    rates = [(encoder, args.encoder_learning_rate), (tables, rate)]
-    return [(parameters, rate) for parameters, rate in rates if rate is not None]
-
-
-def freeze_parts(rates: Iterable[tuple[Iterable[nn.Parameter], float]]) -> None:
-    """Leaves parameters as they are whose learning rate is 0, so that no optimizer takes them."""
-    for parameter in itertools.chain.from_iterable(parameters for parameters, rate in rates if rate == 0):
-        parameter.requires_grad_(False)
+def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> list[tuple[list[nn.Parameter], float]]:
+    """Parameters with a learning rate of their own, and that rate: those of the encoder, and the embedding tables,
+    which belong to the encoder where no rate is given for them."""
+    tables, rates = parallel.embedding_parameters(), []
+    if args.encoder_learning_rate is not None:
+        apart = set() if args.embedding_learning_rate is None else set(tables)
+        encoder = [parameter for parameter in parallel.encoder.parameters() if parameter not in apart]
+        rates.append((encoder, args.encoder_learning_rate))
+    if args.embedding_learning_rate is not None:
+        rates.append((tables, args.embedding_learning_rate))
+    return rates
 
 
 def split_group(optimizer: Optimizer, parameters: Iterable[nn.Parameter], rate: float) -> None:
     """Gives some of the optimizer's parameters a learning rate of their own."""
-    known = {id(parameter) for parameter in parameters}
+    parameters = set(parameters)
     for group in list(optimizer.param_groups):
-        own = [parameter for parameter in group["params"] if id(parameter) in known]
+        own = [parameter for parameter in group["params"] if parameter in parameters]
         if own:
-            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in known]
+            group["params"] = [parameter for parameter in group["params"] if parameter not in parameters]
             optimizer.add_param_group({**group, "params": own, "lr": rate})
 
 

@@ -1,0 +1,100 @@
+"""Several processes that train one model: settings of DDP and FSDP2, and the whole weights of a sharded model."""
+
+import copy
+import os
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator, PartialState, init_empty_weights
+from safetensors.torch import load_file
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
+from transformers.utils import SAFE_WEIGHTS_NAME
+
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.parallel_model import ParallelModel
+
+
+def prepare_processes(accelerator: Accelerator, args: TmdeTrainingArguments, model: nn.Module) -> None:
+    """Sets what transformers leaves to accelerate, before the model is wrapped.
+
+    Raises:
+        ValueError: FSDP is asked for where accelerate would ignore it, or in its first version.
+    """
+    if accelerator.ddp_handler is not None:
+        accelerator.ddp_handler.gradient_as_bucket_view = True  # one copy of the gradients instead of two
+    if args.ddp_broadcast_buffers is None:
+        # Position tables are the same everywhere and would be sent before every step.
+        buffers = [name for name, _ in model.named_buffers()]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
+    plugin = getattr(accelerator.state, "fsdp_plugin", None)
+    if plugin is None:
+        asked = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+        if asked and args.world_size > 1:
+            raise ValueError(
+                f"fsdp: found processes on {accelerator.device.type}, where accelerate does not shard a model, "
+                "expected accelerators; leave fsdp out to train with DDP"
+            )
+        return
+    if plugin.fsdp_version != 2:
+        raise ValueError(
+            f"fsdp: found version {plugin.fsdp_version}, expected 2: accelerate launch --fsdp_version 2, or "
+            'fsdp_config={"version": 2}'
+        )
+    if plugin.mixed_precision_policy is not None:  # which would round losses and sums of gradients as well
+        dtype = plugin.mixed_precision_policy.param_dtype
+        plugin.mixed_precision_policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def gathered_weights(model: PreTrainedModel, everywhere: bool = False) -> dict[str, torch.Tensor]:
+    """The whole weights of a sharded model, tied ones once. Every process must call it.
+
+    Args:
+        everywhere: On the device of every process, else on the host of the first alone.
+    """
+    options = StateDictOptions(full_state_dict=True, cpu_offload=not everywhere)
+    weights = get_model_state_dict(model, options=options)
+    return {name: tensor for name, tensor in weights.items() if name not in model.all_tied_weights_keys}
+
+
+def whole_model(parallel: ParallelModel) -> ParallelModel:
+    """The model itself, or of a sharded one a copy that each process can use alone. Every process must call it."""
+    if not is_sharded(parallel):
+        return parallel
+    weights = gathered_weights(parallel.model, everywhere=True)
+    with init_empty_weights(include_buffers=False):
+        model = type(parallel.model)(copy.deepcopy(parallel.config))
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    model.to(next(iter(weights.values())).device)
+    return ParallelModel(model, dict(parallel.objectives.items()))
+
+
+def load_weights(model: PreTrainedModel, folder: str) -> None:
+    """Puts the weights of a `save_pretrained` folder into a model, sharded or not. Every process must call it.
+
+    Raises:
+        ValueError: The weights are those of another model.
+    """
+    path = Path(folder) / SAFE_WEIGHTS_NAME
+    if is_sharded(model):
+        weights = load_file(path) if PartialState().is_main_process else {}
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
+        set_model_state_dict(model, weights, options=options)
+        return
+    found = model.load_state_dict(load_file(path), strict=False)
+    missing = sorted(set(found.missing_keys) - set(model.all_tied_weights_keys))
+    if missing or found.unexpected_keys:
+        raise ValueError(
+            f"The weights in {folder} do not fit the model: missing {missing[:5]}, unexpected "
+            f"{found.unexpected_keys[:5]}; resume with the recipe the run was started with"
+        )
+    model.tie_weights()

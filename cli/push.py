@@ -1,46 +1,40 @@
-"""The command `tmde push`; what it does is imported when it runs, so that its help need not wait for torch."""
+"""The command `tmde push`."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import Annotated, Literal
 
+import datasets
 import typer
+from huggingface_hub.utils import disable_progress_bars
 
-from modeling_tmde.cli.embedding_job import stderr_is_terminal
-
-if TYPE_CHECKING:
-    from modeling_tmde.training.publishing import Publication
-
-
-class RepoType(str, Enum):
-    model = "model"
-    dataset = "dataset"
-
+from modeling_tmde.training.publishing import Publication, push_corpus, push_model
 
 PathArgument = Annotated[
     str, typer.Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")
 ]
-RepoIdArgument = Annotated[str, typer.Argument(metavar="USER/NAME", help="Repository; created if it is not there.")]
+RepoIdArgument = Annotated[str, typer.Argument(metavar="USER/NAME", help="Created if it does not exist.")]
 RepoTypeOption = Annotated[
-    RepoType, typer.Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files.")
+    Literal["model", "dataset"],
+    typer.Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."),
 ]
-PrivateOption = Annotated[bool, typer.Option("--private", help="Only for you and your organisation.")]
-LicenseOption = Annotated[str | None, typer.Option(help="Its licence, an id of the Hub such as apache-2.0.")]
+PrivateOption = Annotated[bool, typer.Option("--private", help="Only for you and your organization.")]
+LicenseOption = Annotated[str | None, typer.Option(help="A license id of the Hub, such as apache-2.0.")]
 DataLicenseOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=LICENCE", help="Licence of training data, by their name in the card. Repeatable."),
+    typer.Option(metavar="NAME=LICENSE", help="License of training data, by its name in the card. Repeatable."),
 ]
 ResultsOption = Annotated[
     list[str] | None,
     typer.Option(metavar="FOLDER[#SYSTEM]", help="What `tmde eval -o` wrote, for the card. Repeatable."),
 ]
-RevisionOption = Annotated[str | None, typer.Option(help="Branch; created if it is not there.")]
+RevisionOption = Annotated[str | None, typer.Option(help="Branch; created if it does not exist.")]
 CreatePrOption = Annotated[bool, typer.Option("--create-pr", help="Open a pull request, without committing.")]
-MessageOption = Annotated[str | None, typer.Option("-m", "--message", help="Of the commit.")]
-TokenOption = Annotated[str | None, typer.Option(help="Of the Hub. Default: HF_TOKEN, or that of `hf auth login`.")]
+MessageOption = Annotated[str | None, typer.Option("-m", "--message", help="Commit message.")]
+TokenOption = Annotated[str | None, typer.Option(help="Default: HF_TOKEN, or that of `hf auth login`.")]
 OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace all that the repository holds, even another kind of thing.")
+    bool, typer.Option("--overwrite", help="Delete everything that the repository holds, even another kind of thing.")
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only list the files; nothing is sent.")]
 
@@ -48,7 +42,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only list the fil
 def push(
     path: PathArgument,
     repo_id: RepoIdArgument,
-    repo_type: RepoTypeOption = RepoType.model,
+    repo_type: RepoTypeOption = "model",
     private: PrivateOption = False,
     license: LicenseOption = None,
     data_license: DataLicenseOption = None,
@@ -66,75 +60,43 @@ def push(
 
         tmde push rows.jsonl USER/CORPUS --repo-type dataset
 
-    A model goes there with weights, configuration, code, tokenizer, a filled-in card and recipe; no checkpoints, logs
-    or paths of this machine. Then `AutoModel.from_pretrained("USER/NAME", trust_remote_code=True)` opens it anywhere.
-    A corpus goes there as parquet with a card; `tmde train --train USER/NAME` reads it.
+    A model is uploaded with weights, configuration, code, tokenizer, a filled-in card and its recipe, without
+    checkpoints, logs or paths of this machine. `AutoModel.from_pretrained("USER/NAME", trust_remote_code=True)` opens
+    it. A corpus is uploaded as parquet with a card; `tmde train --train USER/NAME` reads it.
 
-    Everything is checked first, and all files go in one commit: a push that fails publishes nothing, and running the
-    same again does not send twice what has arrived.
+    All files go in one commit: a push that fails publishes nothing, and running the same again does not send twice
+    what has arrived.
     """
-    from huggingface_hub.utils import enable_progress_bars
-    from transformers.utils.logging import disable_progress_bar
-
-    from modeling_tmde.training.publishing import push_model
-
-    disable_progress_bar()  # all of them, also that of reading a model to describe it
-    if stderr_is_terminal():
-        enable_progress_bars()  # of the uploads
-    place = {"private": private or None, "revision": revision, "create_pr": create_pr, "token": token}
-    place |= {"license": license, "message": message, "overwrite": overwrite, "dry_run": dry_run}
-    try:
-        if repo_type is RepoType.model:
-            licenses = _named_licenses(data_license or [])
-            publication = push_model(path, repo_id, data_licenses=licenses, results=results or (), **place)
-        elif data_license or results:
-            raise ValueError("--data-license and --results are of models; the licence of a corpus is --license")
-        else:
-            import datasets
-
-            from modeling_tmde.training.publishing_corpus import push_corpus
-
-            if not stderr_is_terminal():
-                datasets.disable_progress_bars()
-            publication = push_corpus(path, repo_id, **place)
-    except (ValueError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("Interrupted. Nothing was published; run the same again to go on.", err=True)
-        raise typer.Exit(130) from None
-    _report(publication, dry_run)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+        datasets.disable_progress_bars()
+    options = {"private": private or None, "revision": revision, "create_pr": create_pr, "token": token}
+    options |= {"license": license, "message": message, "overwrite": overwrite, "dry_run": dry_run}
+    if repo_type == "model":
+        licenses = dict(_named_license(value) for value in data_license or [])
+        publication = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
+    elif data_license or results:
+        raise ValueError("--data-license and --results are for models; the license of a corpus is --license")
+    else:
+        publication = push_corpus(path, repo_id, **options)
+    _report(publication)
 
 
-def _named_licenses(values: list[str]) -> dict[str, str]:
-    licenses = {}
-    for value in values:
-        name, equals, license = value.rpartition("=")
-        if not equals or not name or not license:
-            raise ValueError(f"--data-license: found {value!r}, expected NAME=LICENCE, such as 'europarl=cc0-1.0'")
-        licenses[name] = license
-    return licenses
+def _named_license(value: str) -> tuple[str, str]:
+    name, _, license = value.rpartition("=")
+    if not name or not license:
+        raise ValueError(f"--data-license: found {value!r}, expected NAME=LICENSE, such as 'europarl=cc0-1.0'")
+    return name, license
 
 
-def _report(publication: Publication, dry_run: bool) -> None:
-    total = sum(publication.sizes.values())
-    if dry_run:
-        for path, size in publication.sizes.items():
-            typer.echo(f"{_readable(size):>9}  {path}")
-        typer.echo(
-            f"{_readable(total):>9}  in {len(publication.sizes)} files for {publication.repo_id}; nothing was sent"
-        )
-        return
-    url = publication.commit.pr_url or publication.commit.repo_url
-    if publication.unchanged:
-        typer.echo(f"{url} holds these {len(publication.sizes)} files already; nothing was sent")
-        return
-    typer.echo(f"Pushed {len(publication.sizes)} files ({_readable(total)}): {url}")
-
-
-def _readable(size: int) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+def _report(publication: Publication) -> None:
+    sizes, commit = publication.sizes, publication.commit
+    total = f"{len(sizes)} files ({sum(sizes.values()) / 1e6:.1f} MB)"
+    if commit is None:
+        for path, size in sizes.items():
+            typer.echo(f"{size:>13,}  {path}")
+        typer.echo(f"{total} for {publication.repo_id}; nothing was sent")
+    elif publication.unchanged:
+        typer.echo(f"{commit.repo_url} holds these {total} already; nothing was sent")
+    else:
+        typer.echo(f"Pushed {total}: {commit.pr_url or commit.repo_url}")

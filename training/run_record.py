@@ -11,8 +11,7 @@ import torch
 from transformers.utils import logging
 
 from modeling_tmde.data.io import environment, write_atomically
-from modeling_tmde.hub_cards.origins import describe_origins
-from modeling_tmde.hub_cards.sources import check_licenses, describe_sources
+from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.evaluation import retrieval_pools
 from modeling_tmde.training.recipe import Recipe, RecipeError
@@ -79,7 +78,7 @@ def dev_pools(
 
 def write_card(folder: Path) -> None:
     """The model card of a finished run, which costs no run: what is wrong with it is a warning."""
-    from modeling_tmde.hub_cards import write_model_card  # only now: of a run of hours, it is the last second
+    from modeling_tmde.hub_cards import write_model_card
 
     try:
         write_model_card(folder)

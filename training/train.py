@@ -26,7 +26,6 @@ from modeling_tmde.data import CorpusReport, load_parallel
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
-from modeling_tmde.hub_upload import HubUploadError
 from modeling_tmde.loading import position_limit
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.building import build_model, check_same_model, prepare_tokenizer, share_tokenizer
@@ -34,9 +33,9 @@ from modeling_tmde.training.command import train
 from modeling_tmde.training.evaluation import check_metric, load_eval_tasks, loss_rows
 from modeling_tmde.training.held_out import hold_out_rows
 from modeling_tmde.training.hub_encoder import check_encoder
-from modeling_tmde.training.hub_trainer import open_hub_repository
 from modeling_tmde.training.overwriting import check_inputs_stay
 from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.publishing import HubUploadError, open_hub_repository
 from modeling_tmde.training.recipe import Recipe, RecipeError
 from modeling_tmde.training.replay import load_replayed, replayed_sources
 from modeling_tmde.training.run_record import (

@@ -1,68 +1,121 @@
 """A Hub on this machine: the part of the Hub's protocol that huggingface_hub, transformers and datasets use.
 
-In a shell (one line `HF_ENDPOINT=http://127.0.0.1:PORT` is printed once it listens; `user` owns the token `hf_user`):
+In a shell (`HF_ENDPOINT=http://127.0.0.1:PORT` is printed once it listens; the token `hf_user` is that of `user`):
 
-    python tests/hub_server.py --port 0 --folder DIR > endpoint.txt &
+    python tests/hub_server.py > endpoint.txt &
     export HF_HUB_DISABLE_XET=1 HF_TOKEN=hf_user "$(head -n 1 endpoint.txt)"   # before Python imports huggingface_hub
 
-In a test: `with HubServer(tmp_path) as hub`, and child processes with `hub.environment(HOME_FOLDER)`, since a process
-reads HF_ENDPOINT once, when it imports huggingface_hub. Files of the folder outlive the server. Large files go the
-LFS way, not xet's, which speaks to another server. Errors have the status codes and headers of huggingface.co.
+In a test: `with HubServer() as hub`, and child processes with `hub.environment(HOME_FOLDER)`, since a process reads
+HF_ENDPOINT once, when it imports huggingface_hub. Repositories are kept in memory. Large files go the LFS way, not
+xet's, which speaks to another server. Errors have the status codes and headers of huggingface.co.
 """
 
 import argparse
+import base64
 import contextlib
 import hashlib
 import json
 import os
 import re
-import secrets
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
-if __package__:
-    from tests.hub_store import Account, HubError, Repository, Store, card_problems
-else:  # run as a script, from its own folder
-    from hub_store import Account, HubError, Repository, Store, card_problems
+import yaml
 
-BLOCK = 1 << 16
-LFS_MIME = "application/vnd.git-lfs+json"
+LARGE = ("*.arrow", "*.bin", "*.npy", "*.onnx", "*.parquet", "*.png", "*.pt", "*.safetensors")  # and above 10 MB
+DATE = "2026-01-01T00:00:00.000Z"
+
+
+class HubError(Exception):
+    """An error answer, with the headers by which huggingface_hub tells errors apart."""
+
+    def __init__(self, status: int, message: str, code: str = "", body: dict | None = None):
+        super().__init__(message)
+        self.status, self.body = status, {"error": message} | (body or {})
+        self.headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
 
 
 class ConnectionCut(Exception):
     """A planned fault: the connection ends here, without an answer."""
 
 
+@dataclass
+class Account:
+    name: str
+    organizations: tuple[str, ...] = ()
+    writes: bool = True  # otherwise its token may only read
+
+    def may_read(self, repo_id: str) -> bool:
+        return repo_id.split("/")[0] in (self.name, *self.organizations)
+
+    def may_write(self, repo_id: str) -> bool:
+        return self.writes and self.may_read(repo_id)
+
+
+@dataclass
+class Commit:
+    oid: str
+    parent: str | None
+    title: str
+    files: dict[str, bytes]
+
+
+@dataclass
+class Repository:
+    kind: str  # models or datasets
+    repo_id: str
+    private: bool
+    refs: dict[str, str] = field(default_factory=dict)  # branch, or refs/pr/N -> commit
+    all_commits: dict[str, Commit] = field(default_factory=dict)
+
+    def add(self, ref: str, parent: str | None, title: str, files: dict[str, bytes]) -> Commit:
+        commit = Commit(os.urandom(20).hex(), parent, title, files)
+        self.all_commits[commit.oid] = commit
+        self.refs[ref] = commit.oid
+        return commit
+
+    def resolve(self, revision: str = "main") -> Commit:
+        oid = self.refs.get(revision.removeprefix("refs/heads/"), revision)
+        if oid not in self.all_commits:
+            raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        return self.all_commits[oid]
+
+    def history(self, revision: str = "main") -> list[str]:
+        """Titles of the commits of a branch, the newest first."""
+        commits = [self.resolve(revision)]
+        while commits[-1].parent:
+            commits.append(self.all_commits[commits[-1].parent])
+        return [commit.title for commit in commits]
+
+
 class HubServer(ThreadingHTTPServer):
     """
     Args:
-        folder: Where repositories are kept.
-        accounts: By token; None for the one of `user` (`hf_user`).
+        accounts: By token; the default is `user` with `hf_user`.
         port: 0 for any that is free.
 
     Attributes:
+        repositories: By kind (`models`, `datasets`) and id.
         requests: What was asked, (method, path, status), in order; status 0 where the connection was cut.
-        cut_upload: Called with the size of a file that is uploaded; returns after how many of its bytes the connection
-            is cut, or None.
-        cut_commit: Returns "before" or "after" where the connection is cut before or after a commit is made, or None.
-        part_size: Files above so many bytes are uploaded in parts of so many.
+        cut_upload, cut_commit: Whether the connection is cut in the middle of an upload of a large file, or before a
+            commit.
     """
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, accounts: dict[str, Account] | None = None, port: int = 0):
+    def __init__(self, accounts: dict[str, Account] | None = None, port: int = 0):
         super().__init__(("127.0.0.1", port), HubHandler)
-        self.store = Store(Path(folder))
-        self.accounts = {"hf_user": Account("user")} if accounts is None else accounts
+        self.accounts = accounts or {"hf_user": Account("user")}
         self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
-        self.signature = secrets.token_hex(8)  # of URLs that need no token, as those of a storage service
+        self.repositories: dict[tuple[str, str], Repository] = {}
+        self.objects: dict[str, bytes] = {}  # large files by SHA-256
         self.requests: list[tuple[str, str, int]] = []
-        self.cut_upload: Callable[[int], int | None] = lambda size: None
-        self.cut_commit: Callable[[], str | None] = lambda: None
-        self.part_size = 50_000_000
+        self.cut_upload = self.cut_commit = False
         self.lock = threading.RLock()
 
     def __enter__(self) -> "HubServer":
@@ -72,6 +125,9 @@ class HubServer(ThreadingHTTPServer):
     def __exit__(self, *error: object) -> None:
         self.shutdown()
         self.server_close()
+
+    def model(self, repo_id: str) -> Repository:
+        return self.repositories["models", repo_id]
 
     def environment(self, home: Path, token: str | None = "hf_user") -> dict[str, str]:
         """Environment of a client process: this server, a cache of its own in `home`, a token."""
@@ -90,36 +146,31 @@ class HubHandler(BaseHTTPRequestHandler):
     def log_message(self, *message: object) -> None:
         pass
 
-    # ---- One request
-
     def _dispatch(self) -> None:
         url = urlsplit(self.path)
-        self.query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        self.query, self._rest = parse_qs(url.query), self._blocks()
         status = 0
         try:
             status = self._route(url.path)
         except HubError as error:
-            self._read_rest()
-            status = self._answer(error.status, error.body, error.headers())
+            status = self._answer(error.status, error.body, error.headers)
         except ConnectionCut:
             self.close_connection = True
             self.connection.shutdown(2)
         finally:
             self.server.requests.append((self.command, url.path, status))
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _dispatch
+    do_GET = do_HEAD = do_POST = do_PUT = _dispatch
 
     def _route(self, path: str) -> int:
-        self._rest = self._blocks()
         for methods, pattern, handle in ROUTES:
             match = re.fullmatch(pattern, path)
-            if match and self.command in methods:
-                with self.server.lock if self.command != "PUT" else threading.Lock():
+            if match and self.command in methods.split():
+                with self.server.lock:
                     return handle(self, **{name: unquote(text or "") for name, text in match.groupdict().items()})
         raise HubError(404, "Repository not found", "RepoNotFound")
 
     def _blocks(self) -> Iterator[bytes]:
-        """The request's body, whichever way its length is told."""
         if "chunked" in self.headers.get("Transfer-Encoding", ""):
             while size := int(self.rfile.readline().split(b";")[0], 16):
                 yield self.rfile.read(size)
@@ -127,22 +178,15 @@ class HubHandler(BaseHTTPRequestHandler):
             self.rfile.readline()
             return
         left = int(self.headers.get("Content-Length") or 0)
-        while left:
-            block = self.rfile.read(min(left, BLOCK))
-            if not block:
-                return
+        while left and (block := self.rfile.read(min(left, 1 << 16))):
             left -= len(block)
             yield block
 
     def _body(self) -> bytes:
         return b"".join(self._rest)
 
-    def _read_rest(self) -> None:
-        for _ in self._rest:  # or the next request of this connection would begin in the middle of it
-            pass
-
     def _answer(self, status: int, content: object = b"", headers: dict[str, str] | None = None) -> int:
-        self._read_rest()
+        self._body()  # or the next request of this connection would begin in the middle of it
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         headers = {"Content-Type": "application/json", "Content-Length": str(len(data))} | (headers or {})
@@ -153,244 +197,240 @@ class HubHandler(BaseHTTPRequestHandler):
             self.wfile.write(data)
         return status
 
-    # ---- Who asks, and for what
-
     def _account(self, needed: bool = False) -> Account | None:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if token and token not in self.server.accounts:
+        if needed and not token or token and token not in self.server.accounts:
             raise HubError(401, "Invalid credentials in Authorization header")
-        if needed and not token:
-            raise HubError(401, "Invalid username or password.")
         return self.server.accounts.get(token)
 
     def _repository(self, kind: str, repo_id: str, write: bool = False) -> Repository:
         account = self._account(needed=write)
-        repository = self.server.store.find(kind, repo_id)
+        repository = self.server.repositories.get((kind or "models", repo_id))
         if repository is None or (repository.private and not (account and account.may_read(repo_id))):
             raise HubError(404 if account else 401, "Repository not found", "RepoNotFound")
         if write and not account.may_write(repo_id):
             raise HubError(403, "Authorization error.")
         return repository
 
+    # ---- Repositories
+
     def whoami(self) -> int:
         account = self._account(needed=True)
-        token = {"displayName": "test", "role": "write" if account.writes else "read"}
-        described = {"type": "user", "name": account.name, "fullname": account.name, "email": None, "orgs": []}
-        described["orgs"] = [{"name": name, "type": "org", "roleInOrg": "write"} for name in account.organizations]
-        return self._answer(200, described | {"auth": {"type": "access_token", "accessToken": token}})
-
-    # ---- Repositories
+        return self._answer(200, {"type": "user", "name": account.name, "fullname": account.name, "orgs": []})
 
     def create(self) -> int:
         account, asked = self._account(needed=True), json.loads(self._body())
-        repo_id = f"{asked.get('organization') or account.name}/{asked['name']}"
-        kind = f"{asked.get('type') or 'model'}s"
-        prefix = "" if kind == "models" else f"{kind}/"
-        url = f"{self.server.endpoint}/{prefix}{repo_id}"
+        repo_id, kind = (
+            f"{asked.get('organization') or account.name}/{asked['name']}",
+            f"{asked.get('type', 'model')}s",
+        )
+        url = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
         if not account.may_write(repo_id):
-            namespace = repo_id.split("/")[0]
-            message = f'You don\'t have the rights to create a {kind[:-1]} under the namespace "{namespace}"'
-            raise HubError(403, message)
-        if self.server.store.find(kind, repo_id):
-            raise HubError(409, f"You already created this {kind[:-1]} repo", body={"url": url, "name": repo_id})
+            raise HubError(403, f"You don't have the rights to create a repository under {repo_id.split('/')[0]!r}")
+        if (kind, repo_id) in self.server.repositories:
+            raise HubError(409, "You already created this repository", body={"url": url, "name": repo_id})
         private = asked.get("private", False) or asked.get("visibility") == "private"
-        self.server.store.create(kind, repo_id, private)
-        return self._answer(200, {"url": url, "name": repo_id, "id": secrets.token_hex(12)})
+        repository = self.server.repositories[kind, repo_id] = Repository(kind, repo_id, private)
+        attributes = "".join(f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE)
+        repository.add("main", None, "initial commit", {".gitattributes": attributes.encode()})
+        return self._answer(200, {"url": url, "name": repo_id, "id": "0" * 24})
 
-    def info(self, kind: str, repo_id: str, revision: str = "") -> int:
+    def info(self, kind: str, repo_id: str, revision: str = "main") -> int:
         repository = self._repository(kind, repo_id)
-        commit = repository.resolve(revision or "main")
-        return self._answer(200, self.server.store.describe(repository, commit, blobs="blobs" in self.query))
+        commit = repository.resolve(revision)
+        described = {"id": repo_id, "modelId": repo_id, "author": repo_id.split("/")[0], "sha": commit.oid}
+        described |= {"private": repository.private, "gated": False, "tags": [], "downloads": 0, "likes": 0}
+        described |= {"lastModified": DATE, "createdAt": DATE}
+        described["cardData"] = front_matter(commit.files.get("README.md", b"").decode())
+        return self._answer(200, described | {"siblings": [{"rfilename": path} for path in sorted(commit.files)]})
+
+    def _entries(self, commit: Commit) -> dict[str, dict]:
+        """Files and folders, as the tree API lists them."""
+        last = {"id": commit.oid, "title": commit.title, "date": DATE}
+        found: dict[str, dict] = {}
+        for path, data in sorted(commit.files.items()):
+            for parent in PurePosixPath(path).parents[:-1]:
+                found[str(parent)] = {"type": "directory", "oid": commit.oid, "size": 0, "path": str(parent)}
+            found[path] = {"type": "file", "oid": oid_of(data), "size": len(data), "path": path, "lastCommit": last}
+            if is_large(path, len(data)):
+                found[path]["lfs"] = {"oid": sha256_of(data), "size": len(data), "pointerSize": 134}
+        return found
 
     def tree(self, kind: str, repo_id: str, revision: str, path: str = "") -> int:
-        commit = self._repository(kind, repo_id).resolve(revision)
-        entries = commit.entries(path.strip("/"), self.query.get("recursive", "").lower() == "true")
-        return self._answer(200, entries)
+        folder = path.strip("/")
+        entries = self._entries(self._repository(kind, repo_id).resolve(revision))
+        inside = {name: one for name, one in entries.items() if not folder or name.startswith(f"{folder}/")}
+        if folder and not inside:
+            raise HubError(404, f"{folder} does not exist", "EntryNotFound")
+        recursive = self.query.get("recursive", [""])[0].lower() == "true"
+        depth = len(PurePosixPath(folder).parts) + 1
+        listed = [one for name, one in inside.items() if recursive or len(PurePosixPath(name).parts) == depth]
+        return self._answer(200, listed)
 
     def paths_info(self, kind: str, repo_id: str, revision: str) -> int:
-        commit = self._repository(kind, repo_id).resolve(revision)
+        entries = self._entries(self._repository(kind, repo_id).resolve(revision))
         paths = parse_qs(self._body().decode()).get("paths", [])
-        known = {entry["path"]: entry for entry in commit.entries("", recursive=True)}
-        return self._answer(200, [known[path.strip("/")] for path in paths if path.strip("/") in known])
+        return self._answer(200, [entries[path.strip("/")] for path in paths if path.strip("/") in entries])
 
     def refs(self, kind: str, repo_id: str) -> int:
         named = self._repository(kind, repo_id).refs
-        refs = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in named.items()]
-        requests = [ref | {"ref": ref["name"]} for ref in refs if ref["name"].startswith("refs/pr/")]
-        branches = [ref for ref in refs if not ref["name"].startswith("refs/pr/")]
-        return self._answer(200, {"branches": branches, "converts": [], "tags": [], "pullRequests": requests})
-
-    def commits(self, kind: str, repo_id: str, revision: str) -> int:
-        history = self._repository(kind, repo_id).history(revision)
-        return self._answer(200, [commit.described() for commit in history])
+        branches = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in named.items()]
+        return self._answer(200, {"branches": branches, "converts": [], "tags": []})
 
     def branch(self, kind: str, repo_id: str, name: str) -> int:
         repository = self._repository(kind, repo_id, write=True)
-        asked = json.loads(self._body() or b"{}")
         if name in repository.refs:
             raise HubError(409, f"Reference already exists: refs/heads/{name}")
-        repository.refs[name] = repository.resolve(asked.get("startingPoint", "main")).oid
-        self.server.store.save()
+        repository.refs[name] = repository.resolve().oid
         return self._answer(201)
 
     def validate(self) -> int:
-        """The checks of a card's metadata that a commit would fail on."""
-        errors, warnings = card_problems(json.loads(self._body())["content"])
-        found = {name: [{"message": one} for one in all] for name, all in (("errors", errors), ("warnings", warnings))}
-        return self._answer(400 if errors else 200, found)
+        """The check of a card's metadata that refuses a commit."""
+        try:
+            metadata = front_matter(json.loads(self._body())["content"])
+        except yaml.YAMLError as error:
+            return self._answer(400, {"errors": [{"message": f"Invalid YAML: {error}"}], "warnings": []})
+        languages = (metadata or {}).get("language") or []
+        wrong = [code for code in languages if not re.fullmatch(r"[a-z]{2,3}", str(code))]
+        errors = [{"message": f'"language" must only contain ISO 639 codes, found {code!r}'} for code in wrong]
+        return self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
 
     # ---- Uploads
 
     def preupload(self, kind: str, repo_id: str, revision: str) -> int:
-        repository = self._repository(kind, repo_id, write="create_pr" not in self.query)
-        files = repository.resolve(revision).files
+        files = self._repository(kind, repo_id, write="create_pr" not in self.query).resolve(revision).files
         modes = []
         for asked in json.loads(self._body())["files"]:
-            mode = "lfs" if repository.is_large(asked["path"], asked["size"]) else "regular"
-            there = files.get(asked["path"])
-            oid = there and (there.sha256 or there.oid)
-            modes.append({"path": asked["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
-        return self._answer(200, {"files": modes})
+            path, large = asked["path"], is_large(asked["path"], asked["size"])
+            oid = path in files and (sha256_of if large else oid_of)(files[path])
+            modes.append({"path": path, "uploadMode": "lfs" if large else "regular", "oid": oid or None})
+        return self._answer(200, {"files": [mode | {"shouldIgnore": False} for mode in modes]})
 
     def lfs_batch(self, kind: str, repo_id: str) -> int:
-        repository = self._repository(kind or "models", repo_id, write=False)
+        self._repository(kind, repo_id)
         self._account(needed=True)
-        base = f"{self.server.endpoint}/lfs/{self.server.signature}/{kind or 'models'}/{repo_id}"
-        objects = []
-        for asked in json.loads(self._body())["objects"]:
-            oid, size = asked["oid"], asked["size"]
-            if oid in repository.objects:
-                objects.append({"oid": oid, "size": size})
-                continue
-            header, count = {}, -(-size // self.server.part_size)
-            if count > 1:
-                header = {str(part): f"{base}/{oid}/{part}" for part in range(1, count + 1)}
-                header["chunk_size"] = str(self.server.part_size)
-            actions = {"upload": {"href": f"{base}/{oid}/0", "header": header}, "verify": {"href": f"{base}/{oid}"}}
-            objects.append({"oid": oid, "size": size, "actions": actions})
-        return self._answer(200, {"transfer": "basic", "objects": objects}, {"Content-Type": LFS_MIME})
+        objects = [{"oid": asked["oid"], "size": asked["size"]} for asked in json.loads(self._body())["objects"]]
+        for entry in objects:
+            if entry["oid"] not in self.server.objects:
+                entry["actions"] = {"upload": {"href": f"{self.server.endpoint}/lfs/{entry['oid']}", "header": {}}}
+        headers = {"Content-Type": "application/vnd.git-lfs+json"}
+        return self._answer(200, {"transfer": "basic", "objects": objects}, headers)
 
-    def lfs_put(self, signature: str, kind: str, repo_id: str, oid: str, part: str) -> int:
-        self._check_signature(signature)
-        limit = self.server.cut_upload(int(self.headers.get("Content-Length") or 0))
-        digest = hashlib.sha256()
-        with self.server.store.incoming(oid, int(part)) as file:
-            for block in self._rest:
-                file.write(block)
-                digest.update(block)
-                if limit is not None and file.tell() >= limit:
-                    raise ConnectionCut
-        if part == "0":
-            self._receive(kind, repo_id, oid, [0])
-        return self._answer(200, b"", {"ETag": f'"{digest.hexdigest()}"'})
-
-    def lfs_parts(self, signature: str, kind: str, repo_id: str, oid: str, part: str) -> int:
-        self._check_signature(signature)
-        self._receive(kind, repo_id, oid, [entry["partNumber"] for entry in json.loads(self._body())["parts"]])
-        return self._answer(200, {})
-
-    def _receive(self, kind: str, repo_id: str, oid: str, parts: list[int]) -> None:
-        if not self.server.store.receive(oid, parts):
+    def lfs_put(self, oid: str) -> int:
+        if self.server.cut_upload:
+            next(self._rest)
+            raise ConnectionCut
+        data = self._body()
+        if sha256_of(data) != oid:
             raise HubError(400, "The content does not have the stated SHA-256")
-        with self.server.lock:
-            self.server.store.find(kind, repo_id).objects.add(oid)
-            self.server.store.save()
-
-    def lfs_verify(self, signature: str, kind: str, repo_id: str, oid: str) -> int:
-        repository = self._repository(kind, repo_id)
-        if oid not in repository.objects or self.server.store.size(oid) != json.loads(self._body())["size"]:
-            raise HubError(404, "The object is not there in full")
-        return self._answer(200, {})
+        self.server.objects[oid] = data
+        return self._answer(200)
 
     def commit(self, kind: str, repo_id: str, revision: str) -> int:
         pull_request = "create_pr" in self.query
         repository = self._repository(kind, repo_id, write=not pull_request)
-        account = self._account(needed=True)
-        lines = [json.loads(line) for line in self._body().splitlines()]
-        cut = self.server.cut_commit()
-        if cut == "before":
+        head = repository.resolve(revision)
+        files, header = dict(head.files), {}
+        for line in map(json.loads, self._body().splitlines()):
+            key, value = line["key"], line["value"]
+            if key == "header":
+                header = value
+            elif key == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif key == "lfsFile":
+                if value["oid"] not in self.server.objects:
+                    raise HubError(400, f"LFS pointer of {value['path']} points to a file that does not exist")
+                files[value["path"]] = self.server.objects[value["oid"]]
+            elif key == "deletedFile":
+                del files[value["path"]]
+        if self.server.cut_commit:
             raise ConnectionCut
-        commit, number = self.server.store.commit(repository, revision, lines, account.name, pull_request)
-        if cut == "after":
-            raise ConnectionCut
-        prefix = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
-        url = f"{prefix}/discussions/{number}" if pull_request else None
-        answer = {"success": True, "commitOid": commit.oid, "commitUrl": f"{prefix}/commit/{commit.oid}"}
-        return self._answer(200, answer | {"pullRequestUrl": url, "hookOutput": ""})
+        if not pull_request and header.get("parentCommit", head.oid) != head.oid:
+            raise HubError(412, "A commit has happened since. Please refresh and try again.")
+        ref = f"refs/pr/{len(repository.refs)}" if pull_request else revision
+        commit = repository.add(ref, head.oid, header["summary"], files)
+        url = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
+        answer = {"success": True, "commitOid": commit.oid, "commitUrl": f"{url}/commit/{commit.oid}"}
+        request = f"{url}/discussions/1" if pull_request else None
+        return self._answer(200, answer | {"pullRequestUrl": request, "hookOutput": ""})
 
     # ---- Downloads
 
-    def resolve(self, kind: str, repo_id: str, revision: str, path: str) -> int:
-        commit = self._repository(kind or "models", repo_id).resolve(revision)
-        file = commit.files.get(path)
+    def download(self, kind: str, repo_id: str, revision: str, path: str) -> int:
+        commit = self._repository(kind, repo_id).resolve(revision)
         headers = {"X-Repo-Commit": commit.oid, "Accept-Ranges": "bytes"}
-        if file is None:
-            raise HubError(404, "Entry not found", "EntryNotFound", extra=headers)
-        if file.sha256 is None:
-            return self._send_file(self.server.store.path(file.oid), headers | {"ETag": f'"{file.oid}"'})
-        location = f"http://localhost:{self.server.server_address[1]}/cdn/{self.server.signature}/{file.sha256}"
-        headers |= {"X-Linked-Size": str(file.size), "X-Linked-ETag": f'"{file.sha256}"', "Location": location}
+        if path not in commit.files:
+            error = HubError(404, "Entry not found", "EntryNotFound")
+            return self._answer(404, error.body, headers | error.headers)
+        data = commit.files[path]
+        if not is_large(path, len(data)):
+            return self._send(data, headers | {"ETag": f'"{oid_of(data)}"'})
+        sha = sha256_of(data)
+        self.server.objects[sha] = data
+        # Another host, as the Hub's: a client drops its token on the way.
+        location = f"http://localhost:{self.server.server_address[1]}/cdn/{sha}"
+        headers |= {"X-Linked-Size": str(len(data)), "X-Linked-ETag": f'"{sha}"', "Location": location}
         return self._answer(302, b"", headers)
 
-    def cdn(self, signature: str, oid: str) -> int:
-        self._check_signature(signature)
-        return self._send_file(self.server.store.path(oid), {"ETag": f'"{oid}"', "Accept-Ranges": "bytes"})
+    def cdn(self, oid: str) -> int:
+        return self._send(self.server.objects[oid], {"ETag": f'"{oid}"', "Accept-Ranges": "bytes"})
 
-    def _check_signature(self, signature: str) -> None:
-        if signature != self.server.signature:
-            raise HubError(403, "Access denied")
-
-    def _send_file(self, path: Path, headers: dict[str, str]) -> int:
-        data, status = path.read_bytes(), 200
+    def _send(self, data: bytes, headers: dict[str, str]) -> int:
+        status = 200
         headers = {"Content-Type": "application/octet-stream"} | headers
-        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
-        if asked and any(asked.groups()):
-            first, last = asked.groups()
-            begin = int(first) if first else max(len(data) - int(last), 0)
-            end = min(int(last) + 1, len(data)) if first and last else len(data)
-            if begin >= len(data):
-                raise HubError(416, "Range not satisfiable", extra={"Content-Range": f"bytes */{len(data)}"})
-            headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(data)}"
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if asked:
+            begin, end = int(asked[1]), int(asked[2] or len(data) - 1) + 1
+            headers["Content-Range"] = f"bytes {begin}-{min(end, len(data)) - 1}/{len(data)}"
             data, status = data[begin:end], 206
         return self._answer(status, data, headers)
 
 
-_API = r"/api/(?P<kind>models|datasets|spaces)/(?P<repo_id>[^/]+/[^/]+)"
-_PLACE = r"/(?:(?P<kind>datasets|spaces)/)?(?P<repo_id>[^/]+/[^/]+?)"
-_LFS = r"/lfs/(?P<signature>\w+)/(?P<kind>\w+)/(?P<repo_id>[^/]+/[^/]+)/(?P<oid>[0-9a-f]{64})"
-ROUTES: list[tuple[tuple[str, ...], str, Callable]] = [
-    (("GET",), r"/api/whoami-v2", HubHandler.whoami),
-    (("POST",), r"/api/repos/create", HubHandler.create),
-    (("POST",), r"/api/validate-yaml", HubHandler.validate),
-    (("GET",), _API, HubHandler.info),
-    (("GET",), _API + r"/revision/(?P<revision>[^/]+)", HubHandler.info),
-    (("GET",), _API + r"/tree/(?P<revision>[^/]+)(?P<path>/.*)?", HubHandler.tree),
-    (("POST",), _API + r"/paths-info/(?P<revision>[^/]+)", HubHandler.paths_info),
-    (("GET",), _API + r"/refs", HubHandler.refs),
-    (("GET",), _API + r"/commits/(?P<revision>[^/]+)", HubHandler.commits),
-    (("POST",), _API + r"/branch/(?P<name>[^/]+)", HubHandler.branch),
-    (("POST",), _API + r"/preupload/(?P<revision>[^/]+)", HubHandler.preupload),
-    (("POST",), _API + r"/commit/(?P<revision>[^/]+)", HubHandler.commit),
-    (("POST",), _PLACE + r"\.git/info/lfs/objects/batch", HubHandler.lfs_batch),
-    (("PUT",), _LFS + r"/(?P<part>\d+)", HubHandler.lfs_put),
-    (("POST",), _LFS + r"/(?P<part>0)", HubHandler.lfs_parts),
-    (("POST",), _LFS, HubHandler.lfs_verify),
-    (("GET", "HEAD"), _PLACE + r"/resolve/(?P<revision>[^/]+)/(?P<path>.+)", HubHandler.resolve),
-    (("GET", "HEAD"), r"/cdn/(?P<signature>\w+)/(?P<oid>[0-9a-f]{64})", HubHandler.cdn),
+def oid_of(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_large(path: str, size: int) -> bool:
+    return size > 10_000_000 or any(fnmatch(PurePosixPath(path).name, pattern) for pattern in LARGE)
+
+
+def front_matter(text: str) -> dict | None:
+    match = re.match(r"\s*---[ \t]*\r?\n(.*?)\r?\n---", text, re.DOTALL)
+    return yaml.safe_load(match[1]) if match else None
+
+
+_API = r"/api/(?P<kind>models|datasets)/(?P<repo_id>[^/]+/[^/]+)"
+_PLACE = r"/(?:(?P<kind>datasets)/)?(?P<repo_id>[^/]+/[^/]+?)"
+ROUTES: list[tuple[str, str, Callable]] = [
+    ("GET", r"/api/whoami-v2", HubHandler.whoami),
+    ("POST", r"/api/repos/create", HubHandler.create),
+    ("POST", r"/api/validate-yaml", HubHandler.validate),
+    ("GET", _API, HubHandler.info),
+    ("GET", _API + r"/revision/(?P<revision>[^/]+)", HubHandler.info),
+    ("GET", _API + r"/tree/(?P<revision>[^/]+)(?P<path>/.*)?", HubHandler.tree),
+    ("POST", _API + r"/paths-info/(?P<revision>[^/]+)", HubHandler.paths_info),
+    ("GET", _API + r"/refs", HubHandler.refs),
+    ("POST", _API + r"/branch/(?P<name>[^/]+)", HubHandler.branch),
+    ("POST", _API + r"/preupload/(?P<revision>[^/]+)", HubHandler.preupload),
+    ("POST", _API + r"/commit/(?P<revision>[^/]+)", HubHandler.commit),
+    ("POST", _PLACE + r"\.git/info/lfs/objects/batch", HubHandler.lfs_batch),
+    ("PUT", r"/lfs/(?P<oid>[0-9a-f]{64})", HubHandler.lfs_put),
+    ("GET HEAD", _PLACE + r"/resolve/(?P<revision>[^/]+)/(?P<path>.+)", HubHandler.download),
+    ("GET HEAD", r"/cdn/(?P<oid>[0-9a-f]{64})", HubHandler.cdn),
 ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0, help="0 (default) for any that is free")
-    parser.add_argument("--folder", type=Path, required=True, help="where repositories are kept")
     parser.add_argument("--account", action="append", metavar="NAME=TOKEN", help="default: user=hf_user; repeatable")
     options = parser.parse_args()
-    accounts = {}
-    for account in options.account or ["user=hf_user"]:
-        name, _, token = account.partition("=")
-        accounts[token] = Account(name)
-    server = HubServer(options.folder, accounts, options.port)
+    pairs = (account.partition("=") for account in options.account or ["user=hf_user"])
+    server = HubServer({token: Account(name) for name, _, token in pairs}, options.port)
     print(f"HF_ENDPOINT={server.endpoint}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()

@@ -292,10 +292,13 @@ def _rows(source: str) -> datasets.Dataset:
     if not any(rows.unique(DOCUMENT_ID)):
         rows = rows.remove_columns(DOCUMENT_ID)
     rows = rows.cast_column("translation", datasets.Translation(sorted(rows.features["translation"])))
-    kind = {".parquet": "parquet", ".jsonl": "json"}.get(Path(source).suffix)
-    if kind is None:
+    for kind, ending in (("parquet", "*.parquet"), ("json", "*.jsonl")):
+        files = sorted(map(str, Path(source).glob(ending))) or ([source] if fnmatch(source, ending) else [])
+        if files:
+            break
+    else:
         return rows
-    whole = datasets.load_dataset(kind, data_files=source, split="train")
+    whole = datasets.load_dataset(kind, data_files=files, split="train")
     extra = [name for name in ("score", "ids", "segment") if name in whole.column_names]
     if extra and len(whole) != len(rows):
         logger.warning(f"Left out the columns {', '.join(extra)}: {len(whole) - len(rows):,} rows were dropped")

@@ -1,0 +1,295 @@
+"""`tmde push` and pushes of a training run: the real clients, in processes of their own, against a local Hub."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde.configuration_aligned import AlignedConfig
+from modeling_tmde.configuration_encoder import TmdeEncoderConfig
+from modeling_tmde.configuration_laser import LaserConfig
+from modeling_tmde.configuration_ntdv import NtdvConfig
+from modeling_tmde.modeling_aligned import AlignedModel
+from modeling_tmde.modeling_encoder import TmdeEncoderModel
+from modeling_tmde.modeling_laser import LaserForConditionalGeneration
+from modeling_tmde.modeling_ntdv import NtdvForConditionalGeneration
+from tests.conftest import make_rows, tiny_model
+
+pytestmark = pytest.mark.slow
+TEXTS, LANGUAGES = ["haus hund katze", "house dog", "maison"], ["de", "en", "fr"]
+COMMON = {"vocab_size": 400, "languages": LANGUAGES, "pivot_languages": ["en"]}
+
+
+def make_models() -> dict[str, torch.nn.Module]:
+    torch.manual_seed(5)
+    laser = LaserConfig(d_model=16, embedding_dim=8, encoder_layers=1, decoder_hidden_size=8, **COMMON)
+    ntdv = NtdvConfig(embedding_dim=8, d_model=8, attention_heads=2, vector="concat", **COMMON)
+    sizes = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 8}
+    encoder = TmdeEncoderConfig(pooling="mean", max_position_embeddings=40, **sizes, **COMMON)
+    aligned = AlignedConfig(encoder="bag", encoder_config={"d_model": 16}, source_language="en", **COMMON)
+    return {
+        "aligned": AlignedModel(aligned),
+        "bag": BagModel(BagConfig(d_model=16, **COMMON)),
+        "encoder": TmdeEncoderModel(encoder),
+        "laser": LaserForConditionalGeneration(laser),
+        "ntdv": NtdvForConditionalGeneration(ntdv),
+        "tmde": tiny_model(bottleneck="pyramid"),
+    }
+
+
+OPEN = """
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+names, languages, *texts = arguments
+vectors = {}
+for name in names.split():
+    model = AutoModel.from_pretrained(f"user/{name}", trust_remote_code=True).eval()
+    tokenizer = AutoTokenizer.from_pretrained(f"user/{name}")
+    told = {}
+    if name in ("aligned", "ntdv"):
+        told["language_ids"] = torch.tensor([model.config.languages.index(one) for one in languages.split()])
+    with torch.no_grad():
+        vectors[name] = model(**tokenizer(texts, return_tensors="pt", padding=True), **told).pooler_output.tolist()
+vectors["sentence-transformers"] = SentenceTransformer("user/tmde", trust_remote_code=True).encode(texts).tolist()
+report(vectors)
+"""
+
+
+def test_every_family_opens_in_one_process_without_the_package(hub, client, tokenizer, tmp_path):
+    expected = {}
+    for name, model in make_models().items():
+        model.eval().save_pretrained(tmp_path / "models" / name)
+        tokenizer.save_pretrained(tmp_path / "models" / name)
+        expected[name] = DocumentEmbedder(model, tokenizer).encode(TEXTS, language=LANGUAGES)
+    expected["sentence-transformers"] = expected["tmde"]
+    push = "report([tmde('push', f'{arguments[0]}/{name}', f'user/{name}') for name in arguments[1:]])"
+    names = list(make_models())
+    for status, _, stderr in client(push, tmp_path / "models", *names):
+        assert status == 0, stderr
+    opened = client(OPEN, " ".join(names), " ".join(LANGUAGES), *TEXTS, package=False)
+    for name, vectors in expected.items():
+        assert np.abs(vectors).max() > 1e-3
+        np.testing.assert_allclose(opened[name], vectors, rtol=0, atol=1e-5, err_msg=name)
+    for name in names:
+        assert hub.model(f"user/{name}").history() == [f"Upload {name}", "initial commit"]  # one commit
+        held = hub.model(f"user/{name}").resolve().files
+        assert {"model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json"} <= set(held)
+        assert not any(path.endswith((".bin", ".pt")) for path in held)
+        assert f"user/{name}".encode() in held["README.md"]
+
+
+def test_a_run_is_published_without_logs_and_machine_paths(hub, client, model_folder, tmp_path):
+    run = shutil.copytree(model_folder, tmp_path / "secret_place" / "run")
+    for name in ("run.json", "log.jsonl", "checkpoint-5/optimizer.pt", "tokenizer/tokenizer.json", "my_script.py"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("{}")
+    corpus = {"rows": 3, "first_examples": [f"{run}/rows.jsonl, row 3, de: empty"]}
+    (run / "results.json").write_text(json.dumps({"steps": 5, "corpus": corpus}))
+    (run / "recipe.yaml").write_text(f"data:\n  train: {run}/rows.jsonl\n  languages: [de, en]\n")
+    code = "report([tmde('push', *arguments, '--dry-run'), tmde('push', *arguments)])"
+    dry, done = client(code, run, "user/tiny", "--license", "mit", "--private", "-m", "First")
+    assert dry[0] == 0 and "model.safetensors" in dry[1] and "nothing was sent" in dry[1]
+    assert done[0] == 0 and f"{hub.endpoint}/user/tiny" in done[1], done
+    repository = hub.model("user/tiny")
+    assert repository.history() == ["First", "initial commit"] and repository.private
+    held = repository.resolve().files
+    assert {"config.json", "modeling_tmde.py", "recipe.yaml", "results.json", "README.md"} <= set(held)
+    assert not any(path.startswith(("checkpoint", "run", "log", "tokenizer/", "my_script")) for path in held)
+    assert not any(b"secret_place" in content for content in held.values())
+    assert json.loads(held["results.json"]) == {"steps": 5, "corpus": {"rows": 3}}
+    assert b"license: mit" in held["README.md"] and b"rows.jsonl" in held["recipe.yaml"]
+
+
+def test_refusals_say_what_to_do(hub, client, model_folder, tokenizer, tmp_path):
+    bag = tmp_path / "bag"
+    BagModel(BagConfig(vocab_size=400, d_model=8)).save_pretrained(bag)
+    tokenizer.save_pretrained(bag)
+    code = """
+tiny, bag = arguments
+found = {
+    "license": tmde("push", tiny, "user/tiny", "--license", "apache2"),
+    "name": tmde("push", tiny, "tiny"),
+    "public": tmde("push", tiny, "user/tiny"),
+    "same": tmde("push", tiny, "user/tiny"),
+    "private": tmde("push", tiny, "user/tiny", "--private"),
+    "other": tmde("push", bag, "user/tiny"),
+    "request": tmde("push", bag, "user/tiny", "--create-pr", "--overwrite", "-m", "Smaller"),
+    "branch": tmde("push", tiny, "user/tiny", "--revision", "v2", "-m", "License", "--license", "mit"),
+    "bad token": tmde("push", tiny, "user/new", "--token", "hf_wrong"),
+    "reader": tmde("push", tiny, "user/tiny", "--token", "hf_reader"),
+    "not mine": tmde("push", tiny, "eve/tiny"),
+    "replaced": tmde("push", bag, "user/tiny", "--overwrite", "-m", "Replaced"),
+}
+del os.environ["HF_TOKEN"]
+found["no token"] = tmde("push", tiny, "user/new")
+report(found)
+"""
+    found = client(code, model_folder, bag)
+    refusals = {
+        "license": "did you mean 'apache-2.0'",
+        "name": "expected USER/NAME",
+        "private": "is public",
+        "other": "found a model of type 'tmde', expected a model of type 'tmde_bag'",
+        "bad token": "hf auth login",
+        "reader": "take one with write permission",
+        "not mine": "may not write",
+        "no token": "set HF_TOKEN",
+    }
+    for name, (status, _, stderr) in found.items():
+        assert status == (1 if name in refusals else 0), (name, stderr)
+        assert refusals.get(name, "") in stderr and "Traceback" not in stderr, (name, stderr)
+    assert "already" in found["same"][1] and "discussions/1" in found["request"][1]
+    repository = hub.model("user/tiny")
+    assert repository.history() == ["Replaced", "Upload tiny", "initial commit"]
+    assert repository.history("refs/pr/1") == ["Smaller", "Upload tiny", "initial commit"]
+    assert repository.history("v2") == ["License", "Upload tiny", "initial commit"]
+    assert "modeling_tmde.py" not in repository.resolve().files  # --overwrite deletes what was there
+    assert set(hub.repositories) == {("models", "user/tiny")}
+
+
+def test_a_cut_connection_publishes_nothing(hub, client, model_folder):
+    code = """
+found = []
+for fault in ("cut_upload", "cut_commit", ""):
+    open(arguments[2], "w").write(fault)
+    found.append(tmde("push", arguments[0], "user/tiny"))
+report(found)
+"""
+    faults = model_folder.parent / "fault"
+    kind = type(hub)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("cut_upload", "cut_commit"):
+            vars(hub).pop(name)
+            patch.setattr(kind, name, property(lambda self, name=name: faults.read_text() == name), raising=False)
+        upload, commit, done = client(code, model_folder, "", faults)
+    for status, _, stderr in (upload, commit):
+        assert status == 1 and "Nothing was published" in stderr and "Traceback" not in stderr, stderr
+    assert done[0] == 0, done
+    assert hub.model("user/tiny").history() == ["Upload tiny", "initial commit"]
+    sent = [status for method, _, status in hub.requests if method == "PUT"]
+    assert sent.count(200) == 1 and 0 in sent  # what arrived is not sent twice
+    held = hub.model("user/tiny").resolve().files
+    assert held["model.safetensors"] == (model_folder / "model.safetensors").read_bytes()
+
+
+def test_stale_weights_go_and_edited_cards_stay(hub, client, model_folder, tmp_path):
+    run = shutil.copytree(model_folder, tmp_path / "run")
+    code = """
+from huggingface_hub import HfApi, hf_hub_download, metadata_load
+run = arguments[0]
+api, found = HfApi(), []
+def push(*more):
+    found.append(tmde("push", run, "user/tiny", *more))
+def upload(path, content):
+    api.upload_file(path_or_fileobj=content.encode(), path_in_repo=path, repo_id="user/tiny")
+def edit(path, text):
+    content = open(path).read()
+    return content.replace("## Use it", text + "\\n\\n## Use it")
+push("--license", "mit")
+for path in ("pytorch_model.bin", "model-00001-of-00002.safetensors", "onnx/model.onnx", "notes.txt"):
+    upload(path, "old")
+upload("README.md", edit(hf_hub_download("user/tiny", "README.md"), "Edited on the Hub."))
+push("--license", "apache-2.0")
+open(f"{run}/README.md", "a").write("Edited here.\\n")
+push()
+upload("README.md", edit(hf_hub_download("user/tiny", "README.md"), "Again."))
+open(f"{run}/README.md", "a").write("Again.\\n")
+push()
+report(found)
+"""
+    found = client(code, run)
+    assert [status for status, _, _ in found] == [0, 0, 0, 1], found
+    assert "was edited on the Hub" in found[3][2]
+    repository = hub.model("user/tiny")
+    assert repository.history()[1] == "Upload run"
+    held = repository.resolve().files
+    stale = {"pytorch_model.bin", "model-00001-of-00002.safetensors", "onnx/model.onnx"}
+    assert not stale & set(held) and held["notes.txt"] == b"old"
+    card = repository.all_commits[repository.resolve().parent].files["README.md"].decode()
+    assert "Edited on the Hub." in card and "Edited here." in card and "license: apache-2.0" in card
+
+
+TINY = ["d_model=16", "encoder_layers=1", "encoder_attention_heads=2", "encoder_ffn_dim=16", "decoder_ffn_dim=16"]
+TINY += ["decoder_attention_heads=2", "max_position_embeddings=128"]
+TINY = [f"model.{option}" for option in TINY]
+TINY += ["tokenizer.vocab_size=300", "data.dev=null", "dev_rows=20", "data.max_rows=null", "micro_batch_tokens=256"]
+TINY += ["warmup_steps=0", "train_max_length=64", "embed_max_length=64", "eval_pool=10", "eval_loss_rows=10"]
+TINY += ["max_steps=4", "eval_steps=2", "save_steps=2", "push_to_hub=true"]
+
+
+def test_training_pushes_checkpoints_and_the_best_model(hub, client, tmp_path):
+    with open(tmp_path / "rows.jsonl", "w") as file:
+        file.writelines(json.dumps({"translation": row}) + "\n" for row in make_rows(150, seed=4))
+    code = """
+folder, *options = arguments
+def train(name, *more):
+    return tmde("train", "quickstart", *options, *more, "--train", f"{folder}/rows.jsonl", "-o", f"{folder}/{name}")
+found = [train("run", "hub_model_id=user/run", "hub_private_repo=true", "hub_strategy=checkpoint", "hub_always_push=true"),
+         train("end", "hub_model_id=eve/run")]
+report([found, os.path.exists(f"{folder}/end")])
+"""
+    (done, refused), begun = client(code, tmp_path, *TINY)
+    assert done[0] == 0 and f"{hub.endpoint}/user/run" in done[1].replace("\n", ""), done
+    assert refused[0] == 1 and "may not write" in refused[2] and not begun  # before training
+    repository, run = hub.model("user/run"), tmp_path / "run"
+    steps = [f"Training in progress, step {step}" for step in (4, 2)]
+    assert repository.history() == ["End of training", *steps, "initial commit"] and repository.private
+    held = repository.resolve().files
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "README.md"):
+        assert held[name] == (run / name).read_bytes(), name
+    assert b"user/run" in held["README.md"] and "recipe.yaml" in held
+    last = {path.removeprefix("last-checkpoint/") for path in held if path.startswith("last-checkpoint/")}
+    assert {"model.safetensors", "optimizer.pt", "trainer_state.json"} <= last and "training_args.bin" not in last
+    during = repository.all_commits[repository.resolve().parent].files
+    assert b"in training" in during["README.md"] and "modeling_tmde.py" in during
+    for commit in repository.all_commits.values():
+        assert not [path for path, content in commit.files.items() if str(tmp_path).encode() in content]
+
+
+def test_a_corpus_is_pushed_streamed_and_trained_on(hub, client, tmp_path):
+    rows = make_rows(60, languages=("de", "en"))
+    with open(tmp_path / "mined.jsonl", "w") as file:
+        for index, row in enumerate(rows):
+            line = {"translation": row, "score": 1 + index / 100, "ids": {"de": f"a{index}", "en": f"b{index}"}}
+            file.write(json.dumps(line) + "\n")
+    code = """
+folder = arguments[0]
+def push(place, *more):
+    return tmde("push", f"{folder}/mined.jsonl", place, "--repo-type", "dataset", *more)
+from huggingface_hub import HfApi
+found = {"dry": push("user/corpus", "--dry-run"), "first": push("user/corpus", "--license", "cc0-1.0")}
+api, place = HfApi(), {"repo_id": "user/corpus", "repo_type": "dataset"}
+card = open(api.hf_hub_download(filename="README.md", **place)).read()
+api.upload_file(path_or_fileobj=(card + "By hand.").encode(), path_in_repo="README.md", **place)
+found["again"] = push("user/corpus", "-m", "Again", "--license", "cc-by-4.0")
+found["results"] = push("user/corpus", "--results", folder)
+api.create_repo("user/pictures", repo_type="dataset")
+api.upload_file(path_or_fileobj=b"P1", path_in_repo="a.pbm", repo_id="user/pictures", repo_type="dataset")
+found["pictures"] = push("user/pictures")
+report(found)
+"""
+    found = client(code, tmp_path)
+    for name, (status, _, stderr) in found.items():
+        assert status == (1 if name in ("results", "pictures") else 0), (name, stderr)
+    assert "a.pbm" in found["pictures"][2] and "--overwrite" in found["pictures"][2]
+    repository = hub.repositories["datasets", "user/corpus"]
+    assert repository.history()[0] == "Again" and repository.history()[2:] == [
+        "Upload parallel corpus",
+        "initial commit",
+    ]
+    held = repository.resolve().files
+    assert set(held) == {".gitattributes", "README.md", "data/train-00000-of-00001.parquet"}
+    card = held["README.md"].decode()
+    assert "By hand." in card and "license: cc-by-4.0" in card and "mined" in card and "lowest 1, median" in card
+    stream = """
+import datasets
+stream = datasets.load_dataset("user/corpus", split="train", streaming=True)
+report([list(stream), str(stream.features["translation"])])
+"""
+    streamed, features = client(stream, package=False)
+    assert [row["translation"] for row in streamed] == rows and streamed[3]["score"] == 1.03
+    assert features == "Translation(languages=['de', 'en'])"

@@ -228,8 +228,8 @@ def test_training_pushes_checkpoints_and_the_best_model(hub, client, tmp_path):
 folder, *options = arguments
 def train(name, *more):
     return tmde("train", "quickstart", *options, *more, "--train", f"{folder}/rows.jsonl", "-o", f"{folder}/{name}")
-found = [train("run", "hub_model_id=user/run", "hub_private_repo=true", "hub_strategy=checkpoint", "hub_always_push=true"),
-         train("end", "hub_model_id=eve/run")]
+more = ("hub_private_repo=true", "hub_strategy=checkpoint", "hub_always_push=true")
+found = [train("run", "hub_model_id=user/run", *more), train("end", "hub_model_id=eve/run")]
 report([found, os.path.exists(f"{folder}/end")])
 """
     (done, refused), begun = client(code, tmp_path, *TINY)

@@ -16,8 +16,6 @@ from modeling_tmde.training.teacher_vectors import open_teacher_vectors, prepare
 from modeling_tmde.training.teacher_version import TeacherError, TeacherVersion, find_version, settle_version
 from modeling_tmde.training.train import train_recipe
 from tests.conftest import make_dataset, make_rows
-from tests.hub.clients import TMDE, run_client
-from tests.hub_server import HubServer
 from tests.training.teachers import WIDTH, arguments, static_teacher, student
 
 ROOT = Path(__file__).parents[2]
@@ -141,55 +139,6 @@ def test_a_run_keeps_the_commit_that_was_the_newest_when_it_began(tmp_path, monk
             settle_version(objective, tmp_path)
         assert objective.version is None
     assert settle_version(student("user/model").objectives["distillation"], tmp_path / "new").commit == "bbbb"
-
-
-RUNS = (
-    TMDE
-    + """
-from huggingface_hub import HfApi
-from pathlib import Path
-old, new, base, *words = arguments
-api = HfApi()
-api.create_repo("user/teacher")
-commits = [api.upload_folder(repo_id="user/teacher", folder_path=old).oid]
-def run(name, *more):
-    code, _, error = tmde("train", "distil", *words, "-o", f"{base}/{name}", *more)
-    record = Path(base, name, "teacher.json")
-    commit = json.loads(record.read_text())["commit"] if record.exists() else None
-    return code, commit, error, len(list(Path(base, "caches").glob("*/vectors.bin")))
-runs = [run("one", "max_steps=2", "eval_steps=2")]
-commits.append(api.upload_folder(repo_id="user/teacher", folder_path=new).oid)
-revision = "objectives.distillation.teacher_revision="
-runs.append(run("one", "max_steps=4", "--resume"))
-runs.append(run("one", "max_steps=6", "--resume", revision + commits[1]))
-runs.append(run("two", "max_steps=2", revision + commits[0]))
-runs.append(run("three", "max_steps=2", revision + "no-such-branch"))
-runs.append(run("four", "max_steps=2"))
-report([commits, runs])
-"""
-)
-
-
-@pytest.mark.slow
-def test_runs_with_a_teacher_that_changes_on_the_hub(tmp_path):
-    for seed, name in enumerate(("old", "new")):
-        static_teacher(tmp_path / name, WIDTH, seed=seed)
-    words = small_run("user/teacher", tmp_path, "eval_steps=2")
-    with HubServer(tmp_path / "hub") as hub:
-        folders = (tmp_path / "old", tmp_path / "new", tmp_path)
-        (old, new), runs = run_client(hub, tmp_path / "home", RUNS, *folders, *words)
-    begun, resumed, another, named, missing, later = runs
-    assert old != new and (begun[0], begun[1], begun[3]) == (0, old, 2), begun[2]  # vectors of training and dev rows
-    assert (resumed[0], resumed[1], resumed[3]) == (0, old, 2), resumed[2]
-    assert json.loads((tmp_path / "one" / "results.json").read_text())["steps"] == 4
-    assert another[0] == 1 and another[1] == old
-    assert f"found user/teacher at commit {new}, and the run began with user/teacher at commit {old}" in another[2]
-    assert (named[0], named[1], named[3]) == (0, old, 2), named[2]
-    assert missing[0] == 1 and "no such model on the Hub at teacher_revision=no-such-branch" in missing[2]
-    assert (later[0], later[1], later[3]) == (0, new, 4), later[2]
-
-
-# ---- Folders
 
 
 def test_a_resumed_run_refuses_a_folder_that_has_changed(tmp_path):

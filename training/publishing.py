@@ -48,6 +48,7 @@ STALE += ("recipe.yaml", "results.json")
 NEUTRAL = (".gitattributes", ".gitignore", "*.md", "LICENSE*", "tokenizer*", "vocab*", "*.model", "merges.txt")
 PUSHED_CARDS = ".pushed_cards.json"  # SHA-256 of the card that was pushed to each repository
 SHARD_BYTES = 500_000_000
+TABLES = {".parquet": "parquet", ".jsonl": "json"}  # builders of `datasets` by file ending
 # https://huggingface.co/docs/hub/repositories-licenses
 HUB_LICENSES = frozenset(
     """
@@ -292,13 +293,11 @@ def _rows(source: str) -> datasets.Dataset:
     if not any(rows.unique(DOCUMENT_ID)):
         rows = rows.remove_columns(DOCUMENT_ID)
     rows = rows.cast_column("translation", datasets.Translation(sorted(rows.features["translation"])))
-    for kind, ending in (("parquet", "*.parquet"), ("json", "*.jsonl")):
-        files = sorted(map(str, Path(source).glob(ending))) or ([source] if fnmatch(source, ending) else [])
-        if files:
-            break
-    else:
+    files = [path for path in (*sorted(Path(source).glob("*")), Path(source)) if path.suffix in TABLES]
+    if not files:
         return rows
-    whole = datasets.load_dataset(kind, data_files=files, split="train")
+    kind = TABLES[files[0].suffix]
+    whole = datasets.load_dataset(kind, data_files=list(map(str, files)), split="train")
     extra = [name for name in ("score", "ids", "segment") if name in whole.column_names]
     if extra and len(whole) != len(rows):
         logger.warning(f"Left out the columns {', '.join(extra)}: {len(whole) - len(rows):,} rows were dropped")

@@ -37,11 +37,11 @@ from modeling_tmde.training.evaluation import (
     task_in_languages,
     task_means,
 )
-from modeling_tmde.training.publishing import HubTrainer
 from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates, split_group
 from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.publishing import HubTrainer
 from modeling_tmde.training.teacher_vectors import open_teacher_vectors
 from modeling_tmde.training.throughput import ComponentSums, RunClock, Throughput
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from modeling_tmde.linear import linear
-
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 PIVOTS = ["en", "es"]
 
@@ -51,7 +49,7 @@ def matrix_rate(bf16: bool, device: str, repeats: int = 5) -> float:
         right = torch.randn(columns, inner, device=device, dtype=dtype)
         for _ in range(repeats):
             begin = time.perf_counter()
-            linear(left, right)
+            torch.nn.functional.linear(left, right)
             if device == "cuda":
                 torch.cuda.synchronize()
             best = max(best, 2.0 * rows * inner * columns / (time.perf_counter() - begin))

@@ -1,58 +1,47 @@
 """tmde: train multilingual document embedders of your own on parallel text, the HuggingFace way.
 
-Importing the package makes its models known to the Auto classes of transformers. Neither they nor torch are imported
-before they are used, so that `tmde --help` answers at once.
+Importing the package registers its models with the Auto classes of transformers.
 """
 
-import importlib
-from typing import TYPE_CHECKING
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from ._version import __version__
-from .registration import register_when_imported
+from .common import EmbedderPreTrainedModel
+from .configuration_adapted import AdaptedConfig
+from .configuration_aligned import AlignedConfig
+from .configuration_bag import BagConfig
+from .configuration_encoder import TmdeEncoderConfig
+from .configuration_laser import LaserConfig
+from .configuration_ntdv import NtdvConfig
+from .configuration_tmde import TmdeConfig
+from .density import SentenceDensity
+from .embedding import DocumentEmbedder
+from .modeling_adapted import AdaptedForConditionalGeneration, AdaptedModel
+from .modeling_aligned import AlignedModel
+from .modeling_bag import BagModel
+from .modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderModel
+from .modeling_laser import LaserForConditionalGeneration, LaserModel
+from .modeling_ntdv import NtdvForConditionalGeneration, NtdvModel
+from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
+from .sentence_transformers_files import write_sentence_transformers_files
+from .tokenization import train_tokenizer
 
-if TYPE_CHECKING:
-    from .configuration_adapted import AdaptedConfig
-    from .configuration_aligned import AlignedConfig
-    from .configuration_bag import BagConfig
-    from .configuration_encoder import TmdeEncoderConfig
-    from .configuration_laser import LaserConfig
-    from .configuration_ntdv import NtdvConfig
-    from .configuration_tmde import TmdeConfig
-    from .density import SentenceDensity
-    from .embedding import DocumentEmbedder
-    from .modeling_adapted import AdaptedForConditionalGeneration, AdaptedModel
-    from .modeling_aligned import AlignedModel
-    from .modeling_bag import BagModel
-    from .modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderModel
-    from .modeling_laser import LaserForConditionalGeneration, LaserModel
-    from .modeling_ntdv import NtdvForConditionalGeneration, NtdvModel
-    from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
-    from .tokenization import train_tokenizer
+for _config, _model, _auto_class, _with_head in (
+    (TmdeConfig, TmdeModel, AutoModelForSeq2SeqLM, TmdeForConditionalGeneration),
+    (LaserConfig, LaserModel, AutoModelForSeq2SeqLM, LaserForConditionalGeneration),
+    (NtdvConfig, NtdvModel, AutoModelForSeq2SeqLM, NtdvForConditionalGeneration),
+    (AdaptedConfig, AdaptedModel, AutoModelForSeq2SeqLM, AdaptedForConditionalGeneration),
+    (TmdeEncoderConfig, TmdeEncoderModel, AutoModelForMaskedLM, TmdeEncoderForMaskedLM),
+    (BagConfig, BagModel, None, None),
+    (AlignedConfig, AlignedModel, None, None),
+):
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    AutoModel.register(_config, _model, exist_ok=True)
+    if _auto_class is not None:
+        _auto_class.register(_config, _with_head, exist_ok=True)
 
-_HOMES = {
-    "AdaptedConfig": "configuration_adapted",
-    "AdaptedForConditionalGeneration": "modeling_adapted",
-    "AdaptedModel": "modeling_adapted",
-    "AlignedConfig": "configuration_aligned",
-    "AlignedModel": "modeling_aligned",
-    "BagConfig": "configuration_bag",
-    "BagModel": "modeling_bag",
-    "DocumentEmbedder": "embedding",
-    "LaserConfig": "configuration_laser",
-    "LaserForConditionalGeneration": "modeling_laser",
-    "LaserModel": "modeling_laser",
-    "NtdvConfig": "configuration_ntdv",
-    "NtdvForConditionalGeneration": "modeling_ntdv",
-    "NtdvModel": "modeling_ntdv",
-    "SentenceDensity": "density",
-    "TmdeConfig": "configuration_tmde",
-    "TmdeEncoderConfig": "configuration_encoder",
-    "TmdeEncoderForMaskedLM": "modeling_encoder",
-    "TmdeEncoderModel": "modeling_encoder",
-    "TmdeForConditionalGeneration": "modeling_tmde",
-    "TmdeModel": "modeling_tmde",
-    "train_tokenizer": "tokenization",
-}
+EmbedderPreTrainedModel.write_companions = staticmethod(write_sentence_transformers_files)
+
 __all__ = [
     "AdaptedConfig",
     "AdaptedForConditionalGeneration",
@@ -78,18 +67,3 @@ __all__ = [
     "__version__",
     "train_tokenizer",
 ]
-
-
-def __getattr__(name: str):
-    """A name of `__all__`, imported when asked for (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
-
-
-register_when_imported()

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 
-from .linear import Linear
 from .loading import check_device, default_device, encoder_body, has_fast_bf16, pooled_options
 from .onnx_backend import OnnxEncoder
 from .onnx_session import onnx_device
@@ -72,8 +71,6 @@ def load_encoder(
         logger.warning(f"dtype: this {model.device.type} has no instructions for bfloat16; float32 is faster on it")
     if quantization == "int8":
         quantize_int8(model)
-    else:
-        use_fast_linear(model)
     if compile:
         compile_encoder(model)
     return model
@@ -103,16 +100,6 @@ def _refuse_bag(config: PreTrainedConfig, backend: str, quantization: str | None
             f"{asked}: found a bag of tokens (model_type 'tmde_bag'), which adds up rows of a table and multiplies "
             "no matrices; leave this out"
         )
-
-
-def use_fast_linear(model: nn.Module) -> None:
-    """Lets the linear maps of any encoder multiply as this package's do (see `linear.Linear`); in place.
-
-    Only the class changes, which adds no state; subclasses, which may do something of their own, are left alone.
-    """
-    for module in model.modules():
-        if type(module) is nn.Linear:
-            module.__class__ = Linear
 
 
 class Int8Linear(nn.Module):

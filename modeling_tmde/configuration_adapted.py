@@ -6,7 +6,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
-from .language_settings import check_languages, list_languages
+from .common import EmbedderConfig
 
 POOLINGS = ("cls", "mean")
 # XLM-R base, where nothing else is asked for.
@@ -20,7 +20,7 @@ DEFAULT_ENCODER = {
 
 
 @strict
-class AdaptedConfig(PreTrainedConfig):
+class AdaptedConfig(EmbedderConfig):
     r"""
     Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`]. Width and vocabulary (`d_model`,
     `hidden_size`, `vocab_size`) are the encoder's.
@@ -71,13 +71,8 @@ class AdaptedConfig(PreTrainedConfig):
     share_embeddings: bool | None = None
     decoder_embedding_scale: float | int | None = None
     language_embedding_dim: int = 32
-    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
-    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
     is_encoder_decoder: bool = True
     use_cache: bool = True
-    bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 0
     tie_word_embeddings: bool = True
 
@@ -93,7 +88,6 @@ class AdaptedConfig(PreTrainedConfig):
         for name in ("vocab_size", "hidden_size"):
             if not isinstance(getattr(encoder, name, None), int):
                 raise ValueError(f"encoder_config: found a model of type {encoder.model_type!r} without {name}")
-        list_languages(self)
         if self.decoder_attention_heads is None:
             self.decoder_attention_heads = math.gcd(self.d_model, max(1, self.d_model // 64))
         if self.decoder_ffn_dim is None:
@@ -128,16 +122,13 @@ class AdaptedConfig(PreTrainedConfig):
     def validate_architecture(self):
         """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        if self.pooling not in POOLINGS:
-            raise ValueError(f"pooling={self.pooling!r} is unknown; choose one of {', '.join(POOLINGS)}")
+        self._check_choice("pooling", POOLINGS)
         if self.d_model % self.decoder_attention_heads:
             raise ValueError(
                 f"the encoder's hidden_size={self.d_model} is not a multiple of decoder_attention_heads="
                 f"{self.decoder_attention_heads}"
             )
-        if self.d_model % 2:
-            raise ValueError(f"the encoder's hidden_size={self.d_model} must be even: positions are pairs of numbers")
-        check_languages(self)
+        self._check_even("d_model", "positions are pairs of sine and cosine")
 
 
 __all__ = ["AdaptedConfig"]

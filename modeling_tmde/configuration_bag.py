@@ -1,13 +1,12 @@
 """Configuration of the bag model."""
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 
-from .language_settings import check_languages, list_languages
+from .common import EmbedderConfig
 
 
 @strict
-class BagConfig(PreTrainedConfig):
+class BagConfig(EmbedderConfig):
     r"""
     Configuration of [`BagModel`]. The defaults make a model of 8.2 M parameters: 33 MB, or 16 MB in half precision.
 
@@ -30,23 +29,11 @@ class BagConfig(PreTrainedConfig):
     d_model: int = 256
     normalize: bool = True
     sublinear_counts: bool = False
-    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
-    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
-    bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
-
-    def __post_init__(self, **kwargs):
-        list_languages(self)
-        super().__post_init__(**kwargs)
 
     def validate_architecture(self):
         """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        for name in ("vocab_size", "d_model"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        check_languages(self)
+        self._check_positive("vocab_size", "d_model")
 
 
 __all__ = ["BagConfig"]

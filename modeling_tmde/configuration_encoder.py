@@ -1,9 +1,8 @@
 """Configuration of the transformer encoders without a decoder."""
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 
-from .language_settings import check_languages, list_languages
+from .common import EmbedderConfig
 
 POOLINGS = ("first", "mean")
 POSITIONS = ("sinusoidal", "learned")
@@ -11,7 +10,7 @@ PREDICTION_HEADS = ("linear", "transform")
 
 
 @strict
-class TmdeEncoderConfig(PreTrainedConfig):
+class TmdeEncoderConfig(EmbedderConfig):
     r"""
     Configuration of [`TmdeEncoderModel`] and [`TmdeEncoderForMaskedLM`]. The defaults are the lightweight encoder of
     paper 002 (section 4.1): 30.1 M parameters.
@@ -57,36 +56,19 @@ class TmdeEncoderConfig(PreTrainedConfig):
     pooling: str = "mean"
     position_embeddings: str = "sinusoidal"
     prediction_head: str = "linear"
-    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
-    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
-    bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
     mask_token_id: int | None = 4
     tie_word_embeddings: bool = True
-
-    def __post_init__(self, **kwargs):
-        list_languages(self)
-        super().__post_init__(**kwargs)
 
     def validate_architecture(self):
         """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        choices = {"pooling": POOLINGS, "position_embeddings": POSITIONS, "prediction_head": PREDICTION_HEADS}
-        for name, known in choices.items():
-            found = getattr(self, name)
-            if found not in known:
-                raise ValueError(f"{name}={found!r} is unknown; choose one of {', '.join(known)}")
-        for name in ("vocab_size", "d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.d_model % self.encoder_attention_heads:
-            raise ValueError(
-                f"d_model={self.d_model} is not a multiple of encoder_attention_heads={self.encoder_attention_heads}"
-            )
-        if self.position_embeddings == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} must be even: positions are pairs of sine and cosine")
-        check_languages(self)
+        self._check_choice("pooling", POOLINGS)
+        self._check_choice("position_embeddings", POSITIONS)
+        self._check_choice("prediction_head", PREDICTION_HEADS)
+        self._check_positive("vocab_size", "d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim")
+        self._check_multiple("d_model", "encoder_attention_heads")
+        if self.position_embeddings == "sinusoidal":
+            self._check_even("d_model", "positions are pairs of sine and cosine")
 
 
 __all__ = ["TmdeEncoderConfig"]

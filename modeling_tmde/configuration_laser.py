@@ -1,16 +1,15 @@
 """Configuration of the LSTM models."""
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 
-from .language_settings import check_languages, list_languages
+from .common import EmbedderConfig
 
 POOLINGS = ("max", "mean")
 LANGUAGE_SIGNALS = ("feature", "start_token")
 
 
 @strict
-class LaserConfig(PreTrainedConfig):
+class LaserConfig(EmbedderConfig):
     r"""
     Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`]. The defaults are LASER_6 of the thesis
     (table 4.1) with 223.1 M parameters, and 191.6 M with `encoder_layers=1` (LASER_1). The table prints 241 M and
@@ -60,18 +59,12 @@ class LaserConfig(PreTrainedConfig):
     language_embedding_dim: int = 32
     dropout: float | int = 0.1
     share_embeddings: bool = False
-    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
-    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
     is_encoder_decoder: bool = True
     use_cache: bool = True
-    bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 0
     tie_word_embeddings: bool = False
 
     def __post_init__(self, **kwargs):
-        list_languages(self)
         self.tie_word_embeddings = self.share_embeddings
         super().__post_init__(**kwargs)
 
@@ -79,25 +72,20 @@ class LaserConfig(PreTrainedConfig):
         """Runs with the strict validation of every new config."""
         super().validate_architecture()
         sizes = ("vocab_size", "d_model", "embedding_dim", "encoder_layers", "decoder_hidden_size")
-        for name in (*sizes, "language_embedding_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} must be even: a bidirectional layer has half in each direction")
+        self._check_positive(*sizes, "language_embedding_dim")
+        self._check_even("d_model", "a bidirectional layer has half in each direction")
         if not 0 <= self.unidirectional_layers <= self.encoder_layers:
             raise ValueError(
                 f"unidirectional_layers={self.unidirectional_layers} must lie between 0 and "
                 f"encoder_layers={self.encoder_layers}"
             )
-        for name, known in (("pooling", POOLINGS), ("language_signal", LANGUAGE_SIGNALS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(known)}")
+        self._check_choice("pooling", POOLINGS)
+        self._check_choice("language_signal", LANGUAGE_SIGNALS)
         if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
             raise ValueError(
                 f"share_embeddings needs one width for input and output: found embedding_dim={self.embedding_dim} and "
                 f"decoder_hidden_size={self.decoder_hidden_size}"
             )
-        check_languages(self)
 
 
 __all__ = ["LaserConfig"]

@@ -1,15 +1,14 @@
 """Configuration of the NTDV models."""
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 
-from .language_settings import check_languages, list_languages
+from .common import EmbedderConfig
 
 VECTORS = ("sum", "concat")
 
 
 @strict
-class NtdvConfig(PreTrainedConfig):
+class NtdvConfig(EmbedderConfig):
     r"""
     Configuration of [`NtdvModel`] and [`NtdvForConditionalGeneration`]. The defaults are those of thesis 000, section
     3.3 and table 3.1.
@@ -44,15 +43,8 @@ class NtdvConfig(PreTrainedConfig):
     languages: tuple[str, ...] | list[str] = ("de", "en")
     pivot_languages: tuple[str, ...] | list[str] = ("de", "en")
     is_encoder_decoder: bool = True
-    bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 0
     tie_word_embeddings: bool = False
-
-    def __post_init__(self, **kwargs):
-        list_languages(self)
-        super().__post_init__(**kwargs)
 
     @property
     def hidden_size(self) -> int:
@@ -62,18 +54,13 @@ class NtdvConfig(PreTrainedConfig):
     def validate_architecture(self):
         """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        for name in ("vocab_size", "embedding_dim", "d_model", "attention_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} must be even: an encoder reads in two directions")
-        if self.vector not in VECTORS:
-            raise ValueError(f"vector={self.vector!r} is unknown; choose one of {', '.join(VECTORS)}")
+        self._check_positive("vocab_size", "embedding_dim", "d_model", "attention_heads")
+        self._check_even("d_model", "an encoder reads in two directions")
+        self._check_choice("vector", VECTORS)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
         if not self.languages:
             raise ValueError("languages=[] must name at least one: each has an encoder of its own")
-        check_languages(self)
 
 
 __all__ = ["NtdvConfig"]

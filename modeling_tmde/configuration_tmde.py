@@ -1,15 +1,14 @@
 """Configuration of the T-MDE models."""
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 
-from .language_settings import check_languages, list_languages
+from .common import EmbedderConfig
 
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 
 
 @strict
-class TmdeConfig(PreTrainedConfig):
+class TmdeConfig(EmbedderConfig):
     r"""
     Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`]. The defaults are the thesis's paper size
     (table 4.1): 243.9 M parameters for `bottleneck="first"` and 256.5 M for `"pyramid"`, where the table, which counts
@@ -76,32 +75,22 @@ class TmdeConfig(PreTrainedConfig):
     sublinear_counts: bool = False
     share_embeddings: bool = False
     language_embedding_dim: int = 32
-    languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
-    pivot_languages: tuple[str, ...] | list[str] = ("en", "es")
     is_encoder_decoder: bool = True
     use_cache: bool = True
-    bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 0
     tie_word_embeddings: bool = False
 
     def __post_init__(self, **kwargs):
-        list_languages(self)
         self.tie_word_embeddings = self.share_embeddings
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
         """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        if self.bottleneck not in BOTTLENECKS:
-            raise ValueError(f"bottleneck={self.bottleneck!r} is unknown; choose one of {', '.join(BOTTLENECKS)}")
+        self._check_choice("bottleneck", BOTTLENECKS)
         for side in ("encoder", "decoder"):
-            heads = getattr(self, f"{side}_attention_heads")
-            if self.d_model % heads:
-                raise ValueError(f"d_model={self.d_model} is not a multiple of {side}_attention_heads={heads}")
-        if self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} must be even: positions are pairs of sine and cosine")
+            self._check_multiple("d_model", f"{side}_attention_heads")
+        self._check_even("d_model", "positions are pairs of sine and cosine")
         if self.bottleneck == "pyramid" and (self.encoder_layers < 3 or self.pyramid_queries < 4):
             raise ValueError(
                 "bottleneck='pyramid' needs encoder_layers >= 3 and pyramid_queries >= 4, found "
@@ -109,7 +98,6 @@ class TmdeConfig(PreTrainedConfig):
             )
         if not 0 <= self.bottleneck_loss_weight <= 1:
             raise ValueError(f"bottleneck_loss_weight={self.bottleneck_loss_weight} must lie between 0 and 1")
-        check_languages(self)
 
 
 __all__ = ["TmdeConfig"]

@@ -4,6 +4,8 @@ Source: thesis 000, chapter 4, for all but the encoder; `configuration_adapted.p
 """
 
 import inspect
+import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -15,16 +17,17 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers import initialization as init
-from transformers.cache_utils import EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutputWithPooling, Seq2SeqLMOutput
+from transformers.activations import ACT2FN
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, BaseModelOutputWithPooling
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
 
+from .common import EmbedderPreTrainedModel, EmbeddingSeq2Seq, OutputProjection, check_inputs, first_places
 from .configuration_adapted import AdaptedConfig
-from .loading import NO_LIMIT, position_limit
-from .modeling_tmde import TmdeDecoder, TmdeOutputProjection
-from .packing import TextStarts
-from .seq2seq import EmbeddingSeq2Seq
-from .sharing import SharedModel
 
 DEFAULT_POSITIONS = 2048  # where the encoder names no longest input
 FROM_GENERATE = ("target_language",)  # what `generate` gives the encoder, and the decoder is meant
@@ -52,27 +55,169 @@ def pooler_options(model_class: type[PreTrainedModel]) -> dict[str, bool]:
     return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
 
 
-class AdaptedPreTrainedModel(SharedModel, PreTrainedModel):
+def longest_input(encoder: PreTrainedModel) -> int | None:
+    """Longest input in tokens that the encoder has positions for; None if it does not say."""
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1
+        return None
+    for name, module in encoder.named_modules():
+        # RoBERTa and its kin count positions from padding_idx + 1: of 514, 512 are usable.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return limit - module.padding_idx - 1
+    return limit
+
+
+# Copied from modeling_tmde.py.
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
+    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1)
+    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
+    output = probabilities @ value  # (batch, heads, query_length, head_dim)
+    return output.transpose(1, 2).contiguous(), probabilities
+
+
+# Copied from modeling_tmde.py.
+class TmdeSinusoidalPositions(nn.Module):
+    """Fixed sine and cosine positions. The table is computed, so it is not part of a checkpoint."""
+
+    def __init__(self, max_positions: int, d_model: int):
+        super().__init__()
+        self.max_positions = max_positions
+        self.d_model = d_model
+        self.register_buffer("weight", self.table(), persistent=False)
+
+    def table(self) -> torch.Tensor:
+        """(max_positions, d_model): sines in the first half, cosines in the second."""
+        half = self.d_model // 2
+        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
+        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+    def forward(self, length: int, start: int) -> torch.Tensor:
+        """Vectors of positions `start` to `start + length`, (length, d_model).
+
+        Raises:
+            ValueError: If the text is longer than the model's longest.
+        """
+        if start + length > self.max_positions:
+            raise ValueError(
+                f"A text of {start + length} tokens is longer than max_position_embeddings={self.max_positions}"
+            )
+        return self.weight[start : start + length]
+
+
+class AdaptedSelfAttention(nn.Module):
+    """Multi-head causal self-attention (eq. 4.1-4.2)."""
+
+    def __init__(self, config: AdaptedConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.num_heads = config.decoder_attention_heads
+        self.head_dim = config.d_model // self.num_heads
+        self.scaling = self.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = True
+        self.layer_idx = layer_idx
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        # A bias on keys adds the same to all scores of a query, which softmax ignores.
+        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model) -> the same shape and, under eager attention, the probabilities."""
+        query, key, value = (
+            projection(hidden_states).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )  # (batch, heads, length, head_dim)
+        if past_key_values is not None:
+            key, value = past_key_values.self_attention_cache.update(key, value, self.layer_idx)
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.dropout if self.training else 0.0
+        output, probabilities = attention(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
+        )
+        return self.out_proj(output.flatten(2)), probabilities
+
+
+class AdaptedSlotAttention(nn.Module):
+    """Cross-attention over the single slot `[P ; language]`, which is a linear map: a softmax over one key is 1."""
+
+    def __init__(self, config: AdaptedConfig):
+        super().__init__()
+        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, slot: torch.Tensor) -> torch.Tensor:
+        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)"""
+        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
+
+
+class AdaptedDecoderLayer(GradientCheckpointingLayer):
+    """Pre-norm decoder layer: self-attention, then the slot, then feed-forward."""
+
+    def __init__(self, config: AdaptedConfig, layer_idx: int):
+        super().__init__()
+        self.self_attn = AdaptedSelfAttention(config, layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.slot_attn = AdaptedSlotAttention(config)
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        slot: torch.Tensor,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), slot (batch, slot_dim) -> (batch, length, d_model)"""
+        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask, past_key_values)
+        hidden_states = hidden_states + self.dropout(attended)
+        hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
+class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     config: AdaptedConfig
     _auto_map = {
         "AutoConfig": "configuration_adapted.AdaptedConfig",
         "AutoModel": "modeling_adapted.AdaptedModel",
         "AutoModelForSeq2SeqLM": "modeling_adapted.AdaptedForConditionalGeneration",
     }
-    base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["TmdeDecoderLayer"]  # and the encoder's
-
-    @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
-        return True  # the decoder's layers look it up; transformers would look for that in the source of this file
+    _no_split_modules = ["AdaptedDecoderLayer"]  # and the encoder's
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # Encoder and decoder are models with ways of their own.
-        if isinstance(module, TmdeOutputProjection):
-            init.normal_(module.weight, std=module.in_features**-0.5)
+        # The encoder is a model that initializes itself.
+        super()._init_weights(module)
+        if isinstance(module, TmdeSinusoidalPositions):
+            init.copy_(module.weight, module.table())
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -107,10 +252,10 @@ class AdaptedModel(AdaptedPreTrainedModel):
         super().__init__(config)
         model_class = encoder_class(config.encoder_config)
         self.encoder = model_class(config.encoder_config, **pooler_options(model_class))
-        limit = position_limit(self.encoder)
+        limit = longest_input(self.encoder)
         if config.max_position_embeddings is None:
-            config.max_position_embeddings = limit if limit < NO_LIMIT else DEFAULT_POSITIONS
-        elif config.max_position_embeddings > limit:
+            config.max_position_embeddings = limit or DEFAULT_POSITIONS
+        elif limit is not None and config.max_position_embeddings > limit:
             raise ValueError(
                 f"max_position_embeddings={config.max_position_embeddings} is more than the {limit} tokens for which "
                 f"the encoder ({config.encoder_config.model_type!r}) has positions"
@@ -155,27 +300,24 @@ class AdaptedModel(AdaptedPreTrainedModel):
         Raises:
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the mask does not fit.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give exactly one of input_ids and inputs_embeds")
-        given = {name: value for name, value in kwargs.items() if name not in FROM_GENERATE}
-        given |= {"input_ids": input_ids} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        shape = tokens.shape[:2]  # (batch, length)
+        tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
         if attention_mask is None:
-            attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
-        if attention_mask.shape != shape:
-            found = tuple(attention_mask.shape)
-            raise ValueError(f"attention_mask {found} must be (batch, length) of the input, {tuple(tokens.shape)}")
+            attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
+        given = {name: value for name, value in kwargs.items() if name not in FROM_GENERATE}
+        given |= {"input_ids" if inputs_embeds is None else "inputs_embeds": tokens, "attention_mask": attention_mask}
         if token_type_ids is not None and self.takes_token_types:
             given["token_type_ids"] = token_type_ids
-        starts = TextStarts.of(attention_mask)
-        given |= {name: starts.to_front(value) for name, value in given.items() if _has_places(value, shape)}
+        # Encoders count positions from the first place: padding before a text goes behind it, and back in the end.
+        firsts = first_places(attention_mask)
+        given = {name: _turn(value, firsts, tokens.shape[:2]) for name, value in given.items()}
         # The encoder's config has defaults of its own for these.
         wanted = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         given |= {name: getattr(self.config, name) if value is None else value for name, value in wanted.items()}
-        outputs = self.encoder(attention_mask=starts.to_front(attention_mask), return_dict=True, **given)
-        states = starts.back(outputs.last_hidden_state)  # (batch, length, d_model)
+        outputs = self.encoder(return_dict=True, **given)
+        states = _turn(outputs.last_hidden_state, -firsts, tokens.shape[:2])  # (batch, length, d_model)
         hidden_states = outputs.get("hidden_states")
+        if hidden_states is not None:
+            hidden_states = tuple(_turn(state, -firsts, tokens.shape[:2]) for state in hidden_states)
         embedding = self._pool(states, attention_mask)
         output = embedding[:, None]
         if self.config.pooling == "cls":
@@ -183,7 +325,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         return BaseModelOutputWithPooling(
             last_hidden_state=output,
             pooler_output=embedding,
-            hidden_states=hidden_states and tuple(map(starts.back, hidden_states)),
+            hidden_states=hidden_states,
             attentions=outputs.get("attentions"),
         )
 
@@ -191,18 +333,79 @@ class AdaptedModel(AdaptedPreTrainedModel):
         """The embedding (batch, d_model) of final states (batch, length, d_model)."""
         real = attention_mask != 0
         if self.config.pooling == "cls":
-            first = real.long().argmax(dim=1)  # not 0 behind padding
-            return states[torch.arange(len(states), device=states.device), first]
+            return states[torch.arange(len(states), device=states.device), first_places(attention_mask)]
         dtype = torch.promote_types(states.dtype, torch.float32)
         total = states.masked_fill(~real.unsqueeze(2), 0.0).sum(dim=1, dtype=dtype)
         return (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(states.dtype)
 
 
-def _has_places(value: object, shape: tuple[int, int]) -> bool:
-    """Whether an argument of the encoder is (batch, length, ...) or, as `position_ids` may be, (1, length, ...)."""
-    if not isinstance(value, torch.Tensor) or value.dim() < 2:
-        return False
-    return value.shape[0] in (shape[0], 1) and value.shape[1] == shape[1]
+def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object:
+    """A tensor (batch, length, ...) or (1, length, ...) with each row turned to the left by (batch,) places; anything
+    else as it is."""
+    if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] != shape[1]:
+        return value
+    if value.shape[0] not in (shape[0], 1):
+        return value
+    order = (torch.arange(shape[1], device=by.device) + by[:, None]) % shape[1]  # (batch, length)
+    rows = torch.arange(shape[0], device=by.device)[:, None]
+    return value.expand(shape[0], *value.shape[1:])[rows, order]
+
+
+class AdaptedDecoder(AdaptedPreTrainedModel):
+    """The decoder of T-MDE's `first`, which sees the embedding and the target language."""
+
+    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": AdaptedSelfAttention}
+
+    def __init__(self, config: AdaptedConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
+        self.embed_scale = config.decoder_embedding_scale or config.d_model**0.5
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(AdaptedDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self.layer_norm = nn.LayerNorm(config.d_model)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        embedding: torch.Tensor | None = None,
+        language_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool = False,
+        **kwargs,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """
+        Args:
+            input_ids: (batch, length) target tokens read so far, beginning with `<s>`.
+            embedding: (batch, d_model), P.
+            language_ids: (batch,) ids of the target languages.
+            attention_mask: (batch, past + length) of the target; right padding needs none.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
+
+        Returns:
+            `last_hidden_state` (batch, length, d_model), ready for the output projection.
+        """
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(inputs_embeds.dtype)
+        hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
+        cache = None if past_key_values is None else past_key_values.self_attention_cache
+        mask = create_causal_mask(self.config, hidden_states, attention_mask, past_key_values=cache)
+        slot = torch.cat([embedding, self.embed_languages(language_ids).to(embedding.dtype)], dim=-1)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, slot, past_key_values=past_key_values)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
+        )
 
 
 class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, GenerationMixin):
@@ -233,10 +436,8 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
                 f"{config.d_model}; leave it out"
             )
         config.share_embeddings = config.tie_word_embeddings = fits and config.share_embeddings is not False
-        self.decoder = TmdeDecoder(config)
-        if config.decoder_embedding_scale is not None:
-            self.decoder.embed_scale = config.decoder_embedding_scale
-        self.lm_head = TmdeOutputProjection(config.d_model, config.vocab_size, bias=False)
+        self.decoder = AdaptedDecoder(config)
+        self.lm_head = OutputProjection(config.d_model, config.vocab_size, bias=False)
         if config.share_embeddings:
             name = next(name for name, module in self.named_modules() if module is table)
             tables = ("decoder.embed_tokens.weight", "lm_head.weight")
@@ -262,69 +463,15 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
             self.config.decoder_embedding_scale = self.decoder.embed_scale = 1 / size
             self.decoder.layer_norm.weight.fill_(1 / (size * self.config.d_model**0.5))
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutputWithPooling | torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        labels: torch.LongTensor | None = None,
-        target_language: str | list[str] | torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> Seq2SeqLMOutput:
-        """
-        Args:
-            input_ids, attention_mask, token_type_ids: (batch, length), the source; not needed with `encoder_outputs`.
-            decoder_input_ids: (batch, target_length) beginning with `bos_token_id`; made from `labels` when missing.
-            encoder_outputs: What `get_encoder()` returned, or embeddings (batch, d_model).
-            labels: (batch, target_length) as the tokenizer makes them, padded with -100 or `pad_token_id`; the shift
-                by one happens here, as in causal language models.
-            target_language: Language of the target, see `language_ids`.
-            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation); this batch's by default.
-
-        Returns:
-            `logits` (batch, target_length, vocab_size), or with `labels` of a tokenizer that does not begin with
-            `bos_token_id` one place more; with `labels` the mean cross-entropy per target token.
-        """
-        options = kwargs | {"token_type_ids": token_type_ids}
-        encoder_outputs, _ = self._encoded(input_ids, attention_mask, encoder_outputs, options)
-        if labels is not None:
-            use_cache = False
-            if not self.config.reads_bos:
-                labels = nn.functional.pad(labels, (1, 0), value=self.config.bos_token_id)
-        decoder_input_ids = self._target_ids(decoder_input_ids, labels)
-        embedding = encoder_outputs.pooler_output
-        outputs = self.decoder(
-            input_ids=decoder_input_ids,
-            embedding=embedding,
-            language_ids=self.language_ids(target_language, embedding.shape[0]),
-            attention_mask=decoder_attention_mask,
-            past_key_values=past_key_values,
-            use_cache=self.config.use_cache if use_cache is None else use_cache,
-            return_dict=True,
-            **kwargs,
-        )
-        logits = self.lm_head(outputs.last_hidden_state)
-        return Seq2SeqLMOutput(
-            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.hidden_states,
-            decoder_attentions=outputs.attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.get("hidden_states"),
-            encoder_attentions=encoder_outputs.get("attentions"),
-        )
-
 
 AdaptedConfig.register_for_auto_class()
 AdaptedModel.register_for_auto_class("AutoModel")
 AdaptedForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
 
-__all__ = ["AdaptedForConditionalGeneration", "AdaptedModel", "AdaptedPreTrainedModel", "encoder_class"]
+__all__ = [
+    "AdaptedDecoder",
+    "AdaptedForConditionalGeneration",
+    "AdaptedModel",
+    "AdaptedPreTrainedModel",
+    "encoder_class",
+]

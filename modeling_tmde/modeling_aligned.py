@@ -5,26 +5,143 @@ Source: paper 004, section 4.2.4.
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from .common import EmbedderPreTrainedModel, by_language, check_inputs, check_language_ids, occurrences
 from .configuration_aligned import AlignedConfig
-from .language_routing import by_language, check_language_ids
-from .modeling_bag import BagModel
-from .modeling_laser import LaserModel
-from .sharing import SharedModel
-
-MODELS: dict[str, type[PreTrainedModel]] = {"bilstm": LaserModel, "bag": BagModel}
 
 
-class AlignedPreTrainedModel(SharedModel, PreTrainedModel):
+# Copied from modeling_laser.py.
+def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
+    """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model); its outputs at
+    padding mean nothing.
+
+    Both directions read the tokens first and the padding last, where it cannot change what was read before. Packed
+    sequences do the same, but take twice the time on a CPU, which has no fused kernel for them.
+
+    Args:
+        mirrored: (batch, length) places of the tokens of each text from the last to the first, then the padding.
+    """
+    rows = torch.arange(len(states), device=states.device).unsqueeze(1)
+    zeros = states.new_zeros(1, len(states), layer.hidden_size)
+    outputs = []
+    for suffix in ("", "_reverse") if layer.bidirectional else ("",):
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        weights = [getattr(layer, name + suffix) for name in names]
+        given = states[rows, mirrored] if suffix else states
+        output, _, _ = torch.lstm(given, (zeros, zeros), weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        outputs.append(output[rows, mirrored] if suffix else output)
+    return torch.cat(outputs, dim=-1)
+
+
+# Copied from modeling_laser.py.
+def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
+    """Places (batch, length) of the tokens of each text, then of its padding; the same for the tokens from the last to
+    the first, once they are in this order; and the lengths (batch,) of the texts.
+
+    Raises:
+        ValueError: If a text has no token.
+    """
+    real = attention_mask.bool()
+    lengths = real.sum(dim=1)
+    if not lengths.min():
+        raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token: its row of attention_mask is all 0")
+    order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
+    places = torch.arange(real.shape[1], device=real.device)
+    mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+    return order, mirrored, lengths
+
+
+class AlignedBilstm(nn.Module):
+    """The encoder of [`LaserModel`] for one language."""
+
+    def __init__(self, config: AlignedConfig):
+        super().__init__()
+        settings = config.encoder_settings
+        layers, width = settings["encoder_layers"], settings["d_model"]
+        bidirectional = layers - settings["unidirectional_layers"]
+        self.pooling = settings["pooling"]
+        self.embed_tokens = nn.Embedding(config.vocab_size, settings["embedding_dim"], config.pad_token_id)
+        self.dropout = nn.Dropout(settings["dropout"])
+        self.layers = nn.ModuleList(
+            nn.LSTM(
+                width if index else settings["embedding_dim"],
+                width // 2 if index < bidirectional else width,
+                batch_first=True,
+                bidirectional=index < bidirectional,
+            )
+            for index in range(layers)
+        )
+
+    def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """input_ids (batch, length), attention_mask (batch, length) -> (batch, d_model)"""
+        order, mirrored, lengths = tokens_first(attention_mask)
+        states = self.embed_tokens(input_ids.gather(1, order))  # (batch, length, embedding_dim)
+        for layer in self.layers:
+            states = read_texts(layer, self.dropout(states), mirrored)
+        padding = (torch.arange(order.shape[1], device=order.device) >= lengths[:, None]).unsqueeze(2)
+        if self.pooling == "max":
+            return states.masked_fill(padding, -torch.inf).max(dim=1).values
+        total = states.masked_fill(padding, 0).sum(dim=1, dtype=torch.promote_types(states.dtype, torch.float32))
+        return (total / lengths[:, None]).to(states.dtype)
+
+
+class AlignedBag(nn.Module):
+    """The encoder of [`BagModel`] for one language."""
+
+    def __init__(self, config: AlignedConfig):
+        super().__init__()
+        self.settings = config.encoder_settings
+        self.embed_tokens = nn.Embedding(config.vocab_size, self.settings["d_model"])
+        self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """input_ids (batch, length), attention_mask (batch, length) -> (batch, d_model)"""
+        real = attention_mask.bool()
+        log_weights = self.token_weights[input_ids].float()  # (batch, length)
+        if self.settings["sublinear_counts"]:
+            log_weights = log_weights - occurrences(input_ids, real).log() / 2
+        log_weights = log_weights.masked_fill(~real, -torch.inf)
+        # Relative to the heaviest token of the text, for the range of half precision.
+        heaviest = log_weights.detach().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+        weights = (log_weights - heaviest).exp().to(self.embed_tokens.weight.dtype)
+        summed = torch.bmm(weights.unsqueeze(1), self.embed_tokens(input_ids)).squeeze(1).float()  # (batch, d_model)
+        if self.settings["normalize"]:
+            embedding = nn.functional.normalize(summed, dim=-1)
+        else:
+            embedding = summed * heaviest.exp() / real.sum(dim=1, keepdim=True).clamp(min=1)
+        return embedding.to(self.embed_tokens.weight.dtype)
+
+
+ENCODERS: dict[str, type[nn.Module]] = {"bilstm": AlignedBilstm, "bag": AlignedBag}
+
+
+class AlignedPreTrainedModel(EmbedderPreTrainedModel):
     config: AlignedConfig
     _auto_map = {
         "AutoConfig": "configuration_aligned.AlignedConfig",
         "AutoModel": "modeling_aligned.AlignedModel",
     }
-    base_model_prefix = "model"
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, AlignedBag):
+            weights = torch.zeros_like(module.token_weights)
+            weights[[token for token in self.config.special_token_ids if token < len(weights)]] = -20.0
+            init.copy_(module.token_weights, weights)
+        elif isinstance(module, nn.LSTM):  # as in modeling_laser.py
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight"):
+                    bound = (6 / (parameter.shape[1] + module.hidden_size)) ** 0.5
+                    init.uniform_(parameter, -bound, bound)
+                else:
+                    bias = torch.zeros_like(parameter)
+                    if name.startswith("bias_ih"):
+                        bias[module.hidden_size : 2 * module.hidden_size] = 1
+                    init.copy_(parameter, bias)
 
 
 class AlignedModel(AlignedPreTrainedModel):
@@ -48,28 +165,32 @@ class AlignedModel(AlignedPreTrainedModel):
 
     def __init__(self, config: AlignedConfig):
         super().__init__(config)
-        encoder_config = config.build_encoder_config()
-        self.encoders = nn.ModuleDict(
-            {language: MODELS[config.encoder](encoder_config) for language in config.languages}
-        )
+        self.encoders = nn.ModuleDict({language: ENCODERS[config.encoder](config) for language in config.languages})
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The table of the source language's encoder; the others have their own."""
-        return self.encoders[self.config.source_language].get_input_embeddings()
+        return self.encoders[self.config.source_language].embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.encoders[self.config.source_language].set_input_embeddings(value)
+        self.encoders[self.config.source_language].embed_tokens = value
 
+    @torch.no_grad()
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
         """As in transformers, for every encoder's table; returns that of the source language."""
         for encoder in self.encoders.values():
-            encoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        table = self.get_input_embeddings()
-        self.config.vocab_size = table.num_embeddings
-        return table
+            encoder.embed_tokens = self._get_resized_embeddings(
+                encoder.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
+            )
+            if isinstance(encoder, AlignedBag):
+                old, size = encoder.token_weights, encoder.embed_tokens.num_embeddings
+                new = old.median().repeat(size)  # of a new token
+                new[: len(old)] = old[:size]
+                encoder.token_weights = nn.Parameter(new, requires_grad=old.requires_grad)
+        self.config.vocab_size = self.get_input_embeddings().num_embeddings
+        return self.get_input_embeddings()
 
     @can_return_tuple
     def forward(
@@ -77,7 +198,6 @@ class AlignedModel(AlignedPreTrainedModel):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         language_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         language: str | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
@@ -87,35 +207,26 @@ class AlignedModel(AlignedPreTrainedModel):
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
                 is missing.
             language_ids: (batch,) positions in `config.languages`: whose encoder reads a text; or (1,) for all.
-            inputs_embeds: Refused: each language has word vectors of its own.
             language: The code of all texts, in place of `language_ids`.
 
         Returns:
             `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
             position 0 is the embedding, so that CLS pooling gives it too.
-            No hidden states and no attentions, whatever is asked for.
 
         Raises:
-            ValueError: If `language_ids` are missing or name no language of this model, if `inputs_embeds` is given,
-                or `input_ids` and `attention_mask` do not fit together.
+            ValueError: If `language_ids` are missing or name no language of this model, if there are no `input_ids`,
+                or `attention_mask` does not fit.
         """
-        if input_ids is None or inputs_embeds is not None:
-            raise ValueError("AlignedModel takes input_ids only: each language has word vectors of its own")
+        check_inputs(input_ids, None, attention_mask)
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
-        if attention_mask.shape != input_ids.shape or input_ids.dim() != 2:
-            raise ValueError(
-                f"input_ids {tuple(input_ids.shape)} and attention_mask {tuple(attention_mask.shape)} must both be "
-                "(batch, length)"
-            )
-        languages, owner = self.config.languages, type(self).__name__
-        language_ids = check_language_ids(language_ids, len(input_ids), languages, owner, language)
+        languages = self.config.languages
+        language_ids = check_language_ids(language_ids, language, languages, len(input_ids))
 
-        def encode(language: str, rows: torch.LongTensor) -> tuple[torch.Tensor]:
-            outputs = self.encoders[language](input_ids[rows], attention_mask[rows], return_dict=True)
-            return (outputs.pooler_output,)
+        def encode(encoder: nn.Module, rows: torch.LongTensor) -> torch.Tensor:
+            return encoder(input_ids[rows], attention_mask[rows])
 
-        (embedding,) = by_language(language_ids, languages, owner, languages, encode)
+        embedding = by_language(language_ids, languages, self.encoders, encode)
         return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
 
 

@@ -2,28 +2,24 @@
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from .common import EmbedderPreTrainedModel
 from .configuration_bag import BagConfig
-from .sharing import SharedModel
-from .token_counts import sublinear_log_weights
 
 SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9 of a token's weight: nothing beside a token, a direction where there is none
 
 
-class BagPreTrainedModel(SharedModel, PreTrainedModel):
+class BagPreTrainedModel(EmbedderPreTrainedModel):
     config: BagConfig
     _auto_map = {"AutoConfig": "configuration_bag.BagConfig", "AutoModel": "modeling_bag.BagModel"}
-    base_model_prefix = "model"
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=module.embedding_dim**-0.5)
-        elif isinstance(module, BagModel):
+        super()._init_weights(module)
+        if isinstance(module, BagModel):
             # In one piece: a part of a parameter does not know that it was loaded from a checkpoint.
             init.copy_(module.token_weights, module.initial_token_weights())
 
@@ -55,9 +51,7 @@ class BagModel(BagPreTrainedModel):
     def initial_token_weights(self) -> torch.Tensor:
         """Log weights (vocab_size,) to start from: all tokens weigh the same, the special ones next to nothing."""
         weights = torch.zeros_like(self.token_weights)
-        eos = self.config.eos_token_id
-        special = [self.config.bos_token_id, self.config.pad_token_id, *(eos if isinstance(eos, list) else [eos])]
-        weights[[token for token in special if token is not None and token < len(weights)]] = SPECIAL_LOG_WEIGHT
+        weights[[token for token in self.config.special_token_ids if token < len(weights)]] = SPECIAL_LOG_WEIGHT
         return weights
 
     def resize_token_embeddings(
@@ -120,10 +114,11 @@ class BagModel(BagPreTrainedModel):
         """
         log_weights = self.token_weights[token_ids].float()  # (tokens,)
         if self.config.sublinear_counts:
-            texts = torch.arange(len(lengths), device=lengths.device).repeat_interleave(
-                lengths, output_size=len(token_ids)
-            )
-            log_weights = sublinear_log_weights(log_weights, token_ids, texts, self.config.vocab_size)
+            texts = torch.arange(len(lengths), device=lengths.device)
+            texts = texts.repeat_interleave(lengths, output_size=len(token_ids))
+            keys = texts * self.config.vocab_size + token_ids
+            _, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
+            log_weights = log_weights - counts[inverse].to(log_weights.dtype).log() / 2
         # Relative to the heaviest token of the text, for the range of half precision: e^-20 would be 0 in it.
         heaviest = torch.segment_reduce(log_weights.detach(), "max", lengths=lengths, initial=-torch.inf)  # (batch,)
         weights = torch.exp(log_weights - heaviest.repeat_interleave(lengths, output_size=len(token_ids)))

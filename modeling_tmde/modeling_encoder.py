@@ -4,22 +4,118 @@ Source: the lightweight encoder of paper 002 (section 3.1), and the cross-lingua
 (section 4.3), which is what thesis 000 (section 4.3.1) compares T-MDE with.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
 
+from .common import EmbedderPreTrainedModel, check_inputs, first_places
 from .configuration_encoder import TmdeEncoderConfig
-from .layers import TmdeEncoderLayer, TmdeSinusoidalPositions
-from .linear import Linear
-from .packing import Packing
-from .sharing import SharedModel
+
+
+# Copied from modeling_tmde.py.
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
+    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1)
+    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
+    output = probabilities @ value  # (batch, heads, query_length, head_dim)
+    return output.transpose(1, 2).contiguous(), probabilities
+
+
+# Copied from modeling_tmde.py.
+class TmdeSinusoidalPositions(nn.Module):
+    """Fixed sine and cosine positions; the table is computed, so it is not part of a checkpoint."""
+
+    def __init__(self, max_positions: int, d_model: int):
+        super().__init__()
+        self.max_positions = max_positions
+        self.d_model = d_model
+        self.register_buffer("weight", self.table(), persistent=False)
+
+    def table(self) -> torch.Tensor:
+        """(max_positions, d_model): sines in the first half, cosines in the second."""
+        half = self.d_model // 2
+        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
+        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
+class TmdeEncoderAttention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, config: TmdeEncoderConfig):
+        super().__init__()
+        self.config = config
+        self.num_heads = config.encoder_attention_heads
+        self.head_dim = config.d_model // self.num_heads
+        self.scaling = self.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = False
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        # A bias on keys adds the same to all scores of a query, which softmax ignores.
+        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model) -> the same shape and, under eager attention, the probabilities."""
+        query, key, value = (
+            projection(hidden_states).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )  # (batch, heads, length, head_dim)
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.dropout if self.training else 0.0
+        output, probabilities = attention(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
+        )
+        return self.out_proj(output.flatten(2)), probabilities
+
+
+class TmdeEncoderLayer(GradientCheckpointingLayer):
+    """Pre-norm transformer layer."""
+
+    def __init__(self, config: TmdeEncoderConfig):
+        super().__init__()
+        self.self_attn = TmdeEncoderAttention(config)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """(batch, length, d_model) -> the same shape"""
+        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask)
+        hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
 
 
 @dataclass
@@ -30,37 +126,22 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     token_states: torch.FloatTensor | None = None
 
 
-class TmdeEncoderPreTrainedModel(SharedModel, PreTrainedModel):
+class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
     config: TmdeEncoderConfig
     _auto_map = {
         "AutoConfig": "configuration_encoder.TmdeEncoderConfig",
         "AutoModel": "modeling_encoder.TmdeEncoderModel",
         "AutoModelForMaskedLM": "modeling_encoder.TmdeEncoderForMaskedLM",
     }
-    base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["TmdeEncoderLayer"]
-
-    @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
-        # transformers looks for its attention interface in the source of this file; ours is used in `layers.py`.
-        return True
+    _can_record_outputs = {"hidden_states": TmdeEncoderLayer, "attentions": TmdeEncoderAttention}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            if module.padding_idx is not None:
-                init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
-        elif isinstance(module, TmdeSinusoidalPositions):
+        super()._init_weights(module)
+        if isinstance(module, TmdeSinusoidalPositions):
             # Loading builds the model on the meta device; a buffer outside the checkpoint must be filled here.
             init.copy_(module.weight, module.table())
 
@@ -96,15 +177,13 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    @can_return_tuple
+    @capture_outputs(tie_last_hidden_states=False)
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         **kwargs,
     ) -> TmdeEncoderOutput:
         """
@@ -116,8 +195,8 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
                 mask when missing. With them, a text and its translation may follow each other as one text, each
                 counted from 0 (thesis 004, figure 4.6).
             inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
-            output_hidden_states: Also return H^0, H^1, ... and, last, the final states after the norm.
-            output_attentions: Also return attention probabilities; needs `attn_implementation="eager"`.
+            kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm, and `output_attentions`
+                the attention probabilities, with `attn_implementation="eager"`.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0 is P: with
@@ -129,92 +208,55 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, a mask or positions do not fit
                 them, or the input is too long.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give exactly one of input_ids and inputs_embeds")
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        shape = tuple(tokens.shape[:2])  # (batch, length)
-        for name, given in (("attention_mask", attention_mask), ("position_ids", position_ids)):
-            if given is not None and given.shape != shape:
-                raise ValueError(f"{name} {tuple(given.shape)} must be (batch, length), as the input, {shape}")
-        packing = Packing.of(attention_mask)
+        tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids if packing is None else packing.pack(input_ids))
-        elif packing is not None:
-            inputs_embeds = packing.pack(inputs_embeds)
-        if position_ids is None:
-            position_ids = self._places(attention_mask, shape, tokens.device)
-        elif position_ids.device.type == "cpu" and int(position_ids.max()) >= self.config.max_position_embeddings:
-            raise ValueError(
-                f"position_ids has {int(position_ids.max())}, expected less than max_position_embeddings="
-                f"{self.config.max_position_embeddings}"
-            )
-        if packing is not None:
-            position_ids = packing.pack(position_ids)
-        hidden_states = self._add_positions(inputs_embeds, position_ids)  # (batch, length, d_model) or (tokens, ...)
-        hidden_states = self.dropout(hidden_states)
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states.new_empty((*shape, 1)), attention_mask=attention_mask
-        )
-        states, attentions = [hidden_states], []  # H^0, H^1, ...
+            inputs_embeds = self.embed_tokens(input_ids)
+        position_ids = self._check_positions(position_ids, attention_mask, tokens)
+        positions = nn.functional.embedding(position_ids, self.embed_positions.weight).to(inputs_embeds.dtype)
+        if self.config.position_embeddings == "learned":
+            hidden_states = (inputs_embeds + positions) * self.embed_scale  # two tables that are initialized alike
+        else:
+            hidden_states = inputs_embeds * self.embed_scale + positions
+        hidden_states = self.dropout(hidden_states)  # (batch, length, d_model)
+        mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
-            hidden_states, probabilities = layer(hidden_states, mask, packing=packing)
-            states.append(hidden_states)
-            attentions.append(probabilities)
+            hidden_states = layer(hidden_states, mask)
         token_states = self.layer_norm(hidden_states)
-        states[-1] = token_states
-        if packing is not None:
-            token_states = packing.pad(token_states)
         embedding = self._pool(token_states, attention_mask)  # (batch, d_model)
         output = embedding[:, None]
         if self.config.pooling == "first":
             output = torch.cat([output, token_states[:, 1:]], dim=1)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if output_hidden_states:
-            states = [packing.pad(state) if state.dim() == 2 else state for state in states]
-        return TmdeEncoderOutput(
-            last_hidden_state=output,
-            pooler_output=embedding,
-            hidden_states=tuple(states) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
-            token_states=token_states,
-        )
+        return TmdeEncoderOutput(last_hidden_state=output, pooler_output=embedding, token_states=token_states)
 
-    def _places(
-        self, attention_mask: torch.Tensor | None, shape: tuple[int, int], device: torch.device
+    def _check_positions(
+        self, position_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None, tokens: torch.Tensor
     ) -> torch.LongTensor:
-        """(batch, length) the place of each token among those of its text, so that padding before it does not count.
+        """(batch, length) as given, or the place of each token among those of its text.
 
         Raises:
-            ValueError: If an input goes past the longest that the model knows.
+            ValueError: If they do not fit the input, or go past the longest that the model knows.
         """
-        if shape[1] > self.config.max_position_embeddings:
+        shape, limit = tuple(tokens.shape[:2]), self.config.max_position_embeddings
+        if position_ids is not None:
+            if position_ids.shape != shape:
+                raise ValueError(f"position_ids {tuple(position_ids.shape)} must be (batch, length), {shape}")
+            return position_ids
+        if shape[1] > limit:
             raise ValueError(
-                f"An input of {shape[1]} tokens is longer than max_position_embeddings="
-                f"{self.config.max_position_embeddings}; truncate it, or embed it with DocumentEmbedder, which "
-                "truncates and says so."
+                f"An input of {shape[1]} tokens is longer than max_position_embeddings={limit}; truncate it, or embed "
+                "it with DocumentEmbedder, which truncates and says so."
             )
         if attention_mask is None:
-            return torch.arange(shape[1], device=device).expand(shape)
+            return torch.arange(shape[1], device=tokens.device).expand(shape)
         return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
-
-    def _add_positions(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
-        """H^0 before dropout, in the shape of `inputs_embeds`."""
-        positions = nn.functional.embedding(position_ids, self.embed_positions.weight).to(inputs_embeds.dtype)
-        if self.config.position_embeddings == "learned":
-            return (inputs_embeds + positions) * self.embed_scale  # two tables that start out alike
-        return inputs_embeds * self.embed_scale + positions
 
     def _pool(self, token_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """The embedding (batch, d_model) of final states (batch, length, d_model)."""
         if self.config.pooling == "first":
             if attention_mask is None:
                 return token_states[:, 0]
-            first = (attention_mask != 0).long().argmax(dim=1)  # (batch,)
             rows = torch.arange(len(token_states), device=token_states.device)
-            return token_states[rows, first]
+            return token_states[rows, first_places(attention_mask)]
         dtype = torch.promote_types(token_states.dtype, torch.float32)
         if attention_mask is None:
             return token_states.mean(dim=1, dtype=dtype).to(token_states.dtype)
@@ -228,7 +270,7 @@ class TmdePredictionHead(nn.Module):
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
-        self.dense = Linear(config.d_model, config.d_model)
+        self.dense = nn.Linear(config.d_model, config.d_model)
         self.transforms = config.prediction_head == "transform"
         if self.transforms:
             self.activation_fn = ACT2FN[config.activation_function]
@@ -262,7 +304,7 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         super().__init__(config)
         self.model = TmdeEncoderModel(config)
         self.head = TmdePredictionHead(config)
-        self.lm_head = Linear(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:

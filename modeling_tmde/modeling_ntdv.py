@@ -8,16 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import GenerationMixin
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling, Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
+from .common import (
+    EmbedderPreTrainedModel,
+    EmbeddingSeq2Seq,
+    OutputProjection,
+    by_language,
+    check_inputs,
+    check_language_ids,
+)
 from .configuration_ntdv import NtdvConfig
-from .language_routing import by_language, check_language_ids
-from .linear import Linear
-from .seq2seq import EmbeddingSeq2Seq
-from .sharing import SharedModel
 
 
 @dataclass
@@ -31,10 +35,6 @@ class NtdvEncoderOutput(BaseModelOutputWithPooling):
 
     context: torch.FloatTensor | None = None
     memory: torch.FloatTensor | None = None
-
-
-class NtdvOutputProjection(Linear):
-    """From decoder states to the vocabulary; a class of its own because it starts out like an embedding table."""
 
 
 def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.LongTensor) -> torch.Tensor:
@@ -59,9 +59,9 @@ class NtdvSelfAttention(nn.Module):
         super().__init__()
         self.heads = config.attention_heads
         width = self.heads * config.d_model
-        self.q_proj = Linear(config.d_model, width, bias=False)
-        self.k_proj = Linear(config.d_model, width, bias=False)
-        self.v_proj = Linear(config.d_model, width, bias=False)
+        self.q_proj = nn.Linear(config.d_model, width, bias=False)
+        self.k_proj = nn.Linear(config.d_model, width, bias=False)
+        self.v_proj = nn.Linear(config.d_model, width, bias=False)
 
     def forward(self, states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """states (batch, length, d_model), real (batch, length) -> U_1 ... U_r, (batch, length, r * d_model)."""
@@ -81,7 +81,7 @@ class NtdvSharedLayers(nn.Module):
         super().__init__()
         self.gru = nn.GRU(config.d_model, config.d_model, batch_first=True)
         self.self_attention = NtdvSelfAttention(config)
-        self.projection = Linear(config.attention_heads * config.d_model, config.d_model, bias=False)
+        self.projection = nn.Linear(config.attention_heads * config.d_model, config.d_model, bias=False)
 
     def forward(
         self, states: torch.Tensor, real: torch.Tensor, lengths: torch.LongTensor
@@ -94,29 +94,19 @@ class NtdvSharedLayers(nn.Module):
         return masked_mean(heads, real), memory
 
 
-class NtdvPreTrainedModel(SharedModel, PreTrainedModel):
+class NtdvPreTrainedModel(EmbedderPreTrainedModel):
     config: NtdvConfig
     _auto_map = {
         "AutoConfig": "configuration_ntdv.NtdvConfig",
         "AutoModel": "modeling_ntdv.NtdvModel",
         "AutoModelForSeq2SeqLM": "modeling_ntdv.NtdvForConditionalGeneration",
     }
-    base_model_prefix = "model"
     _supports_sdpa = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, NtdvOutputProjection):
-            init.normal_(module.weight, std=module.in_features**-0.5)
-        elif isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            if module.padding_idx is not None:
-                init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, nn.GRU):
+        super()._init_weights(module)
+        if isinstance(module, nn.GRU):
             for parameter in module.parameters():
                 init.uniform_(parameter, -(module.hidden_size**-0.5), module.hidden_size**-0.5)
 
@@ -189,19 +179,12 @@ class NtdvModel(NtdvPreTrainedModel):
             ValueError: If `language_ids` are missing or name no language of this model, if not exactly one of
                 `input_ids` and `inputs_embeds` is given, or the mask does not fit or leaves nothing of a text.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give either input_ids or inputs_embeds")
+        check_inputs(input_ids, inputs_embeds, attention_mask)
         vectors = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if attention_mask is None:
             attention_mask = torch.ones(vectors.shape[:2], device=vectors.device)
-        if vectors.dim() != 3 or attention_mask.shape != vectors.shape[:2]:
-            raise ValueError(
-                f"inputs {tuple(vectors.shape[:-1])} and attention_mask {tuple(attention_mask.shape)} must both be "
-                "(batch, length)"
-            )
         languages = self.config.languages
-        owner = type(self).__name__
-        language_ids = check_language_ids(language_ids, len(vectors), languages, owner, language)
+        language_ids = check_language_ids(language_ids, language, languages, len(vectors))
         # Recurrent layers want every text from position 0 on: real tokens first, and back in the end.
         order = torch.argsort(attention_mask.ne(0).to(torch.uint8), dim=1, descending=True, stable=True)
         real = attention_mask.ne(0).gather(1, order)  # (batch, length)
@@ -210,10 +193,10 @@ class NtdvModel(NtdvPreTrainedModel):
             raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token that its attention_mask counts")
         vectors = self.dropout(vectors.gather(1, order[..., None].expand_as(vectors)))
 
-        def encode(language: str, rows: torch.LongTensor) -> tuple[torch.Tensor]:
-            return (run_packed(self.encoders[language], vectors[rows], lengths[rows.cpu()]),)
+        def encode(encoder: nn.GRU, rows: torch.LongTensor) -> torch.Tensor:
+            return run_packed(encoder, vectors[rows], lengths[rows.cpu()])
 
-        (memory,) = by_language(language_ids, languages, owner, languages, encode)
+        memory = by_language(language_ids, languages, self.encoders, encode)
         if self.config.shared_layers:
             context, memory = self.shared(memory, real, lengths)
             heads = context.unflatten(1, (self.config.attention_heads, -1))
@@ -239,10 +222,10 @@ class NtdvLanguageDecoder(nn.Module):
 
     def __init__(self, config: NtdvConfig):
         super().__init__()
-        self.start = Linear(config.d_model, config.d_model)
+        self.start = nn.Linear(config.d_model, config.d_model)
         self.gru = nn.GRU(config.embedding_dim, config.d_model, batch_first=True)
-        self.attention = Linear(config.d_model, config.d_model, bias=False)
-        self.readout = Linear(2 * config.d_model, config.embedding_dim)
+        self.attention = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.readout = nn.Linear(2 * config.d_model, config.embedding_dim)
 
     def forward(self, vectors: torch.Tensor, memory: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Word vectors (batch, length, embedding_dim), memory (batch, source_length, d_model) where real (batch,
@@ -270,48 +253,40 @@ class NtdvDecoder(NtdvPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor,
+        input_ids: torch.LongTensor | None = None,
         embedding: torch.Tensor | None = None,
         language_ids: torch.LongTensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        token_indices: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         **kwargs,
     ) -> BaseModelOutput:
         """
         Args:
             input_ids: (batch, length) target tokens, beginning with `<s>` and padded on the right.
-            embedding: (batch, hidden_size), which these decoders do not look at: they have the memory.
+            embedding: (batch, hidden_size), which these decoders do not use: they have the memory.
             language_ids: (batch,) ids of the target languages.
             encoder_hidden_states, encoder_attention_mask: The encoder's `memory` (batch, source_length, d_model), and
                 which of it counts (batch, source_length); all of it when the mask is missing.
-            token_indices: (tokens,) ascending places in the flattened batch, the only ones that are read out.
+            inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
 
         Returns:
-            `last_hidden_state` (batch, length, embedding_dim), or with `token_indices` (tokens, embedding_dim), ready
-            for the output projection.
+            `last_hidden_state` (batch, length, embedding_dim), ready for the output projection.
 
         Raises:
-            ValueError: If the memory or `language_ids` are missing, or a language has no decoder.
+            ValueError: If a language has no decoder.
         """
-        config, memory = self.config, encoder_hidden_states
-        if memory is None:
-            raise ValueError("NtdvDecoder attends the memory of the encoder: encoder_hidden_states is missing")
-        language_ids = check_language_ids(language_ids, len(input_ids), config.languages, type(self).__name__)
+        memory = encoder_hidden_states
         if encoder_attention_mask is None:
             encoder_attention_mask = torch.ones(memory.shape[:2], device=memory.device)
         real = encoder_attention_mask.ne(0)
-        vectors = self.dropout(self.embed_tokens(input_ids))
+        vectors = self.dropout(self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds)
 
-        def decode(language: str, rows: torch.LongTensor) -> tuple[torch.Tensor]:
-            return (self.decoders[language](vectors[rows], memory[rows], real[rows]),)
+        def decode(decoder: NtdvLanguageDecoder, rows: torch.LongTensor) -> torch.Tensor:
+            return decoder(vectors[rows], memory[rows], real[rows])
 
-        (states,) = by_language(
-            language_ids, config.languages, type(self).__name__, config.pivot_languages, decode
-        )  # (batch, length, embedding_dim)
-        if token_indices is not None:
-            states = states.flatten(0, 1).index_select(0, token_indices)
-        return BaseModelOutput(last_hidden_state=self.dropout(states))
+        states = by_language(language_ids, self.config.languages, self.decoders, decode)
+        return BaseModelOutput(last_hidden_state=self.dropout(states))  # (batch, length, embedding_dim)
 
 
 class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, GenerationMixin):
@@ -341,7 +316,7 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
         super().__init__(config)
         self.model = NtdvModel(config)
         self.decoder = NtdvDecoder(config)
-        self.lm_head = NtdvOutputProjection(config.embedding_dim, config.vocab_size, bias=False)
+        self.lm_head = OutputProjection(config.embedding_dim, config.vocab_size, bias=False)
         self.post_init()
 
     @classmethod
@@ -353,57 +328,6 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
     ) -> dict:
         """As in transformers, with all tokens written so far: a text is read by one fused call, not step by step."""
         return super().prepare_inputs_for_generation(input_ids, next_sequence_length=None, **kwargs)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        language_ids: torch.LongTensor | None = None,
-        encoder_outputs: NtdvEncoderOutput | None = None,
-        labels: torch.LongTensor | None = None,
-        target_language: str | list[str] | torch.LongTensor | None = None,
-        logits_to_keep: int = 0,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> Seq2SeqLMOutput:
-        """
-        Args:
-            input_ids, attention_mask: (batch, length), the source; `input_ids` are not needed with `encoder_outputs`.
-            decoder_input_ids: (batch, target_length) beginning with `<s>`; made from `labels` when missing.
-            language_ids: (batch,) positions of the source languages in `config.languages`.
-            encoder_outputs: What `get_encoder()` returned.
-            labels: (batch, target_length) as the tokenizer makes them, `<s> tokens </s>`, padded with -100 or
-                `pad_token_id`; the shift by one happens here, as in causal language models.
-            target_language: Language of the target, see [`EmbeddingSeq2Seq.language_ids`].
-            logits_to_keep: Logits of so many last tokens only; 0 for all.
-            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation); this batch's by default.
-
-        Returns:
-            `logits` (batch, target_length, vocab_size), and with `labels` the mean cross-entropy per target token.
-
-        Raises:
-            ValueError: As the encoder and the decoder do; if there is nothing to decode, or only an embedding.
-        """
-        encoder_outputs, attention_mask = self._encoded(
-            input_ids, attention_mask, encoder_outputs, {"language_ids": language_ids}
-        )
-        decoder_input_ids = self._target_ids(decoder_input_ids, labels)
-        hidden_states = self.decoder(
-            decoder_input_ids,
-            encoder_outputs.pooler_output,
-            self.language_ids(target_language, len(decoder_input_ids)),
-            encoder_hidden_states=encoder_outputs.get("memory"),
-            encoder_attention_mask=attention_mask,
-            return_dict=True,
-        ).last_hidden_state
-        logits = self.lm_head(hidden_states[:, -logits_to_keep:])
-        return Seq2SeqLMOutput(
-            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
-            logits=logits,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-        )
 
 
 NtdvConfig.register_for_auto_class()

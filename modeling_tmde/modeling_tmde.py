@@ -3,65 +3,278 @@
 Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.
 """
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import GenerationMixin
 from transformers import initialization as init
+from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
+    BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPooling,
     Seq2SeqLMOutput,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .common import (
+    EmbedderPreTrainedModel,
+    EmbeddingSeq2Seq,
+    OutputProjection,
+    check_inputs,
+    first_places,
+    occurrences,
+)
 from .configuration_tmde import TmdeConfig
-from .layers import TmdeDecoderLayer, TmdeEncoderLayer, TmdeSinusoidalPositions, bag_direction
-from .linear import Linear
-from .packing import Packing, TextStarts
-from .seq2seq import EmbeddingSeq2Seq
-from .sharing import SharedModel
-from .token_counts import occurrences
 
 
-class TmdeOutputProjection(Linear):
-    """From decoder states to the vocabulary; a class of its own because it starts out like an embedding table."""
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
+    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1)
+    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
+    output = probabilities @ value  # (batch, heads, query_length, head_dim)
+    return output.transpose(1, 2).contiguous(), probabilities
 
 
-class TmdePreTrainedModel(SharedModel, PreTrainedModel):
+class TmdeSinusoidalPositions(nn.Module):
+    """Fixed sine and cosine positions. The table is computed, so it is not part of a checkpoint."""
+
+    def __init__(self, max_positions: int, d_model: int):
+        super().__init__()
+        self.max_positions = max_positions
+        self.d_model = d_model
+        self.register_buffer("weight", self.table(), persistent=False)
+
+    def table(self) -> torch.Tensor:
+        """(max_positions, d_model): sines in the first half, cosines in the second."""
+        half = self.d_model // 2
+        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
+        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+    def forward(self, length: int, start: int = 0, firsts: torch.LongTensor | None = None) -> torch.Tensor:
+        """Vectors of positions `start` to `start + length`, (length, d_model).
+
+        Args:
+            firsts: (batch,) index of the first token of each text, which is at position 0; then (batch, length,
+                d_model).
+
+        Raises:
+            ValueError: If the input is longer than the model's longest.
+        """
+        if start + length > self.max_positions:
+            raise ValueError(
+                f"An input of {start + length} tokens is longer than max_position_embeddings={self.max_positions}; "
+                "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
+            )
+        if firsts is None:
+            return self.weight[start : start + length]
+        positions = torch.arange(length, device=firsts.device) - firsts[:, None]  # (batch, length)
+        return nn.functional.embedding(positions.clamp(min=0), self.weight)
+
+
+class TmdeAttention(nn.Module):
+    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory of another width."""
+
+    def __init__(
+        self,
+        config: TmdeConfig,
+        num_heads: int,
+        memory_dim: int | None = None,
+        is_causal: bool = False,
+        layer_idx: int | None = None,
+    ):
+        super().__init__()
+        self.config = config
+        self.num_heads = num_heads
+        self.head_dim = config.d_model // num_heads
+        self.scaling = self.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = is_causal
+        self.layer_idx = layer_idx
+        memory_dim = memory_dim or config.d_model
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        # A bias on keys adds the same to all scores of a query, which softmax ignores.
+        self.k_proj = nn.Linear(memory_dim, config.d_model, bias=False)
+        self.v_proj = nn.Linear(memory_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(
+            1, 2
+        )  # (batch, heads, length, head_dim)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model) attend `memory` (batch, memory_length, memory_dim), or themselves.
+
+        Returns the attended states, (batch, length, d_model), and, under eager attention, the probabilities.
+        """
+        query = self._split_heads(self.q_proj(hidden_states))
+        cache = None
+        if past_key_values is not None:
+            is_self = memory is None
+            cache = past_key_values.self_attention_cache if is_self else past_key_values.cross_attention_cache
+        if cache is not None and memory is not None and past_key_values.is_updated.get(self.layer_idx):
+            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        else:
+            attended = hidden_states if memory is None else memory
+            key, value = self._split_heads(self.k_proj(attended)), self._split_heads(self.v_proj(attended))
+            if cache is not None:
+                key, value = cache.update(key, value, self.layer_idx)
+                if memory is not None:
+                    past_key_values.is_updated[self.layer_idx] = True
+        query = query.expand(key.shape[0], -1, -1, -1)  # the pyramid's queries, which all texts share, have batch 1
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        output, probabilities = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.dropout if self.training else 0.0,
+            scaling=self.scaling,
+        )
+        return self.out_proj(output.flatten(2)), probabilities
+
+
+class TmdeEncoderLayer(GradientCheckpointingLayer):
+    """Pre-norm transformer layer (eq. 4.4-4.5). With `memory`, its own weights attend other states instead: this is
+    how the pyramid shares the encoder's parameters (eq. 4.8-4.13)."""
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__()
+        self.self_attn = TmdeAttention(config, config.encoder_attention_heads)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        memory: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), memory (batch, memory_length, d_model) -> as hidden_states"""
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states),
+            memory=None if memory is None else self.self_attn_layer_norm(memory),
+            attention_mask=attention_mask,
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
+class TmdeSlotAttention(nn.Module):
+    """Cross-attention over the single slot `[P ; language]`.
+
+    A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 is the linear map
+    `out_proj(v_proj(slot))`, the same for every position. Queries and keys would never receive a gradient and are left
+    out.
+    """
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__()
+        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, slot: torch.Tensor) -> torch.Tensor:
+        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)"""
+        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
+
+
+class TmdeDecoderLayer(GradientCheckpointingLayer):
+    """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
+
+    def __init__(self, config: TmdeConfig, layer_idx: int):
+        super().__init__()
+        heads = config.decoder_attention_heads
+        self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.bottleneck = config.bottleneck
+        if config.bottleneck != "full":
+            self.slot_attn = TmdeSlotAttention(config)
+        if config.bottleneck in ("full", "dual"):
+            memory_dim = config.d_model + config.language_embedding_dim
+            self.encoder_attn = TmdeAttention(config, heads, memory_dim=memory_dim, layer_idx=layer_idx)
+            self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        slot: torch.Tensor,
+        memory: torch.Tensor | None,
+        memory_mask: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), slot (batch, slot_dim), memory (batch, memory_length, slot_dim) ->
+        (batch, length, d_model)"""
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        if self.bottleneck != "full":
+            hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
+        if memory is not None:
+            attended, _ = self.encoder_attn(
+                self.encoder_attn_layer_norm(hidden_states), memory, memory_mask, past_key_values=past_key_values
+            )
+            hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
+class TmdePreTrainedModel(EmbedderPreTrainedModel):
     config: TmdeConfig
     _auto_map = {
         "AutoConfig": "configuration_tmde.TmdeConfig",
         "AutoModel": "modeling_tmde.TmdeModel",
         "AutoModelForSeq2SeqLM": "modeling_tmde.TmdeForConditionalGeneration",
     }
-    base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["TmdeEncoderLayer", "TmdeDecoderLayer"]
 
-    @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
-        # transformers looks for its attention interface in the source of this file; ours is used in `layers.py`.
-        return True
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, TmdeOutputProjection):
-            init.normal_(module.weight, std=module.in_features**-0.5)
-        elif isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            if module.padding_idx is not None:
-                init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
-        elif isinstance(module, TmdeSinusoidalPositions):
+        super()._init_weights(module)
+        if isinstance(module, TmdeSinusoidalPositions):
             # Loading builds the model on the meta device; a buffer outside the checkpoint must be filled here.
             init.copy_(module.weight, module.table())
         elif isinstance(module, TmdeModel):
@@ -76,13 +289,14 @@ class TmdeModel(TmdePreTrainedModel):
     The encoder with its bottleneck: documents in, embeddings out.
 
     Pre-norm transformer layers over `<s> tokens </s>`, no language signal; the embedding is
-    `P = LayerNorm(H^6)[0]` without projection, dropout or L2 normalisation (section 4.2.1), and in the pyramid the
+    `P = LayerNorm(H^6)[0]` without projection, dropout or L2 normalization (section 4.2.1), and in the pyramid the
     output of a seventh layer at the same place (eq. 4.14-4.17). With `bag_residual`, H^0[0] is a weighted bag of the
     text's tokens, which reaches P over the residual connections alone.
     """
 
-    # A checkpoint of the whole encoder-decoder opens here as well; its decoder is not wanted.
+    # A checkpoint of the whole encoder-decoder opens here as well, without its decoder.
     _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
+    _can_record_outputs = {"attentions": TmdeAttention}
 
     def __init__(self, config: TmdeConfig):
         super().__init__(config)
@@ -109,7 +323,6 @@ class TmdeModel(TmdePreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         pooled_only: bool = False,
-        token_indices: torch.LongTensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
         """
@@ -123,116 +336,117 @@ class TmdeModel(TmdePreTrainedModel):
             output_attentions: Also return attention probabilities; needs `attn_implementation="eager"`.
             pooled_only: Compute the last layer for P alone, which saves most of it; `last_hidden_state` is then
                 (batch, 1, d_model).
-            token_indices: (tokens,) ascending places in the flattened batch outside which nothing is computed; the
-                first place of every text and all of `attention_mask` must be among them. Missing, a CPU leaves out
-                padding if there is much, and another device computes every place. The vectors are the same, to
-                rounding.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, length, d_model), whose
-            position 0 is P in every variant, behind padding as well as the text's first place. `attentions` are those
-            of texts that begin at position 0.
+            position 0 is P in every variant, even where a text begins behind padding.
 
         Raises:
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, if `inputs_embeds` are given
                 with `bag_residual`, or the input is too long.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give exactly one of input_ids and inputs_embeds")
+        check_inputs(input_ids, inputs_embeds, attention_mask)
         if self.config.bag_residual and input_ids is None:
             raise ValueError("Give input_ids: with bag_residual=True every token has a weight, found inputs_embeds")
-        starts = TextStarts.of(attention_mask if token_indices is None else None)  # given, texts begin at position 0
-        attention_mask, input_ids, inputs_embeds = map(starts.to_front, (attention_mask, input_ids, inputs_embeds))
-        shape = tuple((inputs_embeds if input_ids is None else input_ids).shape[:2])  # (batch, length)
-        packing = Packing.of(attention_mask) if token_indices is None else Packing(token_indices, shape)
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids if packing is None else packing.pack(input_ids))
-        elif packing is not None:
-            inputs_embeds = packing.pack(inputs_embeds)
-        positions = self.embed_positions(shape[1]).to(inputs_embeds.dtype)
-        if packing is not None:
-            positions = positions.index_select(0, packing.columns)
-        hidden_states = inputs_embeds * self.embed_scale + positions  # (batch, length, d_model) or (tokens, d_model)
+            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
+        batch_size, length = inputs_embeds.shape[:2]
+        rows = torch.arange(batch_size, device=inputs_embeds.device)
+        firsts = torch.zeros_like(rows) if attention_mask is None else first_places(attention_mask)  # (batch,)
+        at_first = (rows, firsts)
+        positions = self.embed_positions(length, firsts=None if attention_mask is None else firsts)
+        hidden_states = inputs_embeds * self.embed_scale + positions.to(inputs_embeds.dtype)
         if self.config.bag_residual:
-            bag = self.embed_scale * self._bag(input_ids, attention_mask, inputs_embeds, packing)  # (batch, d_model)
-            bag = bag.to(hidden_states.dtype)
-            if packing is None:
-                hidden_states = torch.cat([bag.unsqueeze(1), hidden_states[:, 1:]], dim=1)
-            else:
-                hidden_states = hidden_states.index_copy(0, packing.firsts, bag)
-        hidden_states = self.dropout(hidden_states)
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states.new_empty((*shape, 1)), attention_mask=attention_mask
+            bag = self.embed_scale * self._bag(input_ids, attention_mask, inputs_embeds, at_first)
+            hidden_states = hidden_states.index_put(at_first, bag.to(hidden_states.dtype))
+        encoded = self._encode(
+            self.dropout(hidden_states),
+            attention_mask,
+            at_first if pooled_only else None,
+            output_attentions=self.config.output_attentions if output_attentions is None else output_attentions,
+            return_dict=True,
         )
-        states, attentions = [hidden_states], []  # H^0, H^1, ...
-        for layer in self.layers[:-1] if pooled_only else self.layers:
-            hidden_states, probabilities = layer(hidden_states, mask, packing=packing)
-            states.append(hidden_states)
-            attentions.append(probabilities)
-        if pooled_only:
-            hidden_states, probabilities = self._last_layer_of_first(hidden_states, attention_mask, packing)
-            states.append(hidden_states)
-            attentions.append(probabilities)
-        output = self.layer_norm(hidden_states)
-        if output.dim() == 2:
-            output = packing.pad(output)
+        output = self.layer_norm(encoded.last_hidden_state)
         if self.config.bottleneck == "pyramid":
-            embedding = self.layer_norm(self._pyramid(states, attention_mask, packing))
-            output = torch.cat([embedding, output[:, 1:]], dim=1)
-        embedding = output[:, 0]
-        if starts.begins is not None:
-            output = torch.cat([embedding.unsqueeze(1), starts.back(output)[:, 1:]], dim=1)
+            embedding = self.layer_norm(self._pyramid(encoded.hidden_states, attention_mask, at_first))
+        else:
+            embedding = output[:, :1] if pooled_only else output[at_first].unsqueeze(1)  # (batch, 1, d_model)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if output_hidden_states:
-            states = [starts.back(packing.pad(state) if state.dim() == 2 else state) for state in states]
         return BaseModelOutputWithPooling(
-            last_hidden_state=output,
-            pooler_output=embedding,
-            hidden_states=tuple(states) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
+            last_hidden_state=torch.cat([embedding, output[:, 1:]], dim=1),
+            pooler_output=embedding[:, 0],
+            hidden_states=encoded.hidden_states if output_hidden_states else None,
+            attentions=encoded.attentions,
         )
 
-    def _cross_mask(
-        self, queries: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None, packing: Packing | None
-    ) -> torch.Tensor | None:
-        """What queries (batch, number, d_model) may see of a memory."""
-        if packing is not None:
-            memory = memory.new_empty((*packing.shape, 1))
-        return create_bidirectional_mask(
-            config=self.config, inputs_embeds=queries, attention_mask=attention_mask, encoder_hidden_states=memory
-        )
+    @capture_outputs
+    def _encode(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        pooled_at: tuple[torch.LongTensor, torch.LongTensor] | None,
+        **kwargs,
+    ) -> BaseModelOutput:
+        """H^0 (batch, length, d_model) through all layers; the last one for the places `pooled_at` alone, if given.
 
-    def _last_layer_of_first(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, packing: Packing | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The last layer's output at position 0 alone, (batch, 1, d_model): all that P needs of it."""
-        first = _first_states(hidden_states, packing).unsqueeze(1)
-        mask = self._cross_mask(first, hidden_states, attention_mask, packing)
-        return self.layers[-1](first, mask, hidden_states, packing=packing)
+        `hidden_states` are collected whether they are asked for or not, since the pyramid is built on them. It is not
+        part of this method so that the attentions recorded here are those of the encoder.
+        """
+        mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+        states = [hidden_states]  # H^0, H^1, ...
+        for layer in self.layers[:-1] if pooled_at is not None else self.layers:
+            states.append(layer(states[-1], mask))
+        if pooled_at is not None:
+            first = states[-1][pooled_at].unsqueeze(1)  # (batch, 1, d_model)
+            mask = create_bidirectional_mask(self.config, first, attention_mask, encoder_hidden_states=states[-1])
+            states.append(self.layers[-1](first, mask, states[-1]))
+        return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))
+
+    def _pyramid(
+        self,
+        states: tuple[torch.Tensor, ...],
+        attention_mask: torch.Tensor | None,
+        at_first: tuple[torch.LongTensor, torch.LongTensor],
+    ) -> torch.Tensor:
+        """The embedding of T-MDE_P before the final norm, (batch, 1, d_model), from H^0 ... H^L.
+
+        The learned queries attend H^(L-2) with the weights of layer L-2; layers L-1 and L keep the first half of the
+        queries at a time (32, 16, 8). Then one more layer attends from H^L[0] over [H^L[0] ... H^1[0] ; Z^L].
+        """
+        memory = states[-3]
+        firsts = [state[:, 0] if state.shape[1] == 1 else state[at_first] for state in reversed(states[1:])]
+        firsts = torch.stack(firsts, dim=1)  # (batch, L, d_model)
+        queries = self.pyramid_queries.unsqueeze(0).to(memory.dtype)  # (1, 32, d_model)
+        mask = create_bidirectional_mask(
+            self.config, queries.expand(len(firsts), -1, -1), attention_mask, encoder_hidden_states=memory
+        )
+        queries = self.layers[-3](queries, mask, memory)  # (batch, 32, d_model)
+        for layer in self.layers[-2:]:
+            queries = layer(queries[:, : queries.shape[1] // 2], None, queries)  # (batch, 16 then 8, d_model)
+        return self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
 
     def _bag(
         self,
         input_ids: torch.LongTensor,
         attention_mask: torch.Tensor | None,
         inputs_embeds: torch.Tensor,
-        packing: Packing | None,
+        at_first: tuple[torch.LongTensor, torch.LongTensor],
     ) -> torch.Tensor:
-        """Unit vectors (batch, d_model) of the weighted bags; that of `<s>` for a text without tokens of its own."""
-        eos = self.config.eos_token_id
-        specials = [self.config.bos_token_id, self.config.pad_token_id, *(eos if isinstance(eos, list) else [eos])]
+        """(batch, d_model) unit vectors in the direction of `sum_t exp(w_t) E_t` over the tokens other than special
+        ones; that of the first place for a text without such tokens."""
         counted = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         counted = counted.bool()  # (batch, length)
-        for special in specials:
-            if special is not None:
-                counted = counted & (input_ids != special)
+        for special in self.config.special_token_ids:
+            counted = counted & (input_ids != special)
         log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2)
         log_weights = log_weights.to(torch.promote_types(log_weights.dtype, torch.float32))
         if self.config.sublinear_counts:
             log_weights = log_weights - occurrences(input_ids, counted).to(log_weights.dtype).log() / 2
-        return bag_direction(inputs_embeds, log_weights, counted, packing)
+        counted[at_first] |= ~counted.any(dim=1)
+        # A common factor of the weights does not turn the sum: shares of 1 cannot overflow, whatever w is.
+        shares = log_weights.masked_fill(~counted, -math.inf).softmax(dim=1).to(inputs_embeds.dtype)
+        return nn.functional.normalize(torch.bmm(shares.unsqueeze(1), inputs_embeds).squeeze(1), dim=-1)
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -246,39 +460,21 @@ class TmdeModel(TmdePreTrainedModel):
     def resize_token_weights(self) -> None:
         """Fits the token weights, if there are any, to the embedding table; a new token gets their median."""
         if self.config.bag_residual:
-            old, new_size = self.token_weights, self.embed_tokens.num_embeddings
-            new = old.median().repeat(new_size)
-            kept = min(len(old), new_size)
+            old = self.token_weights
+            new = old.median().repeat(self.embed_tokens.num_embeddings)
+            kept = min(len(old), len(new))
             new[:kept] = old[:kept]
             self.token_weights = nn.Parameter(new, requires_grad=old.requires_grad)
-
-    def _pyramid(
-        self, states: list[torch.Tensor], attention_mask: torch.Tensor | None, packing: Packing | None
-    ) -> torch.Tensor:
-        """The embedding of T-MDE_P before the final norm, (batch, 1, d_model), from H^0 ... H^L.
-
-        The learned queries attend H^(L-2) with the weights of layer L-2; layers L-1 and L keep the first half of the
-        queries at a time (32, 16, 8). Then one more layer attends from H^L[0] over [H^L[0] ... H^1[0] ; Z^L].
-        """
-        memory = states[-3]
-        firsts = [_first_states(state, packing) for state in reversed(states[1:])]
-        firsts = torch.stack(firsts, dim=1)  # (batch, L, d_model)
-        queries = self.pyramid_queries.unsqueeze(0).to(memory.dtype)  # (1, 32, d_model)
-        mask = self._cross_mask(queries.expand(len(firsts), -1, -1), memory, attention_mask, packing)
-        queries, _ = self.layers[-3](queries, mask, memory, packing=packing)  # (batch, 32, d_model)
-        for layer in self.layers[-2:]:
-            queries, _ = layer(queries[:, : queries.shape[1] // 2], None, queries)  # (batch, 16 then 8, d_model)
-        embedding, _ = self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
-        return embedding
-
-
-def _first_states(states: torch.Tensor, packing: Packing | None) -> torch.Tensor:
-    """(batch, d_model) at position 0 of states (batch, length, d_model), or packed, (tokens, d_model)."""
-    return states[:, 0] if states.dim() == 3 else states.index_select(0, packing.firsts)
 
 
 class TmdeDecoder(TmdePreTrainedModel):
     """Translation decoder that sees the embedding and the target language, or with `full` and `dual` every output."""
+
+    _can_record_outputs = {
+        "hidden_states": TmdeDecoderLayer,
+        "attentions": OutputRecorder(TmdeAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(TmdeAttention, index=1, layer_name="encoder_attn"),
+    }
 
     def __init__(self, config: TmdeConfig):
         super().__init__(config)
@@ -292,21 +488,19 @@ class TmdeDecoder(TmdePreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    @can_return_tuple
+    @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor,
-        embedding: torch.Tensor,
-        language_ids: torch.LongTensor,
+        input_ids: torch.LongTensor | None = None,
+        embedding: torch.Tensor | None = None,
+        language_ids: torch.LongTensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         use_cache: bool = False,
         bottleneck_only: bool = False,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        token_indices: torch.LongTensor | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """
@@ -317,61 +511,38 @@ class TmdeDecoder(TmdePreTrainedModel):
             encoder_hidden_states, encoder_attention_mask: (batch, source_length, d_model) and (batch, source_length),
                 for `full` and `dual`.
             attention_mask: (batch, past + length) of the target; right padding needs none.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
             bottleneck_only: With `dual`, leave out the full band.
-            token_indices: (tokens,) ascending places in the flattened batch outside which nothing is computed, the
-                first of every text among them. Not with `past_key_values`.
 
         Returns:
-            `last_hidden_state` (batch, length, d_model), ready for the output projection; with `token_indices`, as
-            `hidden_states`, (tokens, d_model).
+            `last_hidden_state` (batch, length, d_model), ready for the output projection.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        shape = tuple(input_ids.shape)
-        packing = None if token_indices is None else Packing(token_indices, shape)
-        inputs_embeds = self.embed_tokens(input_ids if packing is None else packing.pack(input_ids))
-        positions = self.embed_positions(shape[1], past_length).to(inputs_embeds.dtype)
-        if packing is not None:
-            positions = positions.index_select(0, packing.columns)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(inputs_embeds.dtype)
         hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
-        shaped = hidden_states.new_empty((*shape, 1))
         mask = create_causal_mask(
             config=self.config,
-            inputs_embeds=shaped,
+            inputs_embeds=hidden_states,
             attention_mask=attention_mask,
             past_key_values=None if past_key_values is None else past_key_values.self_attention_cache,
         )
-        language = self.embed_languages(language_ids)  # (batch, language_embedding_dim)
-        slot = torch.cat([embedding, language.to(embedding.dtype)], dim=-1)
+        language = self.embed_languages(language_ids).to(embedding.dtype)  # (batch, language_embedding_dim)
+        slot = torch.cat([embedding, language], dim=-1)
         memory, memory_mask = None, None
         if self.config.bottleneck == "full" or (self.config.bottleneck == "dual" and not bottleneck_only):
             length = encoder_hidden_states.shape[1]
-            memory = torch.cat([encoder_hidden_states, slot[:, None, embedding.shape[1] :].expand(-1, length, -1)], -1)
+            memory = torch.cat([encoder_hidden_states, language.unsqueeze(1).expand(-1, length, -1)], dim=-1)
             memory_mask = create_bidirectional_mask(
-                config=self.config,
-                inputs_embeds=shaped,
-                attention_mask=encoder_attention_mask,
-                encoder_hidden_states=memory,
+                self.config, hidden_states, encoder_attention_mask, encoder_hidden_states=memory
             )
-        states, attentions, cross_attentions = [hidden_states], [], []
         for layer in self.layers:
-            hidden_states, probabilities, cross_probabilities = layer(
-                hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values, packing=packing
-            )
-            states.append(hidden_states)
-            attentions.append(probabilities)
-            cross_attentions.append(cross_probabilities)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
+            hidden_states = layer(hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values)
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.layer_norm(hidden_states),
-            past_key_values=past_key_values,
-            hidden_states=tuple(states) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
-            cross_attentions=tuple(cross_attentions) if output_attentions and memory is not None else None,
+            last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
         )
 
 
@@ -394,7 +565,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         super().__init__(config)
         self.model = TmdeModel(config)
         self.decoder = TmdeDecoder(config)
-        self.lm_head = TmdeOutputProjection(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = OutputProjection(config.d_model, config.vocab_size, bias=False)
         if config.share_embeddings:
             self._tied_weights_keys = {
                 "decoder.embed_tokens.weight": "model.embed_tokens.weight",
@@ -410,7 +581,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
-        """As in transformers, with the weights of the tokens."""
+        """As in transformers; the decoder's table and the token weights go along."""
         embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         self.model.resize_token_weights()
         return embeddings
@@ -424,6 +595,8 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: BaseModelOutputWithPooling | torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
         target_language: str | list[str] | torch.LongTensor | None = None,
         bottleneck_only: bool = False,
@@ -431,62 +604,40 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
     ) -> Seq2SeqLMOutput:
-        """
+        """As [`EmbeddingSeq2Seq.forward`], for `dual` with both bands.
+
         Args:
-            input_ids, attention_mask: (batch, length), the source; not needed with `encoder_outputs`.
-            decoder_input_ids: (batch, target_length) beginning with `<s>`; made from `labels` when missing.
-            encoder_outputs: What `get_encoder()` returned, or embeddings (batch, d_model).
-            labels: (batch, target_length) as the tokenizer makes them, `<s> tokens </s>`, padded with -100 or
-                `pad_token_id`; the shift by one happens here, as in causal language models.
-            target_language: Language of the target, see `language_ids`.
             bottleneck_only: With `dual`, decode from the embedding alone.
-            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation); this batch's by default.
 
         Returns:
-            `logits` (batch, target_length, vocab_size), and with `labels` the mean cross-entropy per target token;
-            with `dual` it is `bottleneck_loss_weight` of that of the bottleneck band plus the rest of both bands.
+            With `dual`, `loss` is `bottleneck_loss_weight` of that of the bottleneck band plus the rest of both bands.
         """
-        encoder_outputs, attention_mask = self._encoded(input_ids, attention_mask, encoder_outputs, kwargs)
-        if labels is not None:
-            use_cache = False
-        decoder_input_ids = self._target_ids(decoder_input_ids, labels)
-        embedding = encoder_outputs.pooler_output
         inputs = {
-            "input_ids": decoder_input_ids,
-            "embedding": embedding,
-            "language_ids": self.language_ids(target_language, embedding.shape[0]),
-            "encoder_hidden_states": encoder_outputs.last_hidden_state,
-            "encoder_attention_mask": attention_mask,
-            "attention_mask": decoder_attention_mask,
+            "attention_mask": attention_mask,
+            "decoder_input_ids": decoder_input_ids,
+            "decoder_attention_mask": decoder_attention_mask,
+            "decoder_inputs_embeds": decoder_inputs_embeds,
+            "labels": labels,
+            "target_language": target_language,
+            "num_items_in_batch": num_items_in_batch,
+            "return_dict": True,
         }
-        outputs = self.decoder(
-            **inputs,
-            past_key_values=past_key_values,
-            use_cache=self.config.use_cache if use_cache is None else use_cache,
-            bottleneck_only=bottleneck_only,
-            return_dict=True,
-            **kwargs,
+        if encoder_outputs is None:
+            encoder_outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
+        inputs["encoder_outputs"] = encoder_outputs
+        both = super().forward(
+            **inputs, past_key_values=past_key_values, use_cache=use_cache, bottleneck_only=bottleneck_only, **kwargs
         )
-        logits = self.lm_head(outputs.last_hidden_state)
-        loss = None
-        if labels is not None:
-            loss = self._loss(logits, labels, num_items_in_batch)
-            if self.config.bottleneck == "dual" and not bottleneck_only:
-                alone = self.lm_head(self.decoder(**inputs, bottleneck_only=True, return_dict=True).last_hidden_state)
-                loss = torch.lerp(
-                    loss, self._loss(alone, labels, num_items_in_batch), self.config.bottleneck_loss_weight
-                )
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.hidden_states,
-            decoder_attentions=outputs.attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.get("hidden_states"),
-            encoder_attentions=encoder_outputs.get("attentions"),
-        )
+        if labels is not None and self.config.bottleneck == "dual" and not bottleneck_only:
+            alone = super().forward(**inputs, use_cache=False, bottleneck_only=True)
+            both.loss = torch.lerp(both.loss, alone.loss, self.config.bottleneck_loss_weight)
+        return both
+
+    def generate(self, inputs=None, *args, encoder_outputs=None, **kwargs):
+        """As [`EmbeddingSeq2Seq.generate`]; `dual` decodes a bare embedding with its bottleneck band alone."""
+        if isinstance(encoder_outputs, torch.Tensor) and self.config.bottleneck == "dual":
+            kwargs.setdefault("bottleneck_only", True)
+        return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
 
 
 TmdeConfig.register_for_auto_class()

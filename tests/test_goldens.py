@@ -109,7 +109,10 @@ def seen_by(family: str) -> dict[str, np.ndarray]:
     if getattr(body, "needs_language_ids", False):
         inputs["language_ids"] = torch.tensor([0, 1, 0])
     encoded = body(**inputs)
-    found = {"vectors": encoded.pooler_output, "states": encoded.last_hidden_state}
+    states = encoded.last_hidden_state
+    if states.shape[1] > 1:
+        states = states * inputs["attention_mask"].unsqueeze(2)  # at padding they mean nothing
+    found = {"vectors": encoded.pooler_output, "states": states}
     direction = np.random.RandomState(7).standard_normal(tuple(encoded.pooler_output.shape))
     loss = (encoded.pooler_output * torch.from_numpy(direction).float()).sum()
     if hasattr(model, "decoder"):

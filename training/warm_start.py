@@ -164,7 +164,7 @@ def _startable(model: PreTrainedModel) -> str:
 
 def _kind_inside(model: PreTrainedModel) -> str | None:
     """The type of the encoders of a model that has one for each language as a model of its own."""
-    return next(iter(model.encoders.values())).config.model_type if model.config.model_type == ALIGNED else None
+    return {"bilstm": "tmde_laser", "bag": BAG}[model.config.encoder] if model.config.model_type == ALIGNED else None
 
 
 def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str], str] | None:

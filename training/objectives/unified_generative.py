@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from modeling_tmde.token_counts import occurrences
+from modeling_tmde.common import occurrences
 from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskedTextObjective, ObjectiveOutput
 from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
 from modeling_tmde.training.objectives.masked_lm import own_tokens

@@ -99,7 +99,10 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
 
 def test_tables_are_no_layers_and_no_operations(encoders):
     parallel = ParallelModel(adapted(encoders["bert"]), {"translation": OBJECTIVES["translation"]()})
-    assert parallel._no_split_modules == ["BertLayer", "TmdeDecoderLayer"]  # not BertEmbeddings, whose table is shared
+    assert parallel._no_split_modules == [
+        "AdaptedDecoderLayer",
+        "BertLayer",
+    ]  # not BertEmbeddings, whose table is shared
     size = parallel.config.vocab_size
     tables = parallel.embedding_parameters()
     assert [tuple(table.shape) for table in tables] == [(size, 32)]

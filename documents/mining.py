@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from modeling_tmde.documents.margins import ScoredPairs, matched_pairs, scored_pairs
-from modeling_tmde.eval.systems import Matrix
+from modeling_tmde.documents.nearest import Matrix
 
 RETRIEVALS = ("forward", "backward", "intersection", "max")
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 from tqdm.auto import tqdm
 
-from modeling_tmde.eval.systems import Matrix
+Matrix = np.ndarray | scipy.sparse.csr_matrix
 
 BLOCK = 4096  # rows of a block on each side: 64 MiB of similarities
 SCORINGS = ("cosine", "ratio", "distance", "absolute")

@@ -10,7 +10,7 @@ import scipy.sparse
 from tqdm.auto import tqdm
 
 from modeling_tmde.documents.nearest import BLOCK, TIE, UnitRows, two_sides, unit_neighbours
-from modeling_tmde.eval.systems import Matrix
+from modeling_tmde.documents.nearest import Matrix
 
 if TYPE_CHECKING:
     import faiss

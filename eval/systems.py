@@ -24,8 +24,6 @@ from modeling_tmde.embedding import logger as embedding_logger
 from modeling_tmde.eval.cache import ArrayCache
 from modeling_tmde.eval.tasks import text_fingerprint
 
-Matrix = np.ndarray | scipy.sparse.csr_matrix
-
 
 class System(Protocol):
     """A way to represent texts.

@@ -1,0 +1,1 @@
+"""The metric `alignment_recall`."""

@@ -1,0 +1,1 @@
+"""The metric `mining_f1`."""

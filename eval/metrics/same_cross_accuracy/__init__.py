@@ -1,0 +1,1 @@
+"""The metric `same_cross_accuracy`."""

@@ -1,0 +1,1 @@
+"""The metric `sts_correlation`."""

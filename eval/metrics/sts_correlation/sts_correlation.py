@@ -1,0 +1,56 @@
+"""STS correlation: Spearman's and Pearson's correlation of measured and gold similarities."""
+
+from collections.abc import Sequence
+
+import datasets
+import evaluate
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+_DESCRIPTION = """
+Correlation of measured similarities (such as cosines of embeddings) with the similarities that people gave the same
+pairs of texts. Where all measured similarities are equal, there is no correlation: Spearman's is given as 0 and
+Pearson's is left out.
+"""
+_KWARGS_DESCRIPTION = """
+Args:
+    predictions: measured similarity of each pair.
+    references: gold similarity of each pair, on any scale.
+Returns:
+    spearman: Spearman's rank correlation.
+    pearson: Pearson's correlation.
+Examples:
+    >>> metric = evaluate.load("eval/metrics/sts_correlation")
+    >>> metric.compute(predictions=[0.1, 0.5, 0.9], references=[0, 2, 4])
+    {'spearman': 1.0, 'pearson': 1.0}
+"""
+_CITATION = """
+@inproceedings{cer-etal-2017-semeval,
+    title = {SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused Evaluation},
+    author = {Cer, Daniel and Diab, Mona and Agirre, Eneko and Lopez-Gazpio, Inigo and Specia, Lucia},
+    year = {2017}, doi = {10.18653/v1/S17-2001}
+}
+"""
+
+
+def correlations(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
+    """Spearman's and Pearson's correlation, or 0 and none where all predictions are equal."""
+    if np.ptp(predictions) == 0:
+        return {"spearman": 0.0}
+    spearman, pearson = (test(references, predictions).statistic for test in (spearmanr, pearsonr))
+    return {"spearman": float(spearman), "pearson": float(pearson)}
+
+
+class StsCorrelation(evaluate.Metric):
+    """See `_DESCRIPTION`."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=_DESCRIPTION,
+            citation=_CITATION,
+            inputs_description=_KWARGS_DESCRIPTION,
+            features=datasets.Features({name: datasets.Value("float") for name in ("predictions", "references")}),
+        )
+
+    def _compute(self, predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
+        return correlations(predictions, references)

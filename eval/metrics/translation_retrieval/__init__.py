@@ -1,0 +1,1 @@
+"""The metric `translation_retrieval`."""

@@ -30,7 +30,7 @@ from modeling_tmde.documents.alignment import align_documents
 from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.eval.classification import evaluate_classification
 from modeling_tmde.eval.results import Cell, TaskResult, summarize
-from modeling_tmde.eval.significance import compare, summary_intervals
+from modeling_tmde.eval.statistics import compare, summary_intervals
 from modeling_tmde.eval.systems import CharacterTfidf
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.eval.tasks.documents import TopicDocuments

@@ -50,7 +50,7 @@ def made_vectors(count: int, dimension: int):
 
 def make_index(folder: Path, documents: int, dimension: int, approximate_from: int | None) -> None:
     """An index of made-up documents, written in batches as `tmde index` does."""
-    from modeling_tmde.eval import DocumentIndex
+    from modeling_tmde.documents.index import DocumentIndex
 
     options = {} if approximate_from is None else {"approximate_from": approximate_from}
     index = DocumentIndex.create(folder, dimension=dimension, **options)
@@ -92,7 +92,7 @@ def measure_vectors(folder: Path, documents: int, dimension: int, queries: int) 
     import numpy as np
     from sklearn.neighbors import NearestNeighbors
 
-    from modeling_tmde.eval import DocumentIndex
+    from modeling_tmde.documents.index import DocumentIndex
 
     begin = time.perf_counter()
     index = DocumentIndex.open(folder)
@@ -137,8 +137,8 @@ def measure_texts(folder: Path, model: str, queries: int) -> dict[str, dict[str,
     import numpy as np
     import torch
 
+    from modeling_tmde.documents.index import DocumentIndex
     from modeling_tmde.embedding import DocumentEmbedder
-    from modeling_tmde.eval import DocumentIndex
 
     torch.set_num_threads(int(os.environ[THREADS[0]]))
     embedder = DocumentEmbedder.from_pretrained(model, device="cpu")

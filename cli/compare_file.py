@@ -21,7 +21,7 @@ from modeling_tmde.cli.compare_values import (
     check_seeds,
     check_typed,
 )
-from modeling_tmde.cli.eval_inputs import find_tasks
+from modeling_tmde.cli.evaluate import find_tasks
 from modeling_tmde.data.io import PlainLoader
 from modeling_tmde.training.recipe import ARCHITECTURES, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.stages import stage_recipe

@@ -27,7 +27,7 @@ from modeling_tmde.cli.compare_table import (
     value_of,
 )
 from modeling_tmde.data.io import environment, write_atomically
-from modeling_tmde.eval.markdown import markdown_escape, markdown_table, percent
+from modeling_tmde.eval.report import markdown_escape, markdown_table, percent
 
 TABLE_NAME, DATA_NAME = "table.md", "table.json"
 DIFFERENCES_NAME = "differences.json"

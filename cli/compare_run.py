@@ -22,7 +22,7 @@ from modeling_tmde.cli.compare_folder import ComparisonFolder, ComparisonFolderE
 from modeling_tmde.cli.compare_jobs import Job, Watcher, run_jobs
 from modeling_tmde.cli.compare_report import TABLE_NAME, write_table
 from modeling_tmde.cli.compare_values import ComparisonFileError
-from modeling_tmde.eval.training_log import LOG_NAME
+from modeling_tmde.eval.figures import LOG_NAME
 
 LOOK_EVERY = 2.0  # seconds
 

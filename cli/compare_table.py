@@ -14,9 +14,8 @@ from modeling_tmde.cli.compare_costs import costs_of, is_told_languages, read_js
 from modeling_tmde.cli.compare_file import Comparison
 from modeling_tmde.cli.compare_folder import TFIDF, ComparisonFolder
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.eval.results import TaskResult, group_cells
-from modeling_tmde.eval.significance import ComparisonError, compare
-from modeling_tmde.eval.storage import EVAL_NAME, StorageError, read_results
+from modeling_tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
+from modeling_tmde.eval.statistics import ComparisonError, compare
 
 # What the measures are called where the comparison file has no title; the source of a task follows.
 NAMES = {
@@ -90,7 +89,7 @@ def read_measured(comparison: Comparison, folder: ComparisonFolder) -> Measured:
         place, key = folder.evaluation(training), (training.system, training.seed)
         try:
             results = read_results(place)
-        except StorageError as error:
+        except ValueError as error:
             measured.problems.append(str(error))
             continue
         measured.results[key] = {result.task: result for result in results if result.system == training.name}

@@ -1,62 +1,59 @@
 """`tmde eval`: models on tasks, with significance, as a table, JSON, figures and model-card metadata."""
 
-from __future__ import annotations
-
+import itertools
+import json
+import logging
+import re
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 import yaml
+from huggingface_hub.repocard_data import eval_results_to_model_index
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
-from typer.core import TyperGroup
+from tqdm.auto import tqdm
 
-from modeling_tmde.cli.embedder_options import (
+from modeling_tmde.cli.errors import CommandGroup
+from modeling_tmde.cli.options import (
     AggregationOption,
-    LongDocumentsOption,
-    StrideOption,
-    WindowOption,
-)
-from modeling_tmde.cli.eval_options import (
-    CacheOption,
-    DataOption,
     DeviceOption,
     DtypeOption,
-    FoldsOption,
-    HeadOption,
-    LanguagesOption,
-    MarginOption,
+    LongDocumentsOption,
     MaxLengthOption,
-    MaxQueriesOption,
-    NoCacheOption,
     PoolingOption,
-    ProtocolOption,
-    ScoringOption,
-    SeedOption,
-    SeedsOption,
-    StreamingOption,
-    TaskOptionOption,
-    TasksOption,
-    TrainLanguagesOption,
-    TrustOption,
+    StrideOption,
+    TrustRemoteCodeOption,
+    WindowOption,
+    load_embedder,
 )
-from modeling_tmde.cli.mistakes import sentence
-from modeling_tmde.data.documents import EmbedError
+from modeling_tmde.data.io import PlainLoader, write_atomically
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.classification import PROTOCOLS
+from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves
+from modeling_tmde.eval.heads import HEADS
+from modeling_tmde.eval.report import Comparison, eval_results, markdown_report, print_report
+from modeling_tmde.eval.results import EVAL_NAME, TaskResult, read_results, write_results
+from modeling_tmde.eval.retrieval import SCORINGS
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate_task, plan_tasks
+from modeling_tmde.eval.statistics import ComparisonError, compare
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, VectorCache, default_cache_dir
+from modeling_tmde.eval.tasks import TASKS, ClassificationData
 
-# The rest is imported where it is used: `tmde eval --help` must not wait for torch and scikit-learn.
-if TYPE_CHECKING:
-    from modeling_tmde.eval.systems import System
-
+logger = logging.getLogger(__name__)
 console = Console()
+TASK_PANEL, PROTOCOL_PANEL = "Tasks and their data", "Protocol"  # headings of the help
+DRAWN_DOCUMENTS = 150
 
 
-class _DefaultGroup(TyperGroup):
+class _DefaultGroup(CommandGroup):
     """`tmde eval MODEL ...` means `tmde eval run MODEL ...`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
@@ -71,25 +68,24 @@ app = typer.Typer(
     help="Measure embedders by the literature's protocols. `tmde eval MODEL --tasks ...` is short for "
     "`tmde eval run MODEL --tasks ...`.",
 )
+TasksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        "-t",
+        help="NAME or NAME=SOURCE (a file, a folder or a Hub id), comma-separated or repeated; `all`: the sample and "
+        "every task whose files are in --data (the default). `tmde eval tasks` lists them.",
+        rich_help_panel=TASK_PANEL,
+    ),
+]
 
 
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Bad input ends in one message, not in a traceback."""
-    try:
-        yield
-    except typer.Exit:  # a RuntimeError, too
-        raise
-    except KeyboardInterrupt:
-        _print_error("interrupted; what was finished is cached, so the same command goes on from there")
-        raise typer.Exit(130) from None
-    except (EmbedError, ValueError, OSError, ImportError, RuntimeError, yaml.YAMLError) as error:
-        _print_error(sentence(error) or str(error))
-        raise typer.Exit(1) from None
+def _task(*names: str, **options: Any) -> typer.models.OptionInfo:
+    return typer.Option(*names, rich_help_panel=TASK_PANEL, **options)
 
 
-def _print_error(error: Exception | str) -> None:
-    Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+def _protocol(*names: str, **options: Any) -> typer.models.OptionInfo:
+    return typer.Option(*names, rich_help_panel=PROTOCOL_PANEL, **options)
 
 
 @app.command()
@@ -101,20 +97,35 @@ def run(
         ),
     ],
     tasks: TasksOption = None,
-    data: DataOption = None,
+    data: Annotated[Path | None, _task("--data", help="Folder where the files of tasks are looked for.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Folder for eval.json, report.md, figures and model_index files."),
     ] = None,
-    languages: LanguagesOption = None,
-    train_languages: TrainLanguagesOption = None,
-    protocol: ProtocolOption = "zero-shot",
-    head: HeadOption = None,
-    seeds: SeedsOption = 3,
-    folds: FoldsOption = True,
-    scoring: ScoringOption = "cosine",
-    margin: MarginOption = "ratio",
-    max_queries: MaxQueriesOption = None,
+    languages: Annotated[
+        str | None,
+        _task(help="Languages to test, such as de,en,fr. Default: those of the task that the models were trained on."),
+    ] = None,
+    train_languages: Annotated[
+        str | None,
+        _task(help="Languages with labels: `en` is Evaluation I of the thesis, all (the default) Evaluation II."),
+    ] = None,
+    protocol: Annotated[
+        Literal[tuple(PROTOCOLS)], _protocol(help="Where hyperparameters come from, and what a classifier sees.")
+    ] = "zero-shot",
+    head: Annotated[
+        Literal[tuple(HEADS)] | None,
+        _protocol(
+            help="Classifier on the vectors; ffn and ffn_nli are LASER's for MLDoc and XNLI. Default: the task's."
+        ),
+    ] = None,
+    seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3,
+    folds: Annotated[bool, _protocol(help="The ten folds of the paired t-test (thesis 4.6).")] = True,
+    scoring: Annotated[Literal[SCORINGS], _protocol(help="What retrieval ranks by.")] = "cosine",
+    margin: Annotated[
+        Literal[SCORINGS], _protocol(help="Second score of retrieval, for its error rate (xsim).")
+    ] = "ratio",
+    max_queries: Annotated[int | None, _protocol(min=1, help="Queries of retrieval. Default: all rows.")] = None,
     baseline: Annotated[
         list[str] | None,
         typer.Option(help="Hub encoder measured without training, by its first output and by its mean; repeatable."),
@@ -128,14 +139,20 @@ def run(
     pooling: PoolingOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
-    trust_remote_code: TrustOption = False,
-    streaming: StreamingOption = False,
-    task_options: TaskOptionOption = None,
+    trust_remote_code: TrustRemoteCodeOption = False,
+    streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False,
+    task_options: Annotated[
+        list[str] | None,
+        _task("--set", help="TASK.OPTION=VALUE of a task, such as xnli.max_train=20000; can be repeated."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation in -o.")] = False,
     figures: Annotated[bool, typer.Option(help="Draw matrices and t-SNE maps into the output folder.")] = True,
-    cache_dir: CacheOption = None,
-    no_cache: NoCacheOption = False,
-    seed: SeedOption = 0,
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder of cached vectors and results. Default: $TMDE_CACHE or the user's cache."),
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Measure everything anew.")] = False,
+    seed: Annotated[int, _protocol(help="Of folds, intervals, classifiers and figures.")] = 0,
 ) -> None:
     """Measure models on tasks: a table here; with -o also JSON, Markdown, figures and model-card metadata.
 
@@ -145,126 +162,90 @@ def run(
 
         tmde eval mine=runs/mine --tasks sentence_retrieval=dev.jsonl --baseline FacebookAI/xlm-roberta-base
     """
-    from modeling_tmde.cli import eval_inputs, eval_run
-    from modeling_tmde.cli.eval_output import comparison_tables, write_output
-    from modeling_tmde.eval.cache import ArrayCache
-    from modeling_tmde.eval.report import print_report
-    from modeling_tmde.eval.systems import CharacterTfidf
-
-    with _errors(), _cache_folder(cache_dir, no_cache) as cache:
-        _check_output(output, figures, overwrite)
-        eval_inputs.check_names([eval_inputs.named(spec)[0] for spec in [*models, *(baseline or [])]])
-        planned = eval_inputs.find_tasks(tasks, data, task_options)
-        loading = eval_run.loading_options(
-            max_length, device, dtype, trust_remote_code, long_documents, window, stride, aggregation
-        )  # fmt: skip
-        systems = eval_inputs.load_models(models, ArrayCache(cache), pooling, loading)
-        rows: list[System] = [*systems, *eval_inputs.load_baselines(baseline or [], ArrayCache(cache), loading)]
+    _check_output(output, figures, overwrite)
+    _check_names([_named(spec)[0] for spec in [*models, *(baseline or [])]])
+    planned = find_tasks(tasks, data, task_options)
+    loading = {"max_length": max_length, "long_documents": long_documents, "window": window, "stride": stride}
+    loading |= {"aggregation": aggregation}
+    opening = loading | {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
+    with tempfile.TemporaryDirectory() if no_cache else nullcontext(cache_dir or default_cache_dir()) as folder:
+        cache = VectorCache(folder)
+        systems = [
+            EmbeddingSystem(name, load_embedder(path, pooling=pooling, **opening), cache)
+            for name, path in map(_named, models)
+        ]
+        rows: list[System] = [*systems]
+        for name, path in map(_named, baseline or []):
+            first = load_embedder(path, pooling="cls", **opening)
+            kept = {key: value for key, value in loading.items() if value is not None}
+            mean = DocumentEmbedder(first.model, first.tokenizer, pooling="mean", **kept)
+            rows.append(EmbeddingSystem(f"{name} (first output)", first, cache))
+            rows.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
         if tfidf:
             rows.append(CharacterTfidf())
-        loaded = eval_inputs.load_tasks(planned, systems, languages, train_languages, streaming)
-        options = eval_run.evaluation_options(
-            protocol, head, train_languages, languages, seeds, folds, scoring, margin, max_queries, seed
-        )  # fmt: skip
-        results, errors = eval_run.evaluate_tasks(loaded, rows, options, cache)
-        differences = eval_run.all_differences(results, [system.name for system in systems], seed)
+        loaded = _load_tasks(planned, systems, languages, train_languages, streaming)
+        options = EvaluationOptions(
+            protocol=protocol,
+            head=head,
+            train_languages=_split_names(train_languages),
+            test_languages=_split_names(languages) if train_languages else None,
+            seeds=seeds,
+            folds=folds,
+            scoring=scoring,
+            margin=margin,
+            max_queries=max_queries,
+            seed=seed,
+        )
+        results, errors = _evaluate(loaded, rows, options, cache.folder)
+        comparisons = _compare_with_first(results, [system.name for system in systems], seed)
         print_report(results, console)
-        if differences:
-            for table in comparison_tables(differences):
-                console.print(table)
+        for comparison in comparisons:
+            console.print(comparison.table())
         if output is not None:
-            write_output(output, results, differences, loaded, systems, figures, options, sys.argv[1:])
+            _write_output(output, results, comparisons, loaded, systems, figures, options)
             console.print(f"Everything is in {output}/")
-        for error in errors:
-            _print_error(error)
-        if errors:
-            raise typer.Exit(1)
+    if errors:
+        raise ValueError("\n".join(errors))
 
 
 @app.command("compare")
 def compare_command(
-    a: Annotated[
-        str, typer.Argument(metavar="A", help="Evaluation folder, FOLDER#SYSTEM in one, or a model as for `run`.")
-    ],
+    a: Annotated[str, typer.Argument(metavar="A", help="Evaluation folder, or FOLDER#SYSTEM where it holds several.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
     tasks: TasksOption = None,
-    data: DataOption = None,
-    languages: LanguagesOption = None,
-    train_languages: TrainLanguagesOption = None,
-    protocol: ProtocolOption = "zero-shot",
-    head: HeadOption = None,
-    seeds: SeedsOption = 3,
-    folds: FoldsOption = True,
-    scoring: ScoringOption = "cosine",
-    margin: MarginOption = "ratio",
-    max_queries: MaxQueriesOption = None,
     each_cell: Annotated[
         bool, typer.Option("--each-cell", help="Compare every cell too, not only the means.")
     ] = False,
-    max_length: MaxLengthOption = None,
-    long_documents: LongDocumentsOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    aggregation: AggregationOption = None,
-    pooling: PoolingOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    trust_remote_code: TrustOption = False,
-    streaming: StreamingOption = False,
-    task_options: TaskOptionOption = None,
-    cache_dir: CacheOption = None,
-    no_cache: NoCacheOption = False,
-    seed: SeedOption = 0,
+    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
 ) -> None:
     """Difference of B from A, its interval and p-values, item by item.
 
         tmde eval compare results#first results#second
 
-    --tasks chooses among stored results too; the other options of `run` matter only for models.
-
-    p is of an approximate randomisation test over test items; 'p (folds)' of the paired t-test over the ten folds of
+    p is of an approximate randomization test over test items; 'p (folds)' of the paired t-test over the ten folds of
     thesis 4.6. Neither is corrected for the number of comparisons.
     """
-    from modeling_tmde.cli import eval_inputs, eval_run
-    from modeling_tmde.cli.eval_output import comparison_tables
-    from modeling_tmde.eval.cache import ArrayCache
-
-    with _errors(), _cache_folder(cache_dir, no_cache) as cache:
-        sides = [eval_inputs.stored_results(side) for side in (a, b)]
-        if None in sides:
-            known = next((results for results in sides if results is not None), [])
-            planned = eval_inputs.find_tasks(
-                tasks or [eval_inputs.spec_of(result) for result in known], data, task_options
-            )
-            loading = eval_run.loading_options(
-                max_length, device, dtype, trust_remote_code, long_documents, window, stride, aggregation
-            )  # fmt: skip
-            names = [name for name, results in zip((a, b), sides, strict=True) if results is None]
-            systems = eval_inputs.load_models(names, ArrayCache(cache), pooling, loading)
-            loaded = eval_inputs.load_tasks(planned, systems, languages, train_languages, streaming)
-            options = eval_run.evaluation_options(
-                protocol, head, train_languages, languages, seeds, folds, scoring, margin, max_queries, seed
-            )  # fmt: skip
-            measured = [eval_run.evaluate_tasks(loaded, [system], options, cache) for system in systems]
-            if errors := [error for _, found in measured for error in found]:
-                raise errors[0]
-            fresh = (results for results, _ in measured)
-            sides = [next(fresh) if results is None else results for results in sides]
-        elif tasks:
-            wanted = {name.strip().partition("=")[0] for spec in tasks for name in spec.split(",")}
-            sides = [[result for result in side if result.task.split("/")[0] in wanted] for side in sides]
-        differences, alone = eval_run.compare_sides(*sides, each_cell=each_cell, seed=seed)
-        for table in comparison_tables(differences):
-            console.print(table)
-        for task, side in alone:
-            console.print(f"{task}: only {side} was measured on it", style="yellow", markup=False)
+    wanted = {name.strip() for spec in tasks or [] for name in spec.split(",")}
+    sides = [
+        {r.task: r for r in _stored_results(side) if not wanted or r.task.partition("/")[0] in wanted}
+        for side in (a, b)
+    ]
+    shared = [task for task in sides[0] if task in sides[1]]
+    if not shared:
+        raise ComparisonError(f"No task in common: found {sorted(sides[0])} and {sorted(sides[1])}")
+    names = [sides[0][shared[0]].system, sides[1][shared[0]].system]
+    if names[0] == names[1]:
+        names = [f"{names[0]} (A)", f"{names[1]} (B)"]
+    found = [compare(sides[0][task], sides[1][task], each_cell=each_cell, seed=seed) for task in shared]
+    console.print(Comparison(f"{names[1]} - {names[0]}", list(itertools.chain(*found))).table())
+    for side, other in (sides, sides[::-1]):
+        for task in side.keys() - other.keys():
+            console.print(f"{task}: only {side[task].system} was measured on it", style="yellow", markup=False)
 
 
 @app.command("tasks")
 def list_tasks() -> None:
     """List the tasks."""
-    from modeling_tmde.eval.tasks import TASKS
-
     table = Table(Column("task", no_wrap=True), "what it is", "languages", "from")
     for name, task in sorted(TASKS.items()):
         table.add_row(name, task.description, " ".join(task.languages), task.default_source or "--tasks NAME=SOURCE")
@@ -282,34 +263,52 @@ def curves(
 
         tmde eval curves bag=runs/bag small=runs/small -o curves.png
     """
-    from modeling_tmde.cli import eval_inputs
-    from modeling_tmde.eval.figures import draw_training_curves
-
-    with _errors():
-        logs = [eval_inputs.named(run) for run in runs]
-        eval_inputs.check_names([name for name, _ in logs])
-        if output.suffix not in (".png", ".svg", ".pdf") or output.is_dir():
-            raise ValueError(f"-o {output}: expected a file that ends in .png, .svg or .pdf")
-        output.parent.mkdir(parents=True, exist_ok=True)
-        draw_training_curves(output, dict(logs))
-        console.print(str(output))
+    logs = [_named(run) for run in runs]
+    _check_names([name for name, _ in logs])
+    if output.suffix not in (".png", ".svg", ".pdf") or output.is_dir():
+        raise ValueError(f"-o {output}: expected a file that ends in .png, .svg or .pdf")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    draw_training_curves(output, dict(logs))
+    console.print(str(output))
 
 
-@contextmanager
-def _cache_folder(cache_dir: Path | None, no_cache: bool) -> Iterator[Path]:
-    from modeling_tmde.eval.cache import default_cache_dir
+def find_tasks(specs: list[str] | None, data: Path | None, settings: list[str] | None) -> list[PlannedTask]:
+    """Tasks of `--tasks`, `--data` and `--set`.
 
-    if no_cache:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
-    else:
-        yield cache_dir or default_cache_dir()
+    Raises:
+        ValueError: A setting that is not TASK.OPTION=VALUE, or what `plan_tasks` refuses.
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for setting in settings or []:
+        match = re.fullmatch(r"([^.=]+)\.([^=]+)=(.*)", setting, re.DOTALL)
+        if not match:
+            raise ValueError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
+        options.setdefault(match[1], {})[match[2]] = yaml.load(match[3], PlainLoader)
+    names = [name.strip() for spec in specs or ["all"] for name in spec.split(",") if name.strip()]
+    return plan_tasks(names, data, options)
+
+
+def _split_names(text: str | None) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else None
+
+
+def _named(spec: str) -> tuple[str, str]:
+    """Name and path of NAME=PATH, or of a path alone."""
+    name, equals, path = spec.partition("=")
+    if not Path(spec).exists():
+        return (name, path) if equals else (spec, spec)
+    folder = Path(spec).resolve()
+    return folder.parent.name if folder.name == "model" else folder.name, spec  # `tmde quickstart` makes .../model
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"Two are called {name!r}; name them apart as NAME=PATH")
 
 
 def _check_output(output: Path | None, figures: bool, overwrite: bool) -> None:
     """What would fail in the end fails at once."""
-    from modeling_tmde.eval.storage import EVAL_NAME
-
     if output is None:
         return
     if output.exists() and not output.is_dir():
@@ -322,3 +321,134 @@ def _check_output(output: Path | None, figures: bool, overwrite: bool) -> None:
     if figures and find_spec("matplotlib") is None:
         raise ImportError("Figures need matplotlib: pip install 'tmde[eval]', or pass --no-figures")
     output.mkdir(parents=True, exist_ok=True)
+
+
+def _load_tasks(
+    planned: Sequence[PlannedTask],
+    systems: Sequence[EmbeddingSystem],
+    languages: str | None,
+    train_languages: str | None,
+    streaming: bool,
+) -> list[LoadedTask]:
+    """The data in the requested languages, or else in those of each task that all models were trained on."""
+    chosen, train = _split_names(languages), _split_names(train_languages)
+    if chosen and train:
+        chosen = tuple(dict.fromkeys([*chosen, *train]))
+    trained_on = [system.languages for system in systems if system.languages is not None]
+    known = [code for code in trained_on[0] if all(code in codes for codes in trained_on)] if trained_on else None
+    loaded = [task.load(chosen, streaming, known, train) for task in planned]
+    for task in loaded:
+        missing = [code for code in train or () if code not in task.data.languages]
+        if missing and isinstance(task.data, ClassificationData):
+            listed = ", ".join(task.data.languages)
+            raise ValueError(f"--train-languages: found {missing[0]!r}, expected some of {listed} (task {task.name})")
+    return loaded
+
+
+def _evaluate(
+    tasks: Sequence[LoadedTask], systems: Sequence[System], options: EvaluationOptions, cache: Path
+) -> tuple[list[TaskResult], list[str]]:
+    """The results, and the errors: what cannot be measured costs only its own number."""
+    results, errors = [], []
+    with tqdm(total=len(tasks) * len(systems), desc="evaluating", unit="result", dynamic_ncols=True) as bar:
+        for task, system in itertools.product(tasks, systems):
+            bar.set_description(f"{task.name}: {system.name}")
+            try:
+                results.append(evaluate_task(task, system, options, cache, bar.set_postfix_str))
+            except (ValueError, RuntimeError, ImportError) as error:
+                errors.append(f"{task.name}, {system.name}: {error}")
+            bar.set_postfix_str("")
+            bar.update()
+    if not results:
+        raise ValueError(errors[0])
+    return results, errors
+
+
+def _compare_with_first(results: Sequence[TaskResult], models: Sequence[str], seed: int) -> list[Comparison]:
+    """Every later model against the first, on the tasks that both were measured on."""
+    by_key = {(result.task, result.system): result for result in results}
+    tasks = dict.fromkeys(result.task for result in results)
+    comparisons = []
+    for other in models[1:]:
+        shared = [task for task in tasks if (task, models[0]) in by_key and (task, other) in by_key]
+        found = [compare(by_key[task, models[0]], by_key[task, other], seed=seed) for task in shared]
+        if found:
+            comparisons.append(Comparison(f"{other} - {models[0]}", list(itertools.chain(*found))))
+    return comparisons
+
+
+def _stored_results(side: str) -> list[TaskResult]:
+    """Results of one system in an evaluation folder, given as FOLDER or FOLDER#SYSTEM."""
+    folder, system = (side, "") if Path(side, EVAL_NAME).exists() or "#" not in side else side.rsplit("#", 1)
+    results = read_results(folder)
+    names = list(dict.fromkeys(result.system for result in results))
+    if not system and len(names) > 1:
+        raise ComparisonError(f"{folder} holds {', '.join(names)}: choose one as {folder}#{names[0]}")
+    if system and system not in names:
+        raise ComparisonError(f"{folder}: found systems {', '.join(names)}, expected {system!r} among them")
+    return [result for result in results if not system or result.system == system]
+
+
+def _write_output(
+    folder: Path,
+    results: Sequence[TaskResult],
+    comparisons: Sequence[Comparison],
+    tasks: Sequence[LoadedTask],
+    models: Sequence[EmbeddingSystem],
+    figures: bool,
+    options: EvaluationOptions,
+) -> None:
+    """Writes `eval.json`, `outcomes.npz`, `report.md`, one `model_index` file a model, and the figures."""
+    for pattern in ("model_index-*.yaml", "figures/*-matrix.png", "figures/*-space.png"):
+        for stale in folder.glob(pattern):  # of an earlier evaluation, maybe of other models
+            stale.unlink()
+    info = {"command": ["tmde", *sys.argv[1:]], "options": json.loads(json.dumps(asdict(options)))}
+    write_results(folder, results, info | {"models": {system.name: repr(system.embedder) for system in models}})
+    report = markdown_report(results)
+    if comparisons:
+        report += "\n".join(["\n## Differences\n", *(comparison.markdown() for comparison in comparisons)])
+    for name in dict.fromkeys(result.system for result in results if result.truncated is not None):
+        own = [result for result in results if result.system == name]
+        content = {"model-index": eval_results_to_model_index(name, eval_results(own))}
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=119)
+        write_atomically(folder / f"model_index-{_file_name(name)}.yaml", text)
+    if figures:
+        _draw_figures(folder / "figures", results, tasks, models, options.seed)
+        names = sorted(path.name for path in (folder / "figures").glob("*.png"))
+        report += "\n## Figures\n\n" + "\n\n".join(f"![{name}](figures/{name})" for name in names) + "\n"
+    write_atomically(folder / "report.md", report)
+
+
+def _draw_figures(
+    folder: Path, results: Sequence[TaskResult], tasks: Sequence[LoadedTask], systems: Sequence[System], seed: int
+) -> None:
+    """Accuracy matrices by task, and t-SNE maps of the test documents by task and system."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        matrices = {result.system: result.cells for result in results if result.task == task.name}
+        whole = all(len({cell.source for cell in cells}) > 1 for cells in matrices.values())
+        if matrices and whole and all(result.protocol != "leave-one-out" for result in results):
+            draw_accuracy_matrix(folder / f"{_file_name(task.name)}-matrix.png", matrices, task.name)
+        if not isinstance(task.data, ClassificationData):
+            continue
+        tests = {language: splits["test"] for language, splits in task.data.splits.items()}
+        if any(split.second_texts is not None for split in tests.values()):
+            continue
+        for system in systems:
+            path = folder / f"{_file_name(task.name)}-{_file_name(system.name)}-space.png"
+            vectors = [system.represent(split.texts, split.texts, language) for language, split in tests.items()]
+            columns = [
+                list(itertools.chain(*(getattr(s, name) for s in tests.values()))) for name in ("labels", "ids")
+            ]
+            languages = [language for language, split in tests.items() for _ in split.ids]
+            title = f"{task.name}: test documents, {system.name}"
+            try:
+                draw_embedding_space(
+                    path, np.concatenate(vectors), labels, languages, ids, title, seed, DRAWN_DOCUMENTS
+                )
+            except ValueError as error:  # too few documents for t-SNE
+                logger.warning("%s is not drawn: %s", path.name, error)
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)

@@ -11,9 +11,8 @@ import scipy.sparse
 from tqdm.auto import tqdm
 
 from modeling_tmde.documents.margins import SCORINGS
-from modeling_tmde.documents.nearest import ranked_ratios, say_without_ratio, two_sides
+from modeling_tmde.documents.nearest import Matrix, ranked_ratios, say_without_ratio, two_sides
 from modeling_tmde.documents.urls import match_urls, website
-from modeling_tmde.documents.nearest import Matrix
 
 _CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
 _COLUMNS = 4096  # vectors of the second side that are brought to float64 at a time

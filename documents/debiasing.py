@@ -1,6 +1,6 @@
 """Sentence vectors without their language: each language's dominant directions, removed (paper 003, LAWDR, section 3).
 
-from modeling_tmde.eval import LanguageDebiaser
+from modeling_tmde.documents.debiasing import LanguageDebiaser
 
 debiaser = LanguageDebiaser(rank=4).fit(vectors, languages)  # (n, d) and n codes
 semantic = debiaser.transform(vectors, languages)  # (n, d)

@@ -1,7 +1,7 @@
 """Search among documents: a folder with their texts and vectors, to which documents are added and from which they go.
 
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import DocumentIndex
+from modeling_tmde.documents.index import DocumentIndex
 
 index = DocumentIndex.create("news.index", DocumentEmbedder.from_pretrained("path/to/checkpoint"))
 index.add(["1", "2"], ["Der Hund schläft.", "The bridge is closed."], [{"language": "de"}, {"language": "en"}])

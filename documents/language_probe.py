@@ -1,6 +1,6 @@
 """How much of a language is in sentence vectors: a linear classifier of it, and a picture (paper 003, section 2).
 
-from modeling_tmde.eval import language_probe
+from modeling_tmde.documents.language_probe import language_probe
 
 print(language_probe(vectors, languages, rank=4, groups=document_ids))
 """

@@ -1,7 +1,7 @@
 """Document vectors without their language, of sentences weighted by how rare they are (paper 003, LAWDR).
 
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import Lawdr
+from modeling_tmde.documents.lawdr import Lawdr
 
 lawdr = Lawdr(DocumentEmbedder.from_pretrained("path/to/checkpoint"), rank=4)
 vectors = lawdr.fit_transform(documents, languages)  # n texts and their n codes -> (n, d)

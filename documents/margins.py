@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from modeling_tmde.documents.nearest import margin_scores, ranked_ratios, say_without_ratio
+from modeling_tmde.documents.nearest import Matrix, margin_scores, ranked_ratios, say_without_ratio
 from modeling_tmde.documents.neighbours import find_neighbours
-from modeling_tmde.documents.nearest import Matrix
 
 SCORINGS = ("cosine", "ratio", "distance")
 

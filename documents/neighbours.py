@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse
 from tqdm.auto import tqdm
 
-from modeling_tmde.documents.nearest import BLOCK, TIE, UnitRows, two_sides, unit_neighbours
-from modeling_tmde.documents.nearest import Matrix
+from modeling_tmde.documents.nearest import BLOCK, TIE, Matrix, UnitRows, two_sides, unit_neighbours
 
 if TYPE_CHECKING:
     import faiss

@@ -1,1 +1,39 @@
-"""tmp"""
+"""Evaluation: tasks, systems, protocols, statistics and reports.
+
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate, markdown_report, plan_tasks
+
+tasks = [planned.load(["de", "en"]) for planned in plan_tasks(["sample"])]
+system = EmbeddingSystem("mine", DocumentEmbedder.from_pretrained("path/to/checkpoint"))
+results = list(evaluate(tasks, [system], EvaluationOptions()))
+print(markdown_report(results))
+"""
+
+from .classification import evaluate_classification
+from .contrast import evaluate_contrast
+from .report import markdown_report
+from .results import read_results, summarize, write_results
+from .retrieval import evaluate_retrieval
+from .runner import EvaluationOptions, evaluate, plan_tasks
+from .similarity import evaluate_similarity
+from .statistics import compare
+from .systems import CharacterTfidf, EmbeddingSystem
+from .tasks import TASKS
+
+__all__ = [
+    "TASKS",
+    "CharacterTfidf",
+    "EmbeddingSystem",
+    "EvaluationOptions",
+    "compare",
+    "evaluate",
+    "evaluate_classification",
+    "evaluate_contrast",
+    "evaluate_retrieval",
+    "evaluate_similarity",
+    "markdown_report",
+    "plan_tasks",
+    "read_results",
+    "summarize",
+    "write_results",
+]

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 
-from modeling_tmde.documents.nearest import TIE, row_cosines
+from modeling_tmde.documents.nearest import TIE, Matrix, row_cosines
 from modeling_tmde.eval.results import ACCURACY_OF, CONTROL, Cell
-from modeling_tmde.eval.systems import Matrix, System
+from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import ContrastData, TaskError
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.manifold import TSNE
 
 from modeling_tmde.data.io import replacing
-from modeling_tmde.eval.results import Cell, summarize
 from modeling_tmde.eval.report import AXES, METRICS, languages_of
+from modeling_tmde.eval.results import Cell, summarize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -316,7 +316,9 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             if number == len(texts):  # nothing follows it, not even its end
                 continue
-            raise ValueError(f"{path}, line {number}: found {text[:60]!r}, expected a JSON object with a step") from None
+            raise ValueError(
+                f"{path}, line {number}: found {text[:60]!r}, expected a JSON object with a step"
+            ) from None
         if lines and (step < lines[-1]["step"] or _is_repeated(line, lines)):
             while lines and lines[-1]["step"] >= step:
                 lines.pop()

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from modeling_tmde.documents.nearest import Matrix
 from modeling_tmde.eval.classification import split_features, stack_rows
 from modeling_tmde.eval.heads import Head, get_head
-from modeling_tmde.eval.systems import Matrix, System
+from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import ClassificationData, TaskError
 
 DRAWS = 5  # each gives two folds

@@ -419,7 +419,10 @@ def _matrix(section: Section, result: TaskResult, label: str) -> list[str]:
     for source in sources:
         found = [_column(section, result, "", [(source, target)]) for target in targets]
         rows.append(
-            [f"**{markdown_escape(source)}**", *(_with_uncertainty(cell and cell | {"interval": None}) for cell in found)]
+            [
+                f"**{markdown_escape(source)}**",
+                *(_with_uncertainty(cell and cell | {"interval": None}) for cell in found),
+            ]
         )
     of_rows, of_columns = AXES[section.metric]
     heading = f"### {markdown_escape(label)}: {of_rows} (rows), {of_columns} (columns)"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from modeling_tmde.data.records import environment, replacing, write_atomically
+from modeling_tmde.data.io import environment, replacing, write_atomically
 from modeling_tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
 
 EVAL_NAME = "eval.json"

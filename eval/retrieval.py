@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from modeling_tmde.documents.nearest import SCORINGS, target_ranks
+from modeling_tmde.documents.nearest import SCORINGS, Matrix, target_ranks
+from modeling_tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
 from modeling_tmde.eval.results import Cell
-from modeling_tmde.eval.systems import Matrix, System
+from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import RetrievalData, TaskError
 
 
@@ -133,23 +134,23 @@ def evaluate_retrieval(
         queries, candidates = _represent_pair(data, system, texts, source, target, rows, max_queries)
         right = np.arange(queries.shape[0])
         ranks = target_ranks(queries, candidates, right, scoring, k)
-        extra = {"mrr": float((1 / ranks).mean()), "recall_at_10": float((ranks <= 10).mean())}
+        extra = rank_scores(ranks)
+        value = extra.pop("precision_at_1")
         complete = sum(all(both) for both in zip(data.texts[source], data.texts[target], strict=True))
         if max_size is None:
             extra["left_out"] = complete - len(rows)
         if margin is not None:
             by_margin = ranks if margin == scoring else target_ranks(queries, candidates, right, margin, k)
-            precision = float((by_margin == 1).mean())
+            precision = rank_scores(by_margin)["precision_at_1"]
             extra |= {"precision_at_1_margin": precision, "error_rate": 1 - precision}
-        outcomes = (ranks == 1).astype(float)
         cells.append(
             Cell(
                 source=source,
                 target=target,
                 metric="precision_at_1",
-                value=float(outcomes.mean()),
+                value=value,
                 ids=[data.ids[row] for row in rows[: len(right)]],
-                outcomes=outcomes,
+                outcomes=(ranks == 1).astype(float),
                 chance=1 / candidates.shape[0],
                 extra=extra | {"size": len(right), "candidates": candidates.shape[0]},
             )

@@ -18,11 +18,10 @@ from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import fold_scores, fold_settings
 from modeling_tmde.eval.heads import Head, get_head
-from modeling_tmde.eval.results import Cell, TaskResult
+from modeling_tmde.eval.results import Cell, TaskResult, read_results, write_results
 from modeling_tmde.eval.retrieval import evaluate_retrieval
-from modeling_tmde.eval.significance import with_interval
 from modeling_tmde.eval.similarity import evaluate_similarity
-from modeling_tmde.eval.storage import read_results, write_results
+from modeling_tmde.eval.statistics import summary_intervals, with_interval
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import (
     TASKS,
@@ -30,11 +29,11 @@ from modeling_tmde.eval.tasks import (
     ContrastData,
     RetrievalData,
     Task,
+    TaskData,
     TaskError,
     data_fingerprint,
     text_fingerprint,
 )
-from modeling_tmde.eval.tasks.base import TaskData
 
 Progress = Callable[[str], None]
 
@@ -107,55 +106,35 @@ class PlannedTask:
         Args:
             languages: Those to take; None for the task's.
             streaming: Stream Hub datasets.
-            known: If `languages` is None, only those of the task's that are among these, which the models know.
+            known: If `languages` is None, take only those of the task's that are among these, which the models know.
             train_languages: Those with labels to train on, where a task does not take all of them.
 
         Raises:
-            TaskError: Bad data, an option that the task does not have, or no language that the models know.
+            TaskError: An option that the task does not have, or no language that the models know.
+            ValueError: Bad data.
         """
-        parameters = inspect.signature(self.task.load).parameters
-        options = [name for name in parameters if name not in ("source", "languages", "streaming")]
+        options = [name for name in inspect.signature(self.task.load).parameters if name not in _COMMON]
         for name in self.options:
             if name not in options:
                 raise TaskError(f"Task {self.task.name}: found option {name!r}, expected one of {options}")
         if train_languages is not None and self.task.train_languages is not None:
             self.task.train_languages = tuple(train_languages)
-        if languages is None and known is not None and self.task.languages:
-            self.task.languages = tuple(known)  # which of them the data have, the task knows
+        chosen = known if languages is None else None
+        if chosen is not None and self.task.languages:
+            self.task.languages = tuple(chosen)  # the task knows which of them its data have
         data = self.task.load(self.source, languages, streaming=streaming, **self.options)
-        if languages is None and known is not None:
-            data = in_languages(data, known, self.name)
+        if chosen is not None:
+            part = data.restrict(chosen)
+            if part is None:
+                raise TaskError(
+                    f"Task {self.name}: found {', '.join(data.languages)}, expected languages that all the models "
+                    f"were trained on ({', '.join(chosen)}); to test others, name them with --languages"
+                )
+            data = part
         return LoadedTask(self.name, self.task, data)
 
 
-def in_languages(data: TaskData, languages: Sequence[str], name: str) -> TaskData:
-    """The part of the data that is in `languages`; pairs of texts if both sides are.
-
-    Raises:
-        TaskError: Nothing is.
-    """
-    if isinstance(data, ClassificationData):
-        part = replace(data, splits={code: rows for code, rows in data.splits.items() if code in languages})
-        found, left = data.languages, len(part.splits)
-    elif isinstance(data, RetrievalData):
-        texts, further = (
-            {code: rows for code, rows in group.items() if code in languages}
-            for group in (data.texts, data.distractors)
-        )
-        part = replace(data, texts=texts, distractors=further)
-        found, left = data.languages, len(texts) - 1
-    elif isinstance(data, ContrastData):
-        part = replace(data, texts={code: items for code, items in data.texts.items() if code in languages})
-        found, left = data.languages, len(part.texts) - 1
-    else:
-        part = replace(data, pairs={codes: rows for codes, rows in data.pairs.items() if set(codes) <= set(languages)})
-        found, left = ["-".join(codes) for codes in data.pairs], len(part.pairs)
-    if left < 1:
-        raise TaskError(
-            f"Task {name}: found {', '.join(found)}, expected languages that all the models were trained on "
-            f"({', '.join(languages)}); name others with --languages to test them all the same"
-        )
-    return part
+_COMMON = ("source", "languages", "streaming")
 
 
 def plan_tasks(
@@ -166,7 +145,7 @@ def plan_tasks(
     Args:
         specs: `NAME`, `NAME=SOURCE` (a file, a folder or a Hub id), or `all`: every task whose files are in `folder`,
             and the built-in sample.
-        folder: Where files of tasks are looked for, by their usual names; else they come from the Hub.
+        folder: Where files of tasks are looked for, by their usual names; otherwise they come from the Hub.
         options: By task name, what its `load` takes.
 
     Raises:
@@ -176,16 +155,16 @@ def plan_tasks(
     if folder is not None and not folder.is_dir():
         raise TaskError(f"--data: found no folder {str(folder)!r}, expected one with the tasks' files")
     options = options or {}
-    unknown = set(options) - set(TASKS)
-    if unknown:
-        _unknown_task(unknown.pop())
     planned: dict[str, PlannedTask] = {}
-    for spec in specs:
-        name, _, source = spec.partition("=")
-        names = sorted(TASKS) if name == "all" else [name]
-        for each in names:
+    for spec in [*specs, *(f"{name}=" for name in options)]:
+        name, equals, source = spec.partition("=")
+        for each in sorted(TASKS) if name == "all" else [name]:
             if each not in TASKS:
-                _unknown_task(each)
+                near = difflib.get_close_matches(each, TASKS, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise TaskError(f"Found task {each!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'.{hint}")
+            if equals and not source:  # only the name of an option is checked
+                continue
             for place in [source] if source else _sources(TASKS[each], folder, only_local=name == "all"):
                 task = TASKS[each]()
                 label = _label(task, place)
@@ -197,26 +176,16 @@ def plan_tasks(
                         f"{label!r}; evaluate them one at a time, or rename one"
                     )
                 planned[label] = PlannedTask(label, task, place, options.get(each, {}))
-    unused = set(options) - {plan.task.name for plan in planned.values()}
-    if planned and unused:
-        raise TaskError(f"Found options of {', '.join(sorted(unused))}, which is not among the tasks to run")
     if not planned:
         raise TaskError(f"No task to run: found no task's files in {folder}; known tasks: {', '.join(sorted(TASKS))}")
+    unused = set(options) - {plan.task.name for plan in planned.values()}
+    if unused:
+        raise TaskError(f"Found options of {', '.join(sorted(unused))}, which is not among the tasks to run")
     return list(planned.values())
 
 
-def _unknown_task(name: str) -> None:
-    near = difflib.get_close_matches(name, TASKS, n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'. {hint}")
-
-
-def _has_many_sources(task: type[Task] | Task) -> bool:
-    return any("*" in pattern for pattern in task.local_names)
-
-
 def _label(task: Task, source: str | None) -> str:
-    if not _has_many_sources(task):
+    if not any("*" in pattern for pattern in task.local_names):
         return task.name
     return f"{task.name}/{Path(str(source)).name.partition('.')[0] or 'data'}"
 
@@ -224,7 +193,8 @@ def _label(task: Task, source: str | None) -> str:
 def _sources(task: type[Task], folder: Path | None, only_local: bool) -> list[str | None]:
     found = [] if folder is None else sorted({path for name in task.local_names for path in folder.glob(name)})
     if found:
-        return [str(path) for path in (found if _has_many_sources(task) else found[:1])]
+        many = any("*" in pattern for pattern in task.local_names)
+        return [str(path) for path in (found if many else found[:1])]
     if only_local:
         return [task.default_source] if task.default_source == "sample" else []
     return [task.default_source]
@@ -243,43 +213,37 @@ def evaluate(
     """
     for task in tasks:
         for system in systems:
-            yield evaluate_cached(task, system, options, cache_folder, progress or (lambda text: None))
+            yield evaluate_task(task, system, options, cache_folder, progress or (lambda text: None))
 
 
-def evaluate_cached(
-    task: LoadedTask, system: System, options: EvaluationOptions, cache_folder: Path | None, progress: Progress
+def evaluate_task(
+    task: LoadedTask,
+    system: System,
+    options: EvaluationOptions,
+    cache_folder: Path | None = None,
+    progress: Progress = lambda text: None,
 ) -> TaskResult:
-    """As `evaluate_task`, or read from `cache_folder` if the same was measured before."""
-    if cache_folder is None:
-        return evaluate_task(task, system, options, progress)
+    """One system on one task, or read from `cache_folder` if the same was measured before.
+
+    Raises:
+        ValueError: Bad data, or vectors that are not finite.
+    """
     system.begin()  # before its fingerprint is read: a model may have been trained since the last task
+    if cache_folder is None:
+        return _measure(task, system, options, progress)
     parts = [system.fingerprint, task.name, task.task.name, task.fingerprint, repr(options), _code_fingerprint()]
     parts += [repr(task.task.head), repr(task.task.train_languages)]
     folder = cache_folder / "results" / text_fingerprint(parts)
     try:
         (result,) = read_results(folder)
     except (OSError, ValueError):
-        result = _evaluate_begun(task, system, options, progress)
+        result = _measure(task, system, options, progress)
         write_results(folder, [result], {})
         return result
-    provenance = task.data.provenance
-    return replace(result, system=system.name, data=result.data | {"source": provenance.source})
+    return replace(result, system=system.name, data=result.data | {"source": task.data.provenance.source})
 
 
-def evaluate_task(
-    task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress = lambda text: None
-) -> TaskResult:
-    """One system on one task.
-
-    Raises:
-        TaskError, ValueError: Bad data, vectors that are not finite.
-    """
-    system.begin()
-    return _evaluate_begun(task, system, options, progress)
-
-
-def _evaluate_begun(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress) -> TaskResult:
-    """As `evaluate_task`, of a system that has begun the task: to begin again would be to hash its weights again."""
+def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress) -> TaskResult:
     fingerprint = system.fingerprint
     start = time.perf_counter()
     data, folds, settings = task.data, [], {}
@@ -297,14 +261,17 @@ def _evaluate_begun(task: LoadedTask, system: System, options: EvaluationOptions
         cells, protocol = evaluate_similarity(data, system), "similarity"
     measured = time.perf_counter()
     cells = [with_interval(cell, options.samples, seed=options.seed) for cell in cells]
+    intervals = summary_intervals(cells, options.samples, seed=options.seed)
+    about = {"fingerprint": task.fingerprint, "rows": data.rows(), "kind": type(data).__name__}
     return TaskResult(
         task=task.name,
         system=system.name,
         protocol=protocol,
         cells=cells,
+        intervals=intervals,
         folds=folds,
         settings=settings | {"system": system.describe(), "bootstrap_samples": options.samples, "seed": options.seed},
-        data=_describe(task),
+        data=about | asdict(data.provenance),
         system_fingerprint=fingerprint,
         seconds={
             "embedding": system.seconds,
@@ -360,25 +327,9 @@ def _run_folds(
     return folds, {name: described[name] for name in ("draws", "size", "same_ids_in_all_languages", "tuning")}
 
 
-def _describe(task: LoadedTask) -> dict[str, Any]:
-    data = task.data
-    if isinstance(data, ClassificationData):
-        rows = {
-            language: {name: len(split) for name, split in splits.items()} for language, splits in data.splits.items()
-        }
-    elif isinstance(data, RetrievalData):
-        rows = {language: sum(text is not None for text in texts) for language, texts in data.texts.items()}
-    elif isinstance(data, ContrastData):
-        rows = {language: len(items) for language, items in data.texts.items()}
-    else:
-        rows = {f"{first}-{second}": len(pairs.ids) for (first, second), pairs in data.pairs.items()}
-    return {"fingerprint": task.fingerprint, "rows": rows, "kind": type(data).__name__, **asdict(data.provenance)}
-
-
 @cache
 def _code_fingerprint() -> str:
-    """Changes with any line of the evaluation's code and with the libraries' versions, so that no result of other
-    code is ever shown."""
+    """Of the evaluation's code and the libraries' versions: a result of other code is never shown."""
     digest = hashlib.sha256(json.dumps(environment()["versions"], sort_keys=True).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
 
 from modeling_tmde.documents.nearest import TIE, row_cosines
+from modeling_tmde.eval.metrics.sts_correlation.sts_correlation import correlations
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import SimilarityData, SimilarityPairs, TaskError
@@ -40,19 +40,18 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
         extra = {"size": len(gold)}
         if np.ptp(cosines) < TIE:  # such as n-grams of two scripts, which have none in common
             cosines = np.full_like(cosines, cosines[0])
-            value, extra["constant"] = 0.0, 1.0
-        else:
-            value, extra["pearson"] = (float(test(gold, cosines).statistic) for test in (spearmanr, pearsonr))
+            extra["constant"] = 1.0
+        scores = correlations(cosines, gold)
         cells.append(
             Cell(
                 source=first,
                 target=second,
                 metric="spearman",
-                value=value,
+                value=scores.pop("spearman"),
                 ids=list(pairs.ids),
                 outcomes=np.column_stack([gold, cosines]),
                 chance=0.0,
-                extra=extra,
+                extra=scores | extra,
             )
         )
     return cells

@@ -225,9 +225,7 @@ class _Items:
         low, high = np.nanquantile(drawn.bootstrap_distribution, [tail, 1 - tail])
         return float(low), float(high)
 
-    def randomization_p(
-        self, a: Sequence[np.ndarray], b: Sequence[np.ndarray], permutations: int, seed: int
-    ) -> float:
+    def randomization_p(self, a: Sequence[np.ndarray], b: Sequence[np.ndarray], permutations: int, seed: int) -> float:
         """Two-sided p over exchanges of the two systems' outcomes, all those of an item at once."""
         if not self.correlation:
             gains = [(second - first) / len(first) for first, second in zip(a, b, strict=True)]

@@ -6,8 +6,10 @@ import hashlib
 import inspect
 import json
 import logging
+import os
 import time
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +21,11 @@ import torch
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
+from modeling_tmde.data.io import replacing
+from modeling_tmde.documents.nearest import Matrix
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.embedding import logger as embedding_logger
-from modeling_tmde.eval.cache import ArrayCache
-from modeling_tmde.eval.tasks import text_fingerprint
+from modeling_tmde.eval.tasks.base import text_fingerprint
 
 
 class System(Protocol):
@@ -52,15 +55,48 @@ class System(Protocol):
     ) -> Matrix: ...
 
 
+def default_cache_dir() -> Path:
+    """`$TMDE_CACHE`, or `tmde` in the user's cache folder."""
+    if os.environ.get("TMDE_CACHE"):
+        return Path(os.environ["TMDE_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tmde"
+
+
+class VectorCache:
+    """Vectors on disk by model and texts, so that a second evaluation takes seconds.
+
+    Args:
+        folder: Holds one file `vectors/<fingerprint>/<key>.npz` a list of texts. A damaged file is computed again.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def get(
+        self, fingerprint: str, key: str, compute: Callable[[], tuple[np.ndarray, dict]]
+    ) -> tuple[np.ndarray, dict]:
+        """Vectors and counts, read or computed and kept."""
+        path = self.folder / "vectors" / fingerprint / f"{key}.npz"
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return stored["vectors"], json.loads(str(stored["counts"]))
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+            vectors, counts = compute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(counts)))
+        return vectors, counts
+
+
 class EmbeddingSystem:
-    """A `DocumentEmbedder` with cached vectors. Vectors of the task at hand stay in memory as well.
+    """A `DocumentEmbedder` with cached vectors. Vectors of the current task stay in memory as well.
 
     Args:
         name: In tables.
         embedder: Loaded embedder.
         cache: Where vectors are kept; None keeps none.
-        show_progress_bar, batch_tokens: As for `DocumentEmbedder.encode`; on a CPU smaller batches, that fit into its
-            caches, are faster.
+        show_progress_bar, batch_tokens: As for `DocumentEmbedder.encode`. On a CPU smaller batches, which fit into
+            its caches, are faster.
     """
 
     KEPT_BYTES = 2 * 2**30  # of vectors in memory, where there is a cache on disk
@@ -69,14 +105,14 @@ class EmbeddingSystem:
         self,
         name: str,
         embedder: DocumentEmbedder,
-        cache: ArrayCache | None = None,
+        cache: VectorCache | None = None,
         show_progress_bar: bool | None = None,
         batch_tokens: int | None = None,
     ) -> None:
         self.dense = True
         self.name = name
         self.embedder = embedder
-        self.cache = cache or ArrayCache(None)
+        self.cache = cache
         batch_tokens = batch_tokens or (8192 if embedder.device.type == "cpu" else 16384)
         self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
         languages = getattr(embedder.model.config, "languages", None)
@@ -85,12 +121,11 @@ class EmbeddingSystem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `model_fingerprint`. Of the weights as they are when it is first read in a task."""
+        """See `model_fingerprint`. Of the weights at the time of the first reading in a task."""
         return model_fingerprint(self.embedder)
 
     def begin(self) -> None:
-        """Starts a new task: counts from 0, and keeps no vectors of the last one in memory. The weights may have
-        changed since."""
+        """Starts a new task: resets the counts, and forgets vectors and fingerprint, as training may have gone on."""
         self.__dict__.pop("fingerprint", None)
         self.texts = self.truncated = 0
         self.seconds = 0.0
@@ -100,7 +135,6 @@ class EmbeddingSystem:
     def describe(self) -> dict[str, str | int]:
         """How texts become vectors."""
         embedder = self.embedder
-        # Results of before there was a choice say nothing of it, and are of the same settings.
         long = embedder.long_document_settings if embedder.long_documents != "truncate" else {}
         return {
             "pooling": embedder.pooling,
@@ -115,42 +149,37 @@ class EmbeddingSystem:
         """Vectors (n, d) float32.
 
         Raises:
-            ValueError: A vector that is not finite; what `DocumentEmbedder.encode` finds wrong with the language.
+            ValueError: A vector that is not finite, or a language that the model does not have.
         """
         texts = list(texts)
         columns = [texts]
-        # The same text has a vector in each language, or other sentences.
+        # The same text may have another vector, or other sentences, in each language.
         if self.embedder.needs_language or self.embedder.long_documents == "sentences":
             columns.append([language] * len(texts) if language is None or isinstance(language, str) else language)
         key = text_fingerprint(*columns)
         if key in self._recent:
             return self._recent[key]
 
-        def compute() -> tuple[dict[str, np.ndarray], dict]:
+        def compute() -> tuple[np.ndarray, dict]:
             with _no_truncation_warnings():
                 vectors = self.embedder.encode(texts, language=language, **self.options)
             self._check_finite(vectors, texts)
             report = self.embedder.last_report
             self.seconds += report.seconds
-            note = {"texts": report.texts, "truncated": report.truncated, "tokens": report.tokens}
-            return {"vectors": vectors}, note
+            return vectors, {"texts": report.texts, "truncated": report.truncated}
 
-        if self.cache.folder is None:
-            arrays, note = compute()
+        if self.cache is None:
+            vectors, counts = compute()
         else:
-            arrays, note = self.cache.get(f"vectors/{self.fingerprint}", key, compute)
-            self._make_room(arrays["vectors"].nbytes)
+            vectors, counts = self.cache.get(self.fingerprint, key, compute)
+            while self._recent and vectors.nbytes + sum(v.nbytes for v in self._recent.values()) > self.KEPT_BYTES:
+                del self._recent[next(iter(self._recent))]  # the oldest; it is on disk
         if key not in self._counted:
             self._counted.add(key)
-            self.texts += note["texts"]
-            self.truncated += note["truncated"]
-        self._recent[key] = arrays["vectors"]
-        return arrays["vectors"]
-
-    def _make_room(self, needed: int) -> None:
-        """Forgets the oldest vectors in memory, which are on disk, beyond `KEPT_BYTES`."""
-        while self._recent and needed + sum(vectors.nbytes for vectors in self._recent.values()) > self.KEPT_BYTES:
-            del self._recent[next(iter(self._recent))]
+            self.texts += counts["texts"]
+            self.truncated += counts["truncated"]
+        self._recent[key] = vectors
+        return vectors
 
     def _check_finite(self, vectors: np.ndarray, texts: list[str]) -> None:
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))

@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.embedding import progress_bar
-from modeling_tmde.eval.training_log import LOG_NAME
+from modeling_tmde.eval.figures import LOG_NAME
 
 if TYPE_CHECKING:
     from modeling_tmde.training.trainer import TmdeTrainer

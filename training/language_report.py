@@ -14,7 +14,7 @@ import datasets
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.eval.markdown import markdown_table, percent
+from modeling_tmde.eval.report import markdown_table, percent
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.evaluation import dev_retrieval, language_pairs
 from modeling_tmde.training.objectives import Objective

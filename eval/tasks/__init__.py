@@ -1,10 +1,6 @@
-"""Tasks, one file each. `TASKS` holds them by name; a new file in this folder is found by itself."""
-
-import importlib
-import pkgutil
+"""Tasks, one file each; `TASKS` holds them by name."""
 
 from .base import (
-    TASKS,
     ClassificationData,
     ContrastData,
     Provenance,
@@ -13,14 +9,25 @@ from .base import (
     SimilarityPairs,
     Split,
     Task,
+    TaskData,
     TaskError,
     data_fingerprint,
-    register,
     text_fingerprint,
 )
+from .documents import DocumentRetrieval, TopicDocuments
+from .europarl_matrix import EuroparlMatrix
+from .mldoc import MLDoc
+from .sample import Sample
+from .sentence_retrieval import SentenceRetrieval
+from .sib200 import SIB200
+from .sts import STS
+from .tatoeba import Tatoeba
+from .word_order import WordOrder
+from .xnli import XNLI
+from .xsr import XSR
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+_CLASSES = (DocumentRetrieval, EuroparlMatrix, MLDoc, SIB200, STS, Sample, SentenceRetrieval, Tatoeba, TopicDocuments)
+TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR)}
 
 __all__ = [
     "TASKS",
@@ -32,8 +39,8 @@ __all__ = [
     "SimilarityPairs",
     "Split",
     "Task",
+    "TaskData",
     "TaskError",
     "data_fingerprint",
-    "register",
     "text_fingerprint",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 class TaskError(ValueError):
@@ -80,6 +81,21 @@ class ClassificationData:
     def languages(self) -> list[str]:
         return list(self.splits)
 
+    def restrict(self, languages: Sequence[str]) -> ClassificationData | None:
+        """The part in these languages; None if there is none."""
+        splits = {code: by_name for code, by_name in self.splits.items() if code in languages}
+        return replace(self, splits=splits) if splits else None
+
+    def rows(self) -> dict[str, Any]:
+        """Number of rows by language and split."""
+        return {code: {name: len(split) for name, split in by.items()} for code, by in self.splits.items()}
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Everything that decides a result, for a fingerprint."""
+        for language, by_name in self.splits.items():
+            for name, split in by_name.items():
+                yield from ([language, name], split.ids, split.texts, split.labels, split.second_texts or [])
+
 
 @dataclass(frozen=True)
 class RetrievalData:
@@ -110,6 +126,23 @@ class RetrievalData:
     def languages(self) -> list[str]:
         return list(self.texts)
 
+    def restrict(self, languages: Sequence[str]) -> RetrievalData | None:
+        """The part in these languages; None if they are fewer than two."""
+        groups = [{code: rows for code, rows in group.items() if code in languages}
+                  for group in (self.texts, self.distractors)]  # fmt: skip
+        return replace(self, texts=groups[0], distractors=groups[1]) if len(groups[0]) > 1 else None
+
+    def rows(self) -> dict[str, int]:
+        """Number of texts by language."""
+        return {code: sum(text is not None for text in texts) for code, texts in self.texts.items()}
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Everything that decides a result, for a fingerprint."""
+        yield from (self.ids, [str(self.queries)])
+        for group in (self.texts, self.distractors):
+            for language, texts in group.items():
+                yield from ([language], texts)
+
 
 @dataclass(frozen=True)
 class SimilarityPairs:
@@ -137,6 +170,25 @@ class SimilarityData:
 
     pairs: Mapping[tuple[str, str], SimilarityPairs]
     provenance: Provenance
+
+    @property
+    def languages(self) -> list[str]:
+        return list(dict.fromkeys(code for pair in self.pairs for code in pair))
+
+    def restrict(self, languages: Sequence[str]) -> SimilarityData | None:
+        """The pairs of which both sides are in these languages; None if there is none."""
+        pairs = {codes: rows for codes, rows in self.pairs.items() if set(codes) <= set(languages)}
+        return replace(self, pairs=pairs) if pairs else None
+
+    def rows(self) -> dict[str, int]:
+        """Number of pairs of texts by pair of languages."""
+        return {"-".join(codes): len(pairs.ids) for codes, pairs in self.pairs.items()}
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Everything that decides a result, for a fingerprint."""
+        for codes, pairs in self.pairs.items():
+            scores = [repr(float(score)) for score in pairs.scores]
+            yield from (codes, pairs.ids, pairs.first, pairs.second, scores)
 
 
 @dataclass(frozen=True)
@@ -180,12 +232,27 @@ class ContrastData:
     def languages(self) -> list[str]:
         return list(self.texts)
 
+    def restrict(self, languages: Sequence[str]) -> ContrastData | None:
+        """The part in these languages; None if they are fewer than two."""
+        texts = {code: items for code, items in self.texts.items() if code in languages}
+        return replace(self, texts=texts) if len(texts) > 1 else None
+
+    def rows(self) -> dict[str, int]:
+        """Number of minimal pairs by language."""
+        return {language: len(items) for language, items in self.texts.items()}
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Everything that decides a result, for a fingerprint."""
+        yield from (self.ids, self.groups, self.controls)
+        for language, items in self.texts.items():
+            yield from ([language], *zip(*items, strict=True))
+
 
 TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData
 
 
 class Task(abc.ABC):
-    """A benchmark. A subclass in a file of this package, decorated with [`register`], is all that a new one needs.
+    """A benchmark. A subclass in a file of this package, listed in `TASKS`, is all that a new one needs.
 
     Class attributes: `name`, as on the command line; `description`, one line; `languages`, those it has by default
     (ISO 639-1 where there is a code); `default_source`, the Hub id or None; `local_names`, globs by which its files
@@ -231,32 +298,4 @@ def text_fingerprint(*columns: Iterable[str | None]) -> str:
 
 def data_fingerprint(data: TaskData) -> str:
     """Fingerprint of everything that decides a result: ids, texts, labels, scores."""
-    parts: list[str] = []
-    if isinstance(data, ClassificationData):
-        for language, splits in data.splits.items():
-            for name, split in splits.items():
-                columns = [[language, name], split.ids, split.texts, split.labels, split.second_texts or []]
-                parts.append(text_fingerprint(*columns))
-    elif isinstance(data, RetrievalData):
-        parts.append(text_fingerprint(data.ids, [str(data.queries)]))
-        for group in (data.texts, data.distractors):
-            parts += [text_fingerprint([language], texts) for language, texts in group.items()]
-    elif isinstance(data, ContrastData):
-        parts.append(text_fingerprint(data.ids, data.groups, data.controls))
-        parts += [text_fingerprint([language], *zip(*items, strict=True)) for language, items in data.texts.items()]
-    else:
-        for (first, second), pairs in data.pairs.items():
-            scores = [repr(float(score)) for score in pairs.scores]
-            parts.append(text_fingerprint([first, second], pairs.ids, pairs.first, pairs.second, scores))
-    return text_fingerprint(parts)
-
-
-TASKS: dict[str, type[Task]] = {}
-
-
-def register(task: type[Task]) -> type[Task]:
-    """Class decorator: makes a task known by its name."""
-    if task.name in TASKS and TASKS[task.name].__module__ != task.__module__:
-        raise ValueError(f"Two tasks are called {task.name!r}: {TASKS[task.name].__module__}, {task.__module__}")
-    TASKS[task.name] = task
-    return task
+    return text_fingerprint(*data.columns())

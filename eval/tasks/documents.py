@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .base import ClassificationData, Provenance, RetrievalData, Split, Task, register
+from .base import ClassificationData, Provenance, RetrievalData, Split, Task
 from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
 from .hub import provenance_of
 from .tables import load_tables, named_files, read_columns, read_labels
@@ -68,7 +68,6 @@ def _provenance(task: Task, source: str, split: str) -> Provenance:
     return provenance_of(task, source, PROVENANCE, split, always=copy)
 
 
-@register
 class TopicDocuments(Task):
     """Folder of a documentation page from its title and text; the same pages, translated, in all languages."""
 
@@ -103,7 +102,6 @@ class TopicDocuments(Task):
         return ClassificationData(splits, _provenance(self, source, "test"))
 
 
-@register
 class DocumentRetrieval(Task):
     """The documents of one split of [`TopicDocuments`], to find the translations of."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from .base import RetrievalData, Task, register
+from .base import RetrievalData, Task
 from .checks import check_count, source_of
 from .hub import provenance_of
 from .parallel import (
@@ -23,7 +23,6 @@ from .parallel import (
 PIVOT = "en"
 
 
-@register
 class EuroparlMatrix(Task):
     """Sentences that all languages have (001, section 4, table 2), every language against every other.
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from .base import ClassificationData, Provenance, Split, Task, register
+from .base import ClassificationData, Provenance, Split, Task
 from .checks import Words, bad_data, choose_languages, make_split, source_of
 from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .tables import read_columns, read_labels, read_lines, table_of
@@ -49,7 +49,6 @@ _CLEANING = (
 _BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
 
 
-@register
 class MLDoc(Task):
     """Topics of Reuters news in eight languages (thesis ch. 4, Evaluations I to III); the languages are not parallel.
 

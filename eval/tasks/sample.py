@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from modeling_tmde.data.sample import LANGUAGES, sample_documents
 
-from .base import ClassificationData, Provenance, Split, Task, TaskError, register
+from .base import ClassificationData, Provenance, Split, Task, TaskError
 from .checks import check_count, choose_languages
 
 
-@register
 class Sample(Task):
     """Topics of the built-in sample's documents; the five languages of a split are translations of each other."""
 

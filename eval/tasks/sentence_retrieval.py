@@ -6,13 +6,12 @@ import os
 from collections.abc import Sequence
 from itertools import islice
 
-from .base import Provenance, RetrievalData, Task, register
+from .base import Provenance, RetrievalData, Task
 from .checks import check_count, source_of
 from .hub import AS_GIVEN, provenance_of
 from .parallel import aligned, parallel_parts
 
 
-@register
 class SentenceRetrieval(Task):
     """Retrieval over the rows of a parallel source; a row may lack languages."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from .base import ClassificationData, Provenance, Split, Task, register
+from .base import ClassificationData, Provenance, Split, Task
 from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
 from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .languages import iso_of_flores
@@ -20,7 +20,6 @@ PROVENANCE = Provenance(
 )
 
 
-@register
 class SIB200(Task):
     """Topics of the sentences of FLORES-200; rows with one `index_id` are translations in all languages."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from modeling_tmde.data.checks import is_code
 
-from .base import Provenance, SimilarityData, SimilarityPairs, Task, register
+from .base import Provenance, SimilarityData, SimilarityPairs, Task
 from .checks import Words, bad_data, choose_languages, source_of
 from .hub import check_source, config_names, is_dataset, load_dataset, place_of, provenance_of
 from .tables import Table, load_tables, read_columns, table_of
@@ -23,7 +23,6 @@ PROVENANCE = Provenance(
 )
 
 
-@register
 class STS(Task):
     """Semantic textual similarity: rank correlation of cosine and gold score, by pair of languages."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from modeling_tmde.data import CorpusError, load_parallel
 
-from .base import Provenance, RetrievalData, Task, TaskError, register
+from .base import Provenance, RetrievalData, Task, TaskError
 from .checks import Words, bad_data, choose_languages, source_of
 from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .languages import iso_of_iso3
@@ -23,7 +23,6 @@ PROVENANCE = Provenance(
 )
 
 
-@register
 class Tatoeba(Task):
     """Retrieval between a language and English. The English sentences of different languages differ, so every row
     holds one language and English, and None in the others."""

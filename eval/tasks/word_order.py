@@ -5,7 +5,7 @@ from importlib import resources
 
 import yaml
 
-from .base import ContrastData, Provenance, Task, TaskError, register
+from .base import ContrastData, Provenance, Task, TaskError
 from .checks import choose_languages
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
@@ -13,7 +13,6 @@ PHENOMENA = ("roles", "negation_scope", "attribute", "order")
 CONTROL = "negation"
 
 
-@register
 class WordOrder(Task):
     """Sentences of the same words with two meanings: who did what to whom, what is negated, which thing is how, and
     from where to where or what came first. The contrast of the control, negation, has its words of negation besides.

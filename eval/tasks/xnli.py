@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from .base import ClassificationData, Provenance, Split, Task, register
+from .base import ClassificationData, Provenance, Split, Task
 from .checks import Words, bad_data, check_count, check_parallel, choose_languages, make_split, source_of
 from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .tables import read_columns, read_labels, table_of
@@ -18,7 +18,6 @@ PROVENANCE = Provenance(
 )
 
 
-@register
 class XNLI(Task):
     """Natural language inference (thesis, table 4.7; 004, section 4.2).
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .base import RetrievalData, Task, register
+from .base import RetrievalData, Task
 from .checks import bad_data, check_count, source_of
 from .hub import provenance_of
 from .parallel import (
@@ -18,7 +18,6 @@ from .parallel import (
 )
 
 
-@register
 class XSR(Task):
     """Cross-lingual sentence retrieval (002, section 4.4): P@1 of 2,000 queries among 200,000 candidates, between
     English and each other language.

@@ -6,7 +6,7 @@ import pytest
 
 from modeling_tmde.cli.compare_file import Comparison
 from modeling_tmde.cli.compare_folder import ComparisonFolder
-from modeling_tmde.eval.storage import write_results
+from modeling_tmde.eval.results import write_results
 from tests.cli.compare_helpers import classified, opened, outcomes_of
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from modeling_tmde.cli.main import app
-from modeling_tmde.eval.storage import read_results
+from modeling_tmde.eval.results import read_results
 from tests.cli.compare_helpers import SHARED, TINY, change, content, write
 
 

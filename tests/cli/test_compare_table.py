@@ -6,8 +6,8 @@ import pytest
 
 from modeling_tmde.cli.compare_report import write_table
 from modeling_tmde.cli.compare_table import Column, Differences, Measured, columns_of
-from modeling_tmde.eval.significance import compare
-from modeling_tmde.eval.storage import read_results, write_results
+from modeling_tmde.eval.results import read_results, write_results
+from modeling_tmde.eval.statistics import compare
 from tests.cli.compare_helpers import classified, content, load, outcomes_of
 
 

@@ -23,8 +23,8 @@ from modeling_tmde.cli.demo_figure import hover_texts, map_figure
 from modeling_tmde.cli.demo_page import NO_LANGUAGE, Found, Searcher
 from modeling_tmde.cli.demo_views import failure_view, header_view, hits_view, map_note
 from modeling_tmde.data.documents import EmbedError
+from modeling_tmde.documents.index import DocumentIndex
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import DocumentIndex
 from tests.cli.demo_helpers import ROWS, run, write
 from tests.conftest import LANGUAGES
 

@@ -7,7 +7,7 @@ import yaml
 from typer.testing import CliRunner
 
 from modeling_tmde.cli.evaluate import app
-from modeling_tmde.eval.storage import read_results
+from modeling_tmde.eval.results import read_results
 from modeling_tmde.eval.tasks import TASKS
 from tests.conftest import make_rows, tiny_model
 

@@ -17,9 +17,9 @@ pytest.importorskip("faiss")
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli import index as index_module
 from modeling_tmde.cli.main import app
+from modeling_tmde.documents.index import DocumentIndex
 from modeling_tmde.documents.index_files import DocumentIndexBusy
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import DocumentIndex
 from tests.conftest import WORDS, make_rows, tiny_model
 
 ROWS = [

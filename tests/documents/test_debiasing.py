@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from modeling_tmde.documents import debiasing
-from modeling_tmde.eval import LanguageDebiaser
+from modeling_tmde.documents.debiasing import LanguageDebiaser
 
 LANGUAGES = ["de", "en", "fr"]
 

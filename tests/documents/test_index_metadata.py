@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("faiss")
 
 from modeling_tmde.documents import index_files
+from modeling_tmde.documents.index import DocumentIndex
 from modeling_tmde.documents.index_metadata import DocumentIndexError
-from modeling_tmde.eval import DocumentIndex
 from tests.documents.index_helpers import DIMENSION, vector_of
 
 

@@ -12,9 +12,8 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import KernelDensity
 
 from modeling_tmde.documents import lawdr as module
-from modeling_tmde.documents.lawdr import _Reservoir
+from modeling_tmde.documents.lawdr import Lawdr, _Reservoir
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import Lawdr
 from modeling_tmde.sentences import split_sentences
 from tests.modeling_tmde.test_embedding import make_tokenizer
 from tests.modeling_tmde.test_text_languages import make_tables

@@ -16,7 +16,7 @@ from modeling_tmde.documents.mining import (
     plain_text,
     retrieved_pairs,
 )
-from modeling_tmde.eval import mine_bitext as exported
+from modeling_tmde.documents.mining import mine_bitext as exported
 
 # scores:   y0    y1    y2
 #   x0      0.9   0.8   0.1

@@ -9,8 +9,8 @@ import scipy.sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from modeling_tmde.documents import nearest
 from modeling_tmde.documents.nearest import SCORINGS, nearest_neighbours, row_cosines, target_ranks
-from modeling_tmde.eval import nearest
 
 # cosines:          y0     h
 #   x0 (1, 0)       0.6    0.8     the right one is y0, but h is a hub: near to both queries

@@ -14,7 +14,7 @@ from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.model_index import eval_results
 from modeling_tmde.eval.report import markdown_report
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_task, in_languages
-from modeling_tmde.eval.significance import compare
+from modeling_tmde.eval.statistics import compare
 from modeling_tmde.eval.tasks import TASKS, ContrastData, Provenance, TaskError, data_fingerprint
 
 PROVENANCE = Provenance(citation="by hand", licence="CC0")

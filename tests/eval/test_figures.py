@@ -10,15 +10,16 @@ from matplotlib import image
 
 from modeling_tmde.eval import figures
 from modeling_tmde.eval.figures import (
+    LogError,
     accuracy_matrix_figure,
     draw_accuracy_matrix,
     draw_embedding_space,
     draw_training_curves,
     embedding_space_figure,
+    read_log,
     training_curves_figure,
 )
 from modeling_tmde.eval.results import Cell
-from modeling_tmde.eval.training_log import LogError, read_log
 
 
 def documents(count: int) -> dict:

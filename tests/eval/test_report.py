@@ -13,7 +13,7 @@ from rich.console import Console
 from modeling_tmde.eval.model_index import eval_results, model_index, write_model_index
 from modeling_tmde.eval.report import markdown_report, print_report
 from modeling_tmde.eval.results import Cell, TaskResult
-from modeling_tmde.eval.significance import summary_intervals
+from modeling_tmde.eval.statistics import summary_intervals
 
 FIVE = ("de", "en", "es", "fr", "it")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from modeling_tmde.eval.results import Cell, TaskResult, summarize
-from modeling_tmde.eval.significance import (
+from modeling_tmde.eval.statistics import (
     ComparisonError,
     compare,
     group_cells,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from modeling_tmde.eval.significance import with_interval
 from modeling_tmde.eval.similarity import evaluate_similarity
+from modeling_tmde.eval.statistics import with_interval
 from modeling_tmde.eval.systems import CharacterTfidf
 from modeling_tmde.eval.tasks import Provenance, SimilarityData, SimilarityPairs, TaskError
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from modeling_tmde.data.io import environment, replacing, write_atomically
 from modeling_tmde.eval import records, storage
-from modeling_tmde.eval.results import Cell, TaskResult
-from modeling_tmde.eval.storage import StorageError, read_results, write_results
+from modeling_tmde.eval.results import Cell, StorageError, TaskResult, read_results, write_results
 
 
 def results() -> list[TaskResult]:

@@ -437,9 +437,7 @@ def _draw_figures(
         for system in systems:
             path = folder / f"{_file_name(task.name)}-{_file_name(system.name)}-space.png"
             vectors = [system.represent(split.texts, split.texts, language) for language, split in tests.items()]
-            columns = [
-                list(itertools.chain(*(getattr(s, name) for s in tests.values()))) for name in ("labels", "ids")
-            ]
+            labels, ids = ([x for split in tests.values() for x in getattr(split, name)] for name in ("labels", "ids"))
             languages = [language for language, split in tests.items() for _ in split.ids]
             title = f"{task.name}: test documents, {system.name}"
             try:

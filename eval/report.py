@@ -418,12 +418,7 @@ def _matrix(section: Section, result: TaskResult, label: str) -> list[str]:
     rows = []
     for source in sources:
         found = [_column(section, result, "", [(source, target)]) for target in targets]
-        rows.append(
-            [
-                f"**{markdown_escape(source)}**",
-                *(_with_uncertainty(cell and cell | {"interval": None}) for cell in found),
-            ]
-        )
+        rows.append([f"**{markdown_escape(source)}**", *map(_with_uncertainty, found)])
     of_rows, of_columns = AXES[section.metric]
     heading = f"### {markdown_escape(label)}: {of_rows} (rows), {of_columns} (columns)"
     return [heading, "", f"{section.title}.", "", *markdown_table(["", *targets], rows), ""]

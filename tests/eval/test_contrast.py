@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.model_index import eval_results
+from modeling_tmde.eval.report import eval_results
 from modeling_tmde.eval.report import markdown_report
-from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_task, in_languages
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_task
 from modeling_tmde.eval.statistics import compare
 from modeling_tmde.eval.tasks import TASKS, ContrastData, Provenance, TaskError, data_fingerprint
 
@@ -163,9 +163,8 @@ def test_fingerprint_holds_everything():
 
 def test_only_the_languages_that_models_know():
     data = contrast_data(1, ["a"], languages=("de", "en", "fr"))
-    assert in_languages(data, ["fr", "de", "pl"], "x").languages == ["de", "fr"]
-    with pytest.raises(TaskError, match="Task x: found de, en, fr, expected languages that all the models"):
-        in_languages(data, ["fr", "pl"], "x")
+    assert data.restrict(["fr", "de", "pl"]).languages == ["de", "fr"]
+    assert data.restrict(["fr", "pl"]) is None
 
 
 def test_through_runner_comparison_and_reports():

@@ -10,7 +10,6 @@ from matplotlib import image
 
 from modeling_tmde.eval import figures
 from modeling_tmde.eval.figures import (
-    LogError,
     accuracy_matrix_figure,
     draw_accuracy_matrix,
     draw_embedding_space,
@@ -387,20 +386,20 @@ def test_a_run_that_went_back_to_a_checkpoint_counts_its_last_try(tmp_path, step
 
 def test_bad_logs_are_named(tmp_path):
     path = tmp_path / "log.jsonl"
-    with pytest.raises(LogError, match=r"log\.jsonl: found no log"):
+    with pytest.raises(ValueError, match=r"log\.jsonl: found no log"):
         draw_training_curves(tmp_path / "curves.png", {"run": path})
-    with pytest.raises(LogError, match="found no log"):
+    with pytest.raises(ValueError, match="found no log"):
         read_log(tmp_path / "nowhere")
     for empty in ("", "\n", '{"step": 1'):
         path.write_text(empty)
-        with pytest.raises(LogError, match="found no complete line"):
+        with pytest.raises(ValueError, match="found no complete line"):
             read_log(path)
     for bad in ("{broken}", "[1]", '{"loss": 1.0}'):
         path.write_text(f'{{"step": 1}}\n{bad}\n{{"step": 2}}\n')
-        with pytest.raises(LogError, match=r"log\.jsonl, line 2: found .*expected a JSON object with a step"):
+        with pytest.raises(ValueError, match=r"log\.jsonl, line 2: found .*expected a JSON object with a step"):
             read_log(path)
     write_log(path, [{"step": 1, "epoch": 0.1}])
-    with pytest.raises(LogError, match="found no loss, dev measure or speed to draw"):
+    with pytest.raises(ValueError, match="found no loss, dev measure or speed to draw"):
         draw_training_curves(tmp_path / "curves.png", {"run": path})
     assert [file.name for file in tmp_path.iterdir()] == ["log.jsonl"]
 

@@ -8,7 +8,7 @@ import torch
 
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval import runner, systems
-from modeling_tmde.eval.cache import ArrayCache
+from modeling_tmde.eval.systems import VectorCache
 from modeling_tmde.eval.results import TaskResult, summarize
 from modeling_tmde.eval.runner import EvaluationOptions, evaluate, evaluate_task, in_languages, plan_tasks
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
@@ -258,7 +258,7 @@ def test_weights_that_changed_between_two_tasks_are_measured_anew(cached, tokeni
         (result,) = evaluate([task], [system], options, folder)
         return result
 
-    system = embedding_system(tokenizer, ArrayCache(folder))
+    system = embedding_system(tokenizer, VectorCache(folder))
     before = measure(system)
     with torch.no_grad():
         for parameter in system.embedder.model.parameters():
@@ -277,7 +277,7 @@ def test_weights_are_hashed_once_a_task(cached, tokenizer, tmp_path, monkeypatch
     hashed, real = [], systems.model_fingerprint
     monkeypatch.setattr(systems, "model_fingerprint", lambda embedder: hashed.append(1) or real(embedder))
     folder = tmp_path if cached else None
-    system, tasks = embedding_system(tokenizer, ArrayCache(folder)), [sample(), sample(seed=1), sample(seed=2)]
+    system, tasks = embedding_system(tokenizer, VectorCache(folder)), [sample(), sample(seed=1), sample(seed=2)]
     options = EvaluationOptions(samples=10, folds=False)
     first = list(evaluate(tasks, [system], options, folder))
     assert len(hashed) == 3

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.report import eval_results
-from modeling_tmde.eval.report import markdown_report
+from modeling_tmde.eval.report import eval_results, markdown_report
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_task
 from modeling_tmde.eval.statistics import compare
 from modeling_tmde.eval.tasks import TASKS, ContrastData, Provenance, TaskError, data_fingerprint

@@ -8,10 +8,9 @@ import torch
 
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval import runner, systems
-from modeling_tmde.eval.systems import VectorCache
 from modeling_tmde.eval.results import TaskResult, summarize
-from modeling_tmde.eval.runner import EvaluationOptions, evaluate, evaluate_task, in_languages, plan_tasks
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
+from modeling_tmde.eval.runner import EvaluationOptions, evaluate, evaluate_task, plan_tasks
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, VectorCache, model_fingerprint
 from modeling_tmde.eval.tasks import (
     ClassificationData,
     Provenance,
@@ -134,15 +133,14 @@ def test_languages_that_the_models_know():
 def test_data_in_languages():
     split = Split(["a"], ["text"], ["x"])
     classes = ClassificationData({code: {"test": split} for code in ("de", "en", "ja")}, PLACE)
-    assert in_languages(classes, ["ja", "de"], "t").languages == ["de", "ja"]
+    assert classes.restrict(["ja", "de"]).languages == ["de", "ja"]
     rows = RetrievalData(["a"], {"de": ["x"], "en": ["y"], "ja": ["z"]}, PLACE, {"ja": ["w"], "en": ["v"]})
-    part = in_languages(rows, ["de", "en"], "t")
+    part = rows.restrict(["de", "en"])
     assert (list(part.texts), list(part.distractors)) == (["de", "en"], ["en"])
-    with pytest.raises(TaskError, match="Task t: found de, en, ja"):
-        in_languages(rows, ["de"], "t")  # one language has nothing to search in
+    assert rows.restrict(["de"]) is None  # one language has nothing to search in
     pairs = SimilarityPairs(["a"], ["x"], ["y"], [1.0])
     similar = SimilarityData({("de", "en"): pairs, ("en", "ja"): pairs}, PLACE)
-    assert list(in_languages(similar, ["de", "en"], "t").pairs) == [("de", "en")]
+    assert list(similar.restrict(["de", "en"]).pairs) == [("de", "en")]
 
 
 def test_a_classification_result_tells_everything():

@@ -8,8 +8,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.density import SentenceDensity
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.systems import VectorCache, default_cache_dir
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
+from modeling_tmde.eval.systems import (
+    CharacterTfidf,
+    EmbeddingSystem,
+    VectorCache,
+    default_cache_dir,
+    model_fingerprint,
+)
 from tests.conftest import tiny_model
 
 TEXTS = ["The market rose.", "Die Börse stieg.", "", "La Bolsa subió mucho ayer por la tarde."]

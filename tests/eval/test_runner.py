@@ -218,10 +218,10 @@ def test_queries_of_a_task_are_part_of_its_data(folder):
 
 def test_results_are_cached_by_everything_that_decides_them(tmp_path, monkeypatch):
     measured = []
-    real = runner._evaluate_begun
+    real = runner._measure
     monkeypatch.setattr(
         runner,
-        "_evaluate_begun",
+        "_measure",
         lambda task, system, *rest: measured.append(system.name) or real(task, system, *rest),
     )
 

@@ -176,10 +176,8 @@ def public_value(value: Any, hub_ids: set[str] | frozenset[str] = frozenset(), k
         return [public_value(item, hub_ids, key) for item in value]
     if not isinstance(value, str) or value in hub_ids:
         return value
-    if "://" in value:
-        return _ADDRESS.sub(r"\1\2", value)
-    value = _PATH.sub(lambda found: public_name(found[0]), value)
-    if key.rpartition(".")[2] in _PATH_KEYS:
+    value = _PATH.sub(lambda found: public_name(found[0]), _ADDRESS.sub(r"\1\2", value))
+    if key.rpartition(".")[2] in _PATH_KEYS and "://" not in value:
         name, equals, path = value.rpartition("=")  # NAME=SOURCE of a task
         return value if path in hub_ids else f"{name}{equals}{public_name(path)}"
     return value

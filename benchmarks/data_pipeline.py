@@ -38,9 +38,9 @@ from modeling_tmde.data import load_parallel
 from modeling_tmde.data.token_cache import open_token_cache
 from modeling_tmde.data.token_store import tokenizer_threads
 from modeling_tmde.training.batching import ParallelBatches
+from modeling_tmde.training.building import build_model, prepare_tokenizer
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import Recipe, load_recipe
-from modeling_tmde.training.train import build_model, prepare_tokenizer
 from modeling_tmde.training.trainer import TmdeTrainer
 
 PARTS = ("padding", "speed", "wait", "memory")

@@ -1,9 +1,12 @@
-"""The command `tmde add-language`; torch and the rest are imported when it runs."""
+"""The command `tmde add-language`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from modeling_tmde.training.added_language import AddedLanguages, add_languages
+from modeling_tmde.training.building import named_sources
 
 
 def add_language(
@@ -63,31 +66,25 @@ def add_language(
     The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower learning rates.
     What it did to each pair of languages is measured before and after, printed, and kept in OUT/languages.md.
     """
-    from modeling_tmde.training.added_language import add_languages
-    from modeling_tmde.training.language_recipe import AddedLanguages
-    from modeling_tmde.training.train import named_sources
 
     def sources(values: list[str] | None) -> str | list[str] | None:
         return values[0] if values and len(values) == 1 else values or None
 
+    asked = AddedLanguages(
+        checkpoint=checkpoint,
+        languages=[value for value in languages if "=" not in value],
+        train=sources(train_data),
+        replay=sources(replay),
+        replay_share=replay_share,
+        dev=named_sources(dev_data) if dev_data else None,
+        pivots=pivots or (),
+        new_tokens=new_tokens,
+        recipe=recipe,
+        overrides=[value for value in languages if "=" in value],
+        max_drop=max_drop,
+    )
     try:
-        asked = AddedLanguages(
-            checkpoint=checkpoint,
-            languages=[value for value in languages if "=" not in value],
-            train=sources(train_data),
-            replay=sources(replay),
-            replay_share=replay_share,
-            dev=named_sources(dev_data) if dev_data else None,
-            pivots=pivots or (),
-            new_tokens=new_tokens,
-            recipe=recipe,
-            overrides=[value for value in languages if "=" in value],
-            max_drop=max_drop,
-        )
         report = add_languages(asked, output, resume=resume, overwrite=overwrite)
-    except (ValueError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.echo(f"Interrupted; the same command with --resume goes on in {output}.", err=True)
         raise typer.Exit(130) from None

@@ -12,8 +12,8 @@ from transformers import MODEL_MAPPING
 
 from modeling_tmde.cli.compare_file import Comparison, Training
 from modeling_tmde.cli.compare_folder import ComparisonFolder
+from modeling_tmde.training.building import STAGE_FOLDER, stage_recipe
 from modeling_tmde.training.recipe import ARCHITECTURES
-from modeling_tmde.training.stages import STAGE_FOLDER, stage_recipe
 
 RESULTS, RECORD = "results.json", "run.json"
 TRAINING_DATA, HELD_OUT = "the training data", "the held-out rows"

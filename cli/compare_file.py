@@ -23,8 +23,8 @@ from modeling_tmde.cli.compare_values import (
 )
 from modeling_tmde.cli.evaluate import find_tasks
 from modeling_tmde.data.io import PlainLoader
+from modeling_tmde.training.building import stage_recipe
 from modeling_tmde.training.recipe import ARCHITECTURES, Recipe, RecipeError, load_recipe
-from modeling_tmde.training.stages import stage_recipe
 
 KEYS = {
     "description", "shared", "start", "systems", "reference", "tasks", "task_options", "contrasts", "seeds", "titles",

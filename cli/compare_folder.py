@@ -23,8 +23,7 @@ import yaml
 from modeling_tmde.cli.compare_file import Comparison, Training
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.eval.results import EVAL_NAME, OUTCOMES_NAME
-from modeling_tmde.training.run_record import find_checkpoint
-from modeling_tmde.training.stages import STAGE_FOLDER
+from modeling_tmde.training.building import STAGE_FOLDER, find_checkpoint
 
 COMPARISON_NAME = "comparison.yaml"
 COMPLETE_NAME = "complete"

@@ -42,7 +42,7 @@ def run_comparison(
 ) -> int:
     """Everything, from nothing or from where it stopped; returns the exit code."""
     try:
-        from modeling_tmde.training.train import named_sources
+        from modeling_tmde.training.building import named_sources
 
         sources = named_sources(list(dev)) if dev else None
         comparison = load_comparison(name_or_path, output, train, sources, eval_data)

@@ -18,7 +18,7 @@ from modeling_tmde.cli.mine import mine
 from modeling_tmde.cli.push import push
 from modeling_tmde.cli.quickstart import quickstart
 from modeling_tmde.cli.search import search
-from modeling_tmde.training.command import train
+from modeling_tmde.training.train import train
 
 TRAIN, SEARCH, MEASURE, SHARE = "Train", "Embed and search", "Measure", "Share"  # headings of the help
 

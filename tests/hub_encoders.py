@@ -21,6 +21,9 @@ from transformers import (
     XLMRobertaForMaskedLM,
 )
 
+from modeling_tmde.configuration_adapted import AdaptedConfig
+from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
+from modeling_tmde.training.hub_encoder import open_encoder, open_encoder_tokenizer, token_settings
 from tests.conftest import LANGUAGES, make_rows
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -144,3 +147,12 @@ def save_encoder(folder: Path, kind: str, seed: int = 0, extra_rows: int = 3) ->
     model_class(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def adapt_encoder(folder: Path, **settings) -> AdaptedForConditionalGeneration:
+    """T-MDE's bottleneck and decoder on the encoder of a folder, as `tmde train --encoder` makes it."""
+    encoder, tokenizer = open_encoder(folder), open_encoder_tokenizer(folder)
+    config = AdaptedConfig(encoder_config=encoder.config, **settings, **token_settings(tokenizer))
+    model = AdaptedForConditionalGeneration(config)
+    model.take_encoder(encoder)
+    return model

@@ -1,29 +1,111 @@
-"""What a new run begins with: its tokenizer and its model."""
+"""What a run begins with: its data, its tokenizer, its model, and a checkpoint or first stage to start from."""
 
 import itertools
+import json
 import os
 import shutil
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import datasets
 import yaml
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from accelerate import PartialState
+from accelerate.state import AcceleratorState
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+from transformers.utils import logging
 
+from modeling_tmde.data import CorpusReport, load_parallel
+from modeling_tmde.loading import local_or_hub
 from modeling_tmde.tokenization import train_tokenizer
-from modeling_tmde.training.architectures import ARCHITECTURES
+from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
+from modeling_tmde.training.evaluation import language_pairs
+from modeling_tmde.training.held_out import hold_out_rows
 from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, token_settings
-from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError
-from modeling_tmde.training.stages import stage_recipe
+from modeling_tmde.training.recipe import ADAPTED, DataSection, Recipe, RecipeError, load_recipe
+from modeling_tmde.training.replay import load_replayed
+from modeling_tmde.training.warm_start import BAG, warm_start
+
+logger = logging.get_logger("modeling_tmde.training")
+
+STAGE_FOLDER = "warm_start"
+# Training keys that a first stage takes from the run: the same rows are held out, and curves are comparable.
+SHARED_KEYS = ("seed", "data_seed", "use_cpu", "token_cache_dir", "fsdp", "fsdp_config", "disable_tqdm")
+SHARED_KEYS += ("eval_pairs", "eval_pool", "eval_loss_rows", "eval_head")
+
+
+# ---- Data
+
+
+def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusReport]:
+    """Training rows (map-style or streaming), dev sets by name, and the count of bad training rows."""
+    data, report = recipe.data, CorpusReport()
+    if data.train is None:
+        raise RecipeError(
+            f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub dataset id, "
+            "or 'sample' for the built-in sample"
+        )
+    if data.replay is not None:
+        return load_replayed(recipe)
+    options = {"languages": data.languages, "pivot_languages": data.pivot_languages, "bad_rows": data.bad_rows}
+    train = load_parallel(
+        data.train,
+        **options,
+        split="train",
+        streaming=data.streaming,
+        temperature=data.temperature,
+        seed=recipe.seed,
+        max_rows=data.max_rows,
+        report=report,
+        document_ids=not data.streaming,
+    )
+    if data.dev is None and data.dev_rows:
+        train, held = hold_out_rows(train, data.dev_rows, recipe.seed)
+        return train, {"dev": held}, report
+    dev = {name: load_parallel(source, **options, **dev_options(source)) for name, source in dev_sources(data).items()}
+    return train, dev, report
+
+
+def dev_sources(data: DataSection) -> dict[str, Any]:
+    """The sources of `data.dev` by name."""
+    if data.dev is None or isinstance(data.dev, dict):
+        return data.dev or {}
+    return {_source_name(data.dev): data.dev}
+
+
+def dev_options(source: Any) -> dict[str, Any]:
+    sample = {"split": "dev", "max_rows": 2000} if source == "sample" else {"split": "train"}
+    return {**sample, "document_ids": True}
+
+
+def _source_name(source: Any) -> str:
+    first = source[0] if isinstance(source, list) else source
+    return Path(str(first)).name.partition(".")[0].replace("*", "") or "dev"
+
+
+def named_sources(values: list[str]) -> dict[str, str]:
+    """Sources of `--dev` by name, from `NAME=SOURCE` or `SOURCE`."""
+    named: dict[str, str] = {}
+    for value in values:
+        name, separator, source = value.partition("=")
+        if not separator or "/" in name:  # a path may hold an equals sign
+            name, source = _source_name(value), value
+        if name in named:
+            raise RecipeError(f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE")
+        named[name] = source
+    return named
+
+
+# ---- Tokenizer and model
 
 
 def prepare_tokenizer(
     recipe: Recipe, train: Any, folder: Path, resumed: Path | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of the recipe: opened from `tokenizer.path` or the run's folder, else trained on the corpus. An
-    encoder of the Hub has its own; of a resumed run, it is in its checkpoint."""
+    """The tokenizer of `tokenizer.path`, of the run's folder, or a new one trained on the corpus. An encoder of the
+    Hub has its own; a resumed run has it in its checkpoint."""
     if recipe.architecture == ADAPTED:
         return encoder_tokenizer(recipe, resumed)
     options = dict(recipe.sections["tokenizer"])
@@ -33,70 +115,20 @@ def prepare_tokenizer(
     if not (folder / "tokenizer_config.json").exists():
         temporary = folder.with_name(f".{folder.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
-        languages = recipe.data.languages
-        max_characters = options.get("max_characters", 20_000_000)
-        texts = texts_by_language(train, languages, max_characters, recipe.sections["training"].get("seed", 42))
+        texts = texts_by_language(train, recipe.data.languages, options.get("max_characters", 20_000_000), recipe.seed)
         length = getattr(recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER)  # a bag has no limit
-        options.setdefault("model_max_length", length)
-        train_tokenizer(texts, **options).save_pretrained(temporary)
+        train_tokenizer(texts, **{"model_max_length": length, **options}).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
     return AutoTokenizer.from_pretrained(folder)
-
-
-def check_same_model(recipe: Recipe, folder: Path) -> None:
-    """Looks whether a run that is resumed was begun with this `model` section.
-
-    What the recipe leaves out of a model on an encoder of the Hub, be it the encoder, is as its checkpoint says.
-
-    Raises:
-        RecipeError: It was not; names what was found and what the run was begun with.
-    """
-    if not (folder / "recipe.yaml").is_file():
-        return
-    begun = (yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")) or {}).get("model") or {}
-    found = yaml.safe_load(recipe.to_yaml())["model"]  # without tuples, as it was written
-    if recipe.architecture == begun.get("architecture") == ADAPTED:
-        found = {name: value for name, value in found.items() if value is not None}
-        begun = {name: value for name, value in begun.items() if name in found}
-    defaults = {item.name: item.default for item in fields(ARCHITECTURES[recipe.architecture].config)}
-    defaults |= {"architecture": "tmde", "encoder": defaults.get("encoder")}
-    others = []
-    for name in sorted(set(found) | set(begun), key=lambda name: (name != "architecture", name)):
-        given, known = (section.get(name, defaults.get(name)) for section in (found, begun))
-        same_path = name == "encoder" and given and known and Path(given).resolve() == Path(known).resolve()
-        if given != known and not same_path:
-            others.append(f"model.{name} is {given!r}, and the run was begun with {known!r}")
-    if others:
-        raise RecipeError(
-            f"{folder} cannot be resumed with another model: {'; '.join(others)}. Give what it was begun with, or "
-            "choose another folder"
-        )
-
-
-def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
-    """Where a first stage has fewer languages, its tokenizer, which is the run's, learns them all. Not where the run
-    has a tokenizer of its own, or the stage that of a checkpoint."""
-    stage = stage_recipe(recipe)
-    if stage is None or stage.data.languages == recipe.data.languages or recipe.sections["tokenizer"]:
-        return
-    options = stage.sections["tokenizer"]
-    if "path" in options or (stage.warm_start.checkpoint is not None and not options):
-        return
-    stage.sections["data"]["languages"] = recipe.data.languages
-    prepare_tokenizer(stage, train, folder)
-    recipe.set("warm_start.overrides.tokenizer.path", str(folder))
 
 
 def texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:
     """Texts of shuffled rows until every language has its characters or the rows end."""
     texts: dict[str, list[str]] = {language: [] for language in languages}
     sizes = dict.fromkeys(languages, 0)
-    if isinstance(train, datasets.Dataset):
-        shuffled = train.shuffle(seed=seed)
-    else:
-        shuffled = train.shuffle(seed=seed, buffer_size=10_000)
-    for batch in shuffled.iter(batch_size=1000):  # many times faster than row by row
+    buffer = {} if isinstance(train, datasets.Dataset) else {"buffer_size": 10_000}
+    for batch in train.shuffle(seed=seed, **buffer).iter(batch_size=1000):  # much faster than row by row
         for row, language in itertools.product(batch["translation"], languages):
             text = row.get(language)
             if text and sizes[language] < max_characters:
@@ -114,17 +146,201 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
         resumed: The checkpoint whose weights it will get, which has the config of an encoder of the Hub.
 
     Raises:
-        RecipeError: A tokenizer or an encoder that the architecture cannot be trained with.
+        RecipeError: The architecture cannot be trained with this tokenizer or encoder.
     """
     if recipe.architecture == ADAPTED:
         return build_adapted(recipe, tokenizer, resumed)
-    from_tokenizer = token_settings(tokenizer)
-    if not from_tokenizer.pop("reads_bos"):
+    settings = token_settings(tokenizer)
+    if not settings.pop("reads_bos"):
         raise RecipeError(
             f"Architecture {recipe.architecture} needs a tokenizer that begins every text with a token of its own, "
             f"found that of {tokenizer.name_or_path!r}, which only ends them with one"
         )
-    from_tokenizer |= {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
+    settings |= {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
     architecture = ARCHITECTURES[recipe.architecture]
     known = {field.name for field in fields(architecture.config)}
-    return architecture.model(recipe.build_config(**{k: v for k, v in from_tokenizer.items() if k in known}))
+    return architecture.model(recipe.build_config(**{k: v for k, v in settings.items() if k in known}))
+
+
+def check_same_model(recipe: Recipe, folder: Path) -> None:
+    """Compares the `model` section with that of the run to resume. What it leaves open of an encoder of the Hub is as
+    the checkpoint says.
+
+    Raises:
+        RecipeError: They differ; names both values.
+    """
+    if not (folder / "recipe.yaml").is_file():
+        return
+    begun = (yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")) or {}).get("model") or {}
+    found = yaml.safe_load(recipe.to_yaml())["model"]
+    if recipe.architecture == begun.get("architecture") == ADAPTED:
+        found = {name: value for name, value in found.items() if value is not None}
+        begun = {name: value for name, value in begun.items() if name in found}
+    defaults = {item.name: item.default for item in fields(ARCHITECTURES[recipe.architecture].config)}
+    defaults["architecture"] = "tmde"
+    for name in sorted({*found, *begun}, key=lambda name: (name != "architecture", name)):
+        given, known = (section.get(name, defaults.get(name)) for section in (found, begun))
+        same_path = name == "encoder" and given and known and Path(given).resolve() == Path(known).resolve()
+        if given != known and not same_path:
+            raise RecipeError(
+                f"{folder} cannot be resumed with another model: model.{name} is {given!r}, and the run was begun "
+                f"with {known!r}. Give what it was begun with, or choose another folder"
+            )
+
+
+# ---- Warm starts
+
+
+def stage_recipe(recipe: Recipe) -> Recipe | None:
+    """The recipe of a run's first stage, on the run's data; None if it has no such stage.
+
+    Raises:
+        RecipeError: The stage has a first stage of its own, or overrides the run's data or seed (it may have fewer
+            languages).
+    """
+    start = recipe.warm_start
+    if start.checkpoint is not None or start.recipe is None:
+        return None
+    stage = load_recipe(start.recipe)
+    training = recipe.sections["training"]
+    stage.sections["training"] |= {key: training[key] for key in SHARED_KEYS if key in training}
+    languages = {}
+    for name, value in start.overrides.items():
+        key = name.removeprefix("data.")
+        if key in ("languages", "pivot_languages"):
+            if not isinstance(value, list) or not value or not set(value) <= set(recipe.data.languages):
+                expected = f"a list of some of {recipe.data.languages}"
+                raise RecipeError(f"warm_start.overrides: found {name}={value}, expected {expected}")
+            languages[key] = value
+        elif key in DataSection.__annotations__ or name.removeprefix("training.") in ("seed", "data_seed"):
+            raise RecipeError(
+                f"warm_start.overrides: found {name}={value}, but the first stage has the run's data and seed"
+            )
+        else:
+            stage.set(name, value)
+    stage.sections["data"] = {**recipe.sections["data"], **languages}
+    if (pairs := stage.sections["training"].get("eval_pairs")) is not None:
+        kept = [pair for pair in pairs if pair in language_pairs(stage.data.languages)]
+        stage.sections["training"]["eval_pairs"] = kept or None
+    if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
+        raise RecipeError(f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own")
+    return stage
+
+
+def check_warm_start(recipe: Recipe) -> None:
+    """Checks the checkpoint or first stage before anything is deleted or trained.
+
+    Raises:
+        RecipeError: The checkpoint is missing or no model of this package, or its bag is too narrow.
+    """
+    stage, checkpoint = stage_recipe(recipe), recipe.warm_start.checkpoint
+    if stage is None and checkpoint is None:
+        return
+    start = open_config(checkpoint) if stage is None else stage.build_config()
+    if recipe.architecture != "tmde" or start.model_type != BAG:
+        return
+    width, frozen = recipe.build_config().d_model, recipe.sections["training"].get("embedding_learning_rate") == 0
+    if width > start.d_model and frozen and not recipe.warm_start.new_columns_std:
+        raise RecipeError(
+            f"Warm start of a model with d_model={width} from a bag with d_model={start.d_model}: the other columns "
+            "would stay zero, since embedding_learning_rate=0; set "
+            f"model.d_model={start.d_model} or embedding_learning_rate=null"
+        )
+
+
+def open_config(checkpoint: str, what: str = "Warm start from") -> PreTrainedConfig:
+    """The config of a model of this package."""
+    try:
+        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"{what} {checkpoint}: {error}") from error
+    if architecture_of(config) is None:
+        raise RecipeError(
+            f"{what} {checkpoint}: found a model of type {config.model_type!r}, expected one of this package"
+        )
+    return config
+
+
+def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
+    """Where a first stage has fewer languages than the run, trains the tokenizer of both on all of them."""
+    stage = stage_recipe(recipe)
+    if stage is None or stage.data.languages == recipe.data.languages or recipe.sections["tokenizer"]:
+        return
+    options = stage.sections["tokenizer"]
+    if "path" in options or (stage.warm_start.checkpoint is not None and not options):
+        return
+    stage.sections["data"]["languages"] = recipe.data.languages
+    prepare_tokenizer(stage, train, folder)
+    recipe.set("warm_start.overrides.tokenizer.path", str(folder))
+
+
+def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train: Callable[..., Any]) -> str | None:
+    """
+    The checkpoint that a run begins with, or None. A first stage is trained in `warm_start/` of the folder, or resumed
+    there, unless it is done.
+
+    Settles what follows in `recipe`: the checkpoint's tokenizer, if the recipe has no `tokenizer` section, and its way
+    to make a bag (`bag_residual`, `sublinear_counts`), unless the recipe says otherwise.
+
+    Args:
+        resumed: The run's own checkpoint to resume from, which settles the same; nothing is trained then.
+        train: `train_recipe`.
+
+    Raises:
+        RecipeError: The checkpoint is missing or no model of this package.
+    """
+    start = recipe.warm_start
+    if start.checkpoint is None and start.recipe is None:
+        return None
+    checkpoint = start.checkpoint if resumed is None else str(resumed)
+    if checkpoint is None:
+        stage, state = folder / STAGE_FOLDER, PartialState()
+        if not (stage / "results.json").exists():
+            if state.is_main_process:
+                logger.warning(f"Stage 1 of 2: recipe {start.recipe}, in {stage}")
+            processes = state.distributed_type
+            train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
+            PartialState().wait_for_everyone()
+            AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
+            PartialState().distributed_type = processes  # which FSDP of the stage may have changed
+        if PartialState().is_main_process:
+            logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {stage}")
+        checkpoint = str(stage)
+    config = open_config(checkpoint)
+    if not recipe.sections["tokenizer"]:
+        recipe.sections["tokenizer"]["path"] = checkpoint
+    model, is_bag = recipe.sections["model"], config.model_type == BAG
+    direct = recipe.architecture == "tmde" and (
+        start.direct_path if is_bag else getattr(config, "bag_residual", False)
+    )
+    if direct:
+        model.setdefault("bag_residual", True)
+    if direct or (recipe.architecture == "bag" and is_bag):
+        model.setdefault("sublinear_counts", config.sublinear_counts)
+    return checkpoint
+
+
+def apply_warm_start(
+    recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, checkpoint: str
+) -> dict[str, Any]:
+    """Changes a new model to begin as the checkpoint ended; returns the `warm_start` of `run.json`."""
+    start = recipe.warm_start
+    options = {"residual_scale": start.residual_scale, "new_columns_std": start.new_columns_std}
+    report = warm_start(model, tokenizer, checkpoint, direct_path=start.direct_path, **options)
+    if PartialState().is_main_process:
+        logger.warning("%s", report)
+    results = Path(checkpoint) / "results.json"
+    minutes = json.loads(results.read_text()).get("minutes") if results.is_file() else None
+    return {**asdict(report), "minutes": minutes}
+
+
+def find_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint; one that was cut off while it was written has no readable state."""
+    steps = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+    for path in sorted(steps, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        try:
+            json.loads((path / "trainer_state.json").read_text())
+            return path
+        except (OSError, ValueError):
+            logger.warning("%s is incomplete and is skipped", path)
+    return None

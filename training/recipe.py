@@ -1,33 +1,39 @@
-"""Recipes: everything a training run is made of, as YAML, with any key open to the command line."""
+"""Recipes: YAML files with everything a training run is made of, and `key=value` overrides for them."""
 
-import dataclasses
 import difflib
-import inspect
+import typing
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import yaml
+from huggingface_hub.dataclasses import strict, type_validator
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from modeling_tmde.data.io import PlainLoader
 from modeling_tmde.loading import has_fast_bf16
-from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
-from modeling_tmde.training.recipe_values import too_small, wrong_data, wrong_value
 
 logger = logging.get_logger("modeling_tmde.training")
 
 ADAPTED = "adapted"  # the architecture on an encoder of the Hub
-# Of its config, what follows from the encoder and its tokenizer.
-FROM_ENCODER = {"encoder_config", "reads_bos", "decoder_embedding_scale"}
-# Of other architectures, what it has as well and what does not depend on the width.
+# Keys of a config that the tokenizer, the `data` section or the encoder decides.
+NO_MODEL_KEYS = {
+    "languages",
+    "pivot_languages",
+    "vocab_size",
+    "encoder_config",
+    "reads_bos",
+    "decoder_embedding_scale",
+}
+# Keys of other architectures that `adapted` has as well, and that do not depend on the width.
 KEPT_BY_ENCODER = {"decoder_layers", "dropout", "activation_function", "language_embedding_dim"}
 
 
@@ -35,8 +41,32 @@ class RecipeError(ValueError):
     """A recipe, or a key of one, that does not exist or does not fit."""
 
 
+@strict
 @dataclass
-class DataConfig:
+class ReplaySources:
+    """
+    `data.train` of a recipe that adds languages.
+
+    Args:
+        new: Source or sources with rows in the new languages.
+        new_languages: Their codes.
+        replay: Source or sources of the old languages; None takes what `new` holds of them.
+        replay_share: Share of the training rows that are of old languages alone.
+    """
+
+    new: Any
+    new_languages: list[str]
+    replay: Any = None
+    replay_share: float | int = 0.5
+
+    def validate_share(self):
+        if not 0 <= self.replay_share < 1:
+            raise ValueError(f"replay_share: found {self.replay_share}, expected at least 0 and below 1")
+
+
+@strict
+@dataclass
+class DataSection:
     """
     The `data` section.
 
@@ -49,10 +79,9 @@ class DataConfig:
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
         max_rows: Use only so many rows of the training data.
         dev_rows: Rows held out when `dev` is missing; 0 holds out none, and without `eval_task` nothing is evaluated.
-        eval_task: Classification task or a list of several, `NAME` or `NAME=SOURCE` as `tmde eval` takes it, on which
-            every evaluation measures Evaluation II (thesis 4.4.2) in the languages of `languages` that it has;
-            `metric_for_best_model: cross` then chooses the checkpoint by its dev split (of several tasks, by their
-            mean). None for no such task.
+        eval_task: Classification task or a list of several, `NAME` or `NAME=SOURCE` as `tmde eval` takes it. Every
+            evaluation measures Evaluation II (thesis 4.4.2) on it; `metric_for_best_model: cross` chooses the
+            checkpoint by its dev split (of several tasks, by their mean).
     """
 
     train: Any = None
@@ -60,38 +89,77 @@ class DataConfig:
     languages: list[str] = field(default_factory=lambda: ["de", "en", "es", "fr", "it"])
     pivot_languages: list[str] = field(default_factory=lambda: ["en", "es"])
     streaming: bool = False
-    temperature: float | None = None
-    bad_rows: str = "report"
+    temperature: float | int | None = None
+    bad_rows: Literal["report", "raise"] = "report"
     max_rows: int | None = None
     dev_rows: int = 2000
     eval_task: str | list[str] | None = None
 
+    def validate_values(self):
+        for name, least in (("max_rows", 1), ("dev_rows", 0)):
+            if getattr(self, name) is not None and getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least {least}")
+        if self.temperature is not None and not self.temperature > 0:
+            raise ValueError(f"temperature: found {self.temperature}, expected a number above 0")
+        if self.replay is not None and self.streaming:
+            raise ValueError("streaming: found true, but rows of a stream cannot be replayed in a stated share")
 
+    @property
+    def replay(self) -> ReplaySources | None:
+        """The sources of a run that adds languages; None where `train` is ordinary."""
+        if not isinstance(self.train, Mapping) or "new" not in self.train:
+            return None
+        try:
+            return ReplaySources(**self.train)
+        except (TypeError, StrictDataclassError) as error:
+            raise ValueError(f"train: {error.__cause__ or error}") from error
+
+
+@strict
 @dataclass
-class WarmStartConfig:
+class TokenizerSection:
+    """The `tokenizer` section: `path` of a tokenizer to use, or the options of `train_tokenizer`."""
+
+    path: str | None = None
+    vocab_size: int = 50000
+    max_characters: int = 20_000_000
+    model_max_length: int = 2048
+    lowercase: bool = False
+    add_prefix_space: bool = False
+
+    def validate_sizes(self):
+        for name, least in (("vocab_size", 1), ("max_characters", 1), ("model_max_length", 3)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least {least}")
+
+
+@strict
+@dataclass
+class WarmStartSection:
     """
     The `warm_start` section: what a new model begins with; nothing by default.
 
     Args:
         checkpoint: Folder or Hub id of a bag, or of a model of the same architecture.
-        recipe: Where there is no checkpoint, the recipe of a first stage, on the same data, that makes one in
-            `warm_start/` of the run's folder.
-        overrides: Keys of the first stage's recipe and their values, a mapping; on the command line
-            `warm_start.overrides.max_minutes=5` changes one of them. Its data, seed and what it is evaluated on are
-            the run's; `data.languages` and `data.pivot_languages` may be fewer.
+        recipe: Without a checkpoint: the recipe of a first stage on the same data, trained in `warm_start/` of the
+            run's folder.
+        overrides: Keys of the first stage's recipe and their values. On the command line,
+            `warm_start.overrides.max_minutes=5` changes one of them. Data, seed and what is evaluated are the run's;
+            `data.languages` and `data.pivot_languages` may be fewer.
         residual_scale, new_columns_std, direct_path: See `modeling_tmde.training.warm_start.warm_start`.
     """
 
     checkpoint: str | None = None
     recipe: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
-    residual_scale: float = 0.0
-    new_columns_std: float = 0.0
+    residual_scale: float | int = 0.0
+    new_columns_std: float | int = 0.0
     direct_path: bool = True
 
 
+@strict
 @dataclass
-class CardConfig:
+class CardSection:
     """
     The `card` section: what the model card says that a run cannot know.
 
@@ -106,73 +174,77 @@ class CardConfig:
     description: str | None = None
 
 
-def section_keys(section: str, architecture: str) -> set[str]:
-    """What the section of a recipe can say."""
-    if section == "data":
-        return {item.name for item in dataclasses.fields(DataConfig)}
-    if section == "warm_start":
-        return {item.name for item in dataclasses.fields(WarmStartConfig)}
-    if section == "card":
-        return {item.name for item in dataclasses.fields(CardConfig)}
-    if section == "model":
-        # The languages belong to `data`; the vocabulary's size and its special tokens follow from the tokenizer.
-        config = ARCHITECTURES[architecture].config
-        own = {item.name for item in dataclasses.fields(config)} & set(config.__annotations__)
-        own = {name for name in own if not name.endswith("_token_id")}
-        if architecture == ADAPTED:
-            own = (own - FROM_ENCODER) | {"encoder"}
-        return (own - {"languages", "pivot_languages", "vocab_size"}) | {"architecture"}
-    if section == "tokenizer":
-        return (set(inspect.signature(train_tokenizer).parameters) - {"texts", "show_progress"}) | {"path"}
-    if section == "training":
-        return {item.name for item in dataclasses.fields(TmdeTrainingArguments) if item.init} - {"output_dir"}
-    return set(OBJECTIVES)
-
-
-_READERS = {"data": DataConfig, "tokenizer": train_tokenizer, "training": TmdeTrainingArguments}
+READERS = {
+    "data": DataSection,
+    "tokenizer": TokenizerSection,
+    "warm_start": WarmStartSection,
+    "training": TmdeTrainingArguments,
+    "card": CardSection,
+}
 SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
 
 
-def _objective_keys(name: str) -> set[str]:
-    return set(inspect.signature(OBJECTIVES[name].__init__).parameters) - {"self"}
+def section_keys(section: str, architecture: str) -> dict[str, Any]:
+    """The keys of a section and their types."""
+    if section == "objectives":
+        return dict.fromkeys(OBJECTIVES, dict | None)
+    if section == "model":
+        config = ARCHITECTURES[architecture].config
+        left_out = NO_MODEL_KEYS if architecture == ADAPTED else NO_MODEL_KEYS - {"encoder_config"}
+        hints = config.__annotations__.items()
+        keys = {name: hint for name, hint in hints if name not in left_out and not name.endswith("_token_id")}
+        keys["architecture"] = str
+        return keys | ({"encoder": str | None} if architecture == ADAPTED else {})
+    hints = typing.get_type_hints(READERS[section])
+    if section == "training":
+        return {name: hint | None for name, hint in hints.items() if name != "output_dir"} | {
+            "bf16": bool | Literal["auto"] | None
+        }
+    return hints
 
 
-def _check_known(found: Any, known: set[str], what: str) -> None:
-    if not isinstance(found, str) or found not in known:
-        close = difflib.get_close_matches(str(found), known, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
-        raise RecipeError(f"{what} {found!r} is unknown; {hint}")
+def unknown(what: str, found: Any, known: Iterable[str]) -> str:
+    """A sentence about a name that is not among the known ones."""
+    close = difflib.get_close_matches(str(found), known, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
+    return f"{what} {found!r} is unknown; {hint}"
 
 
-def _check_mapping(value: Any, what: str) -> None:
-    if value is not None and not isinstance(value, dict):
-        raise RecipeError(f"{what} must be a mapping of keys to values, found {value!r}")
+def _typed(value: Any, hint: Any) -> Any:
+    """The value as its key takes it.
 
-
-def _check_card(values: dict[str, Any], recipe: str) -> None:
-    licenses = values.get("data_licenses")
-    _check_mapping(licenses, f"card.data_licenses of recipe {recipe}")
-    texts = {f"data_licenses.{source}": text for source, text in (licenses or {}).items()}
-    for key, text in (texts | {key: values.get(key) for key in ("license", "description")}).items():
-        if text is not None and not isinstance(text, str):
-            raise RecipeError(f"card.{key} of recipe {recipe}: found {text!r}, expected text")
+    Raises:
+        TypeError: It is of another type.
+    """
+    options = typing.get_args(hint) or (hint,)
+    if isinstance(value, float) and value.is_integer() and int in options and float not in options:
+        return int(value)  # 1e6
+    if type(value) is int and float in options:
+        return value
+    type_validator("value", value, hint)
+    return value
 
 
 @dataclass
 class Recipe:
-    """A training run: the `SECTIONS` of plain values."""
+    """A training run: what was set in each of the `SECTIONS`. `data`, `warm_start` and the `build_` methods add the
+    defaults."""
 
     name: str
     sections: dict[str, dict[str, Any]]
     description: str = ""
 
     @property
-    def data(self) -> DataConfig:
-        return DataConfig(**self.sections["data"])
+    def data(self) -> DataSection:
+        return DataSection(**self.sections["data"])
 
     @property
-    def warm_start(self) -> WarmStartConfig:
-        return WarmStartConfig(**self.sections["warm_start"])
+    def warm_start(self) -> WarmStartSection:
+        return WarmStartSection(**self.sections["warm_start"])
+
+    @property
+    def seed(self) -> int:
+        return self.sections["training"].get("seed", 42)
 
     @property
     def architecture(self) -> str:
@@ -190,18 +262,31 @@ class Recipe:
         languages = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
         try:
             return ARCHITECTURES[self.architecture].config(**options, **languages, **values)
-        except StrictDataclassError as error:  # no ValueError, but it comes from one
+        except StrictDataclassError as error:
             raise RecipeError(f"Section 'model' of recipe {self.name}: {error.__cause__ or error}") from error
 
-    def open_model_keys(self) -> set[str]:
-        """What the `model` section could say and does not."""
-        return section_keys("model", self.architecture) - set(self.sections["model"])
+    def build_objectives(self) -> dict:
+        return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
+
+    def build_arguments(self, output_dir: str, **overrides: Any) -> TmdeTrainingArguments:
+        values = {**self.sections["training"], **overrides}
+        if "eval_steps" in values:
+            values.setdefault("save_steps", values["eval_steps"])  # the best checkpoint must be one that was saved
+        if "eval_strategy" in values:
+            values.setdefault("save_strategy", values["eval_strategy"])
+        if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+            values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
+        if values.get("bf16") == "auto":
+            values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
+        try:
+            return TmdeTrainingArguments(output_dir=output_dir, **values)
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"Section 'training' of recipe {self.name}: {error}") from error
 
     def use_encoder(self, encoder: str) -> None:
         """Puts an encoder of the Hub in place of the recipe's: its architecture becomes `adapted`.
 
-        Data, objectives and training stay. Sizes that are the encoder's from now on, the tokenizer and a warm start
-        are left out, which is said.
+        Data, objectives and training stay. Sizes, tokenizer and warm start are left out, with a warning.
 
         Raises:
             RecipeError: The recipe's decoder sees more of the encoder than one vector.
@@ -217,7 +302,7 @@ class Recipe:
             named = {f"model.{name}" for name in set(model) - KEPT_BY_ENCODER - {"architecture"}}
             named |= {section for section in ("tokenizer", "warm_start") if self.sections[section]}
             self.sections |= {"tokenizer": {}, "warm_start": {}}
-            self.sections["model"] = model = {name: model[name] for name in model if name in KEPT_BY_ENCODER}
+            model = {name: value for name, value in model.items() if name in KEPT_BY_ENCODER}
             if named:
                 left_out = ", ".join(sorted(named))
                 logger.warning(f"Recipe {self.name} on {encoder}: left out, as the encoder has its own: {left_out}")
@@ -225,100 +310,90 @@ class Recipe:
         self.check()
 
     def set(self, key: str, value: Any) -> None:
-        """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has. `model.encoder` of a
-        recipe of another architecture is `use_encoder` (but for `aligned`, which has such a key).
+        """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
+
+        `model.encoder` of another architecture (but `aligned`, which has this key) is `use_encoder`.
 
         Raises:
-            RecipeError: If there is no such key, naming the closest ones.
+            RecipeError: There is no such key, or the value is of another type.
         """
         if key == "model.encoder" and value is not None and self.architecture not in (ADAPTED, "aligned"):
-            self.use_encoder(value)
-            return
-        section, _, rest = key.partition(".")
-        if section not in SECTIONS:
-            keys = {name: section_keys(name, self.architecture) for name in SECTIONS}
-            owners = [name for name in SECTIONS if name != "objectives" and key in keys[name]]
-            if len(owners) != 1:
-                everything = {f"{name}.{item}" for name in SECTIONS for item in keys[name]}
-                close = difflib.get_close_matches(key, everything | {item.split(".")[1] for item in everything}, n=3)
-                hint = f"did you mean {' or '.join(close)}?" if close else f"sections are {', '.join(SECTIONS)}"
-                raise RecipeError(f"Recipe key {key!r} is unknown; {hint}")
-            section, rest = owners[0], key
-        if not rest:
-            known = sorted(section_keys(section, self.architecture))
-            raise RecipeError(f"Recipe key {key!r} is a section; give one of its keys, such as {section}.{known[0]}")
-        if section == "objectives":
-            name, _, option = rest.partition(".")
-            _check_known(name, set(OBJECTIVES), "Objective")
-            if not option:
-                # objectives.distance=null removes it, a mapping replaces it
-                if value is None:
-                    self.sections[section].pop(name, None)
-                else:
-                    _check_mapping(value, f"Objective {name!r}")
-                    self.sections[section][name] = dict(value)
-            else:
-                self.sections[section][name] = {**(self.sections[section].get(name) or {}), option: value}
-        elif section == "warm_start" and rest.startswith("overrides."):
-            stage = self.sections[section].get("overrides") or {}
-            self.sections[section]["overrides"] = {**stage, rest.removeprefix("overrides."): value}
+            return self.use_encoder(value)
+        section, rest = self._section_of(key)
+        values = self.sections[section]
+        name, _, option = rest.partition(".")
+        if section == "objectives" and not option and value is None:
+            values.pop(name, None)
+        elif option and (section == "objectives" or rest.startswith("overrides.")):
+            values[name] = {**(values.get(name) or {}), option: value}
         else:
-            self.sections[section][rest] = value
+            values[rest] = value
         self.check()
 
+    def override(self, overrides: Iterable[str]) -> None:
+        """Applies overrides of the form `key=value`, see `set`."""
+        for override in overrides:
+            key, separator, value = override.partition("=")
+            if not separator:
+                raise RecipeError(f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4")
+            self.set(key.strip(), _parse(key, value))
+
+    def _section_of(self, key: str) -> tuple[str, str]:
+        section, _, rest = key.partition(".")
+        keys = {name: section_keys(name, self.architecture) for name in SECTIONS}
+        if section in SECTIONS:
+            if not rest:
+                raise RecipeError(
+                    f"Recipe key {key!r} is a section; give one of its keys, such as {key}.{min(keys[key])}"
+                )
+            return section, rest
+        owners = [name for name in SECTIONS if name != "objectives" and section in keys[name]]
+        if len(owners) != 1:
+            raise RecipeError(unknown("Recipe key", key, {item for name in SECTIONS for item in keys[name]}))
+        return owners[0], key
+
     def check(self) -> None:
-        """Raises RecipeError on the first key that nothing reads."""
-        _check_known(self.architecture, set(ARCHITECTURES), f"model.architecture of recipe {self.name}:")
+        """
+        Raises:
+            RecipeError: A key that nothing reads, or a value of another type than its key takes.
+        """
+        self.sections["model"] = model = self.sections["model"] or {}
+        if not isinstance(model, Mapping):
+            raise RecipeError(f"Section 'model' of recipe {self.name}: found {model!r}, expected a mapping")
+        if not isinstance(self.architecture, str) or self.architecture not in ARCHITECTURES:
+            raise RecipeError(unknown(f"Recipe {self.name}: model.architecture", self.architecture, ARCHITECTURES))
         for section, values in self.sections.items():
-            _check_known(section, set(SECTIONS), f"Section of recipe {self.name}:")
-            what = f"Key of section {section!r} in recipe {self.name}"
-            if section == "warm_start":
-                _check_mapping(values.get("overrides"), f"warm_start.overrides of recipe {self.name}")
-            if section == "card":
-                _check_card(values, self.name)
-            if section == "model":
-                what += f" (architecture {self.architecture})"
-            for key, value in values.items():
-                _check_known(key, section_keys(section, self.architecture), f"{what}:")
-                if section == "objectives":
-                    for option in value or {}:
-                        _check_known(option, _objective_keys(key), f"Option of objective {key!r}")
-            wrong = None
-            if section in _READERS:
-                wrong = wrong_value(values, _READERS[section], {"bf16": "auto"})
-            if wrong is None and section == "data":
-                wrong = wrong_data(values)
-            elif wrong is None and section in ("model", "tokenizer"):
-                wrong = too_small(values, self._least_sizes(section))
-            if wrong is not None:
-                raise RecipeError(f"Section {section!r} of recipe {self.name}: {wrong}")
+            if section not in SECTIONS:
+                raise RecipeError(unknown(f"Recipe {self.name}: section", section, SECTIONS))
+            where = f"Section {section!r} of recipe {self.name}"
+            self.sections[section] = self._checked(values, section_keys(section, self.architecture), where)
+            if section == "objectives":
+                for name, options in values.items():
+                    hints = typing.get_type_hints(OBJECTIVES[name].__init__)
+                    hints = {option: hint for option, hint in hints.items() if option != "return"}
+                    values[name] = self._checked(options, hints, f"Objective {name!r} of recipe {self.name}")
+            elif section not in ("model", "training"):
+                try:
+                    READERS[section](**values)
+                except StrictDataclassError as error:
+                    raise RecipeError(f"{where}: {error.__cause__ or error}") from error
 
-    def _least_sizes(self, section: str) -> dict[str, int]:
-        """By key of `model` or `tokenizer`, the least that a number can be."""
-        if section == "tokenizer":
-            return {"vocab_size": 1, "max_characters": 1, "model_max_length": 3}
-        config = ARCHITECTURES[self.architecture].config
-        whole = [name for name, kind in config.__annotations__.items() if kind in (int, int | None)]
-        return {name: 0 if getattr(config, name) == 0 else 1 for name in whole}
-
-    def build_objectives(self) -> dict:
-        return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
-
-    def build_arguments(self, output_dir: str, **overrides: Any) -> TmdeTrainingArguments:
-        values = {**self.sections["training"], **overrides}
-        values |= {key: "no" for key, value in values.items() if key.endswith("_strategy") and value is False}  # YAML
-        if "eval_steps" in values:
-            values.setdefault("save_steps", values["eval_steps"])  # the best checkpoint must be one that was saved
-        if "eval_strategy" in values:
-            values.setdefault("save_strategy", values["eval_strategy"])
-        if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
-            values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
-        if values.get("bf16") == "auto":
-            values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
-        try:
-            return TmdeTrainingArguments(output_dir=output_dir, **values)
-        except (TypeError, ValueError) as error:
-            raise RecipeError(f"Section 'training' of recipe {self.name}: {error}") from error
+    def _checked(self, values: Any, hints: dict[str, Any], where: str) -> dict[str, Any]:
+        if not isinstance(values, Mapping | None):
+            raise RecipeError(f"{where}: found {values!r}, expected a mapping of keys to values")
+        values = dict(values or {})
+        for key, value in values.items():
+            if key not in hints:
+                raise RecipeError(unknown(f"{where}: key", key, hints))
+            if value is False and key.endswith("_strategy"):
+                value = "no"  # which YAML reads as false
+            try:
+                values[key] = _typed(value, hints[key])
+            except TypeError:
+                expected = hints[key].__name__ if isinstance(hints[key], type) else hints[key]
+                expected = str(expected).replace("typing.", "")
+                raise RecipeError(f"{where}: {key}: found {value!r}, expected {expected}") from None
+        return values
 
     def to_yaml(self) -> str:
         return yaml.safe_dump({"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True)
@@ -326,53 +401,50 @@ class Recipe:
 
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
-    folder = resources.files("modeling_tmde.training.recipes")
-    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+    return packaged_names("modeling_tmde.training.recipes")
 
 
-def load_recipe(name_or_path: str, overrides: list[str] | None = None, encoder: str | None = None) -> Recipe:
-    """Opens a recipe by its name or as a YAML file, puts it on an encoder of the Hub if there is one (see
+def packaged_names(package: str) -> list[str]:
+    """Names of the YAML files in a package."""
+    return sorted(
+        item.name.removesuffix(".yaml") for item in resources.files(package).iterdir() if ".yaml" in item.name
+    )
+
+
+def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
+    """A YAML mapping: a file, or one that comes with the package.
+
+    Raises:
+        RecipeError: There is none, or it is no mapping.
+    """
+    names = packaged_names(package)
+    path = resources.files(package).joinpath(f"{name_or_path}.yaml") if name_or_path in names else Path(name_or_path)
+    if not path.is_file():
+        raise RecipeError(f"{unknown(kind, name_or_path, names)} Give one of these, or the path of a YAML file")
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RecipeError(f"{name_or_path} is not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{name_or_path}: found {content!r}, expected a mapping of keys to values")
+    return content
+
+
+def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str | None = None) -> Recipe:
+    """Opens a recipe by its name or as a YAML file, puts it on an encoder of the Hub if one is given (see
     `Recipe.use_encoder`), and applies overrides of the form `key=value`.
 
     Raises:
-        RecipeError: If there is no such recipe or key, or a value is not YAML.
+        RecipeError: There is no such recipe or key, or a value does not fit.
     """
-    if name_or_path in recipe_names():
-        text = resources.files("modeling_tmde.training.recipes").joinpath(f"{name_or_path}.yaml").read_text("utf-8")
-    elif Path(name_or_path).is_file():
-        try:
-            text = Path(name_or_path).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise RecipeError(f"{name_or_path} is not YAML: found bytes that are not UTF-8 ({error})") from error
-    else:
-        close = difflib.get_close_matches(name_or_path, recipe_names(), n=3)
-        hint = f"; did you mean {' or '.join(close)}? Else" if close else ":"
-        raise RecipeError(
-            f"There is no recipe {name_or_path!r}{hint} give the path of a YAML file or one of "
-            f"{', '.join(recipe_names())}"
-        )
-    try:
-        content = yaml.load(text, PlainLoader)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{name_or_path} is not YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise RecipeError(f"{name_or_path} must be a mapping with the sections {', '.join(SECTIONS)}")
+    content = read_yaml(name_or_path, "modeling_tmde.training.recipes", "Recipe")
     description = content.pop("description", "")
     content.pop("source", None)
-    for section, values in content.items():
-        _check_mapping(values, f"Section {section!r} of {name_or_path}")
-    for objective, options in (content.get("objectives") or {}).items():
-        _check_mapping(options, f"Objective {objective!r} of {name_or_path}")
     recipe = Recipe(Path(name_or_path).stem, {section: {} for section in SECTIONS} | content, description)
-    recipe.sections = {section: dict(values or {}) for section, values in recipe.sections.items()}
     recipe.check()
     if encoder is not None:
         recipe.use_encoder(encoder)
-    for override in overrides or []:
-        key, separator, value = override.partition("=")
-        if not separator:
-            raise RecipeError(f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4")
-        recipe.set(key.strip(), _parse(key, value))
+    recipe.override(overrides or ())
     return recipe
 
 
@@ -381,9 +453,7 @@ def _parse(key: str, text: str) -> Any:
         value = yaml.load(text, PlainLoader)
     except yaml.YAMLError as error:
         raise RecipeError(f"The value of {key}={text} is not YAML: {error}") from error
-    if isinstance(value, str):
-        try:
-            return float(value)  # inf
-        except ValueError:
-            return value
-    return value
+    try:
+        return float(value) if isinstance(value, str) else value  # inf
+    except ValueError:
+        return value

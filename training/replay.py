@@ -3,111 +3,61 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from transformers.utils import logging
 
 from modeling_tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
-from modeling_tmde.data.checks import check_languages, features_of
+from modeling_tmde.data.checks import check_languages
 from modeling_tmde.training.dev_documents import hold_out
-
-if TYPE_CHECKING:
-    from modeling_tmde.data.token_store import Tokens
-    from modeling_tmde.training.batching import ParallelBatches
-    from modeling_tmde.training.recipe import Recipe
+from modeling_tmde.training.recipe import Recipe
 
 logger = logging.get_logger("modeling_tmde.training")
 
-MAP_ROWS = 10_000
-MOST_PAIRS = 250_000  # rows made of the new ones: all are tokenised before training
-DEV_NAME = "dev"
+MOST_PAIRS = 250_000  # rows made of the new ones: all are tokenized before training
 
-
-@dataclass(frozen=True)
-class ReplayedSources:
-    """
-    `data.train` of a recipe that adds languages, a mapping with these keys.
-
-    Args:
-        new: Source or sources with rows in the new languages.
-        new_languages: Codes of these.
-        replay: Source or sources of the old languages; None takes what `new` holds of them.
-        replay_share: Share of the training rows that are of old languages alone.
-    """
-
-    new: Any
-    new_languages: list[str]
-    replay: Any = None
-    replay_share: float = 0.5
-
-    def __post_init__(self):
-        if not 0 <= self.replay_share < 1:
-            raise ValueError(
-                f"replay_share={self.replay_share} is a share of the training rows, expected at least 0 and below 1"
-            )
-
-
-def replayed_sources(train: Any) -> ReplayedSources | None:
-    """What `data.train` says of a replay; None if it is an ordinary source.
-
-    Raises:
-        ValueError: An unknown key, or one that is missing.
-    """
-    if not isinstance(train, Mapping) or "new" not in train:
-        return None
-    known = [field.name for field in fields(ReplayedSources)]
-    unknown = [key for key in train if key not in known]
-    if unknown or "new_languages" not in train:
-        raise ValueError(f"data.train: found the keys {list(train)}, expected new, new_languages and some of {known}")
-    return ReplayedSources(**train)
+Row = dict[str, str | None]  # text by language
 
 
 def load_replayed(recipe: Recipe) -> tuple[datasets.Dataset, dict[str, datasets.Dataset], CorpusReport]:
     """
-    Training rows, dev sets by name and the count of bad training rows, as `load_data` gives them.
+    Training rows, dev sets by name and the count of bad training rows of a recipe with `ReplaySources`.
 
-    A row of the `new` sources gives pairs of a new language and another one, each a row of its own, so that no draw of
-    languages changes the share: all its pairs in small data, one of them in turn where they would be more than
+    A row with a new language gives pairs of it and another language, each a row of its own, so that the draw of
+    languages does not change the share: all pairs in small data, some of them in turn where they would be more than
     `MOST_PAIRS` rows (with `languages_per_row=null`, the row as it is). A replayed row has no new language. The
-    smaller side is repeated, by whole copies and a part, until `replay_share` of all rows are replayed ones.
+    smaller side is repeated until `replay_share` of all rows are replayed ones.
 
     Without `data.dev`, `data.dev_rows` rows are held out of both sides in the same share, before any is repeated.
 
     Raises:
-        ValueError: Streaming data, or no row for a new language that training could use.
+        ValueError: Training could not use a single row of a new language.
         CorpusError: As `load_parallel`.
     """
-    data, report = recipe.data, CorpusReport()
-    sources = replayed_sources(data.train)
-    if data.streaming:
-        raise ValueError("data.streaming=true: rows of a stream can't be replayed in a stated share; set it to false")
-    pivots = data.pivot_languages if needs_pivot(recipe) else None
-    old = [language for language in data.languages if language not in sources.new_languages]
-    seed = recipe.sections["training"].get("seed", 42)
-    options = {"bad_rows": data.bad_rows, "seed": seed, "document_ids": True}
-    reading = options | {"temperature": data.temperature, "max_rows": data.max_rows, "report": report}
-    rows = _load_present(sources.new, data.languages, data.pivot_languages, needed=sources.new_languages, **reading)
-    with_new = _map(rows, _new_rows, data.languages, sources.new_languages)
-    check_new_rows(with_new, sources.new_languages, old, pivots)
-    replayed = rows if sources.replay is None else _load_present(sources.replay, old, data.pivot_languages, **reading)
-    replayed = _map(replayed, _old_rows, data.languages, sources.new_languages, pivots)
+    data, sources, report = recipe.data, recipe.data.replay, CorpusReport()
+    new, pivots = sources.new_languages, data.pivot_languages if needs_pivot(recipe) else None
+    old = [language for language in data.languages if language not in new]
+    options = {"bad_rows": data.bad_rows, "seed": recipe.seed, "document_ids": True}
+    reading = {**options, "temperature": data.temperature, "max_rows": data.max_rows, "report": report}
+    rows = _load_present(sources.new, data.languages, data.pivot_languages, needed=new, **reading)
+    with_new = _map(rows, _with_new, data.languages, new)
+    check_new_rows(with_new, new, old, pivots)
+    if sources.replay is not None:
+        rows = _load_present(sources.replay, old, data.pivot_languages, **reading)
+    replayed = _map(rows, _without_new, data.languages, new, pivots)
     dev = {}
-    for name, source in data.dev.items() if isinstance(data.dev, Mapping) else [(DEV_NAME, data.dev)] * bool(data.dev):
-        split, most = ("dev", 2000) if source == "sample" else ("train", None)
-        dev[name] = _load_present(source, data.languages, data.pivot_languages, split=split, max_rows=most, **options)
+    for name, source in data.dev.items() if isinstance(data.dev, Mapping) else [("dev", data.dev)] * bool(data.dev):
+        split = {"split": "dev", "max_rows": 2000} if source == "sample" else {"split": "train"}
+        dev[name] = _load_present(source, data.languages, data.pivot_languages, **split, **options)
     if not dev and data.dev_rows:
-        with_new, replayed, dev = _hold_out(with_new, replayed, sources.replay_share, data.dev_rows, seed)
-    whole = recipe.sections["training"].get("languages_per_row", 2) is None
-    if not whole:
+        with_new, replayed, dev = _hold_out(with_new, replayed, sources.replay_share, data.dev_rows, recipe.seed)
+    if recipe.sections["training"].get("languages_per_row", 2) is not None:
         copies = max(MOST_PAIRS // max(len(with_new), 1), 1)
-        with_new = _map(with_new, _new_pairs, data.languages, sources.new_languages, pivots, copies)
-    return mix_rows(with_new, replayed, sources.replay_share, seed), dev, report
+        with_new = _map(with_new, _pairs, data.languages, new, pivots, copies)
+    return mix_rows(with_new, replayed, sources.replay_share, recipe.seed), dev, report
 
 
 def mix_rows(new: datasets.Dataset, old: datasets.Dataset, share: float, seed: int) -> datasets.Dataset:
@@ -121,7 +71,7 @@ def mix_rows(new: datasets.Dataset, old: datasets.Dataset, share: float, seed: i
     rng = np.random.default_rng(seed)
     parts = []
     for rows, number in zip((new, old), numbers, strict=True):
-        begin = int(rng.integers(len(rows)))  # of the part: not always the first rows are repeated once more
+        begin = int(rng.integers(len(rows)))  # of the last, partial copy
         whole = np.tile(np.arange(len(rows)), number // len(rows))
         parts.append(rows.select(np.concatenate([whole, (begin + np.arange(number % len(rows))) % len(rows)])))
     return datasets.concatenate_datasets(parts)
@@ -138,22 +88,20 @@ def check_new_rows(
     Raises:
         ValueError: Names the language, what it was found with, and what was expected.
     """
-    languages = sorted({*new_languages, *old})
-    available = _available(rows, languages)  # (rows, languages)
+    found = {frozenset(_present(row)) for row in rows["translation"][:]}
     for language in new_languages:
-        own = available[available[:, languages.index(language)]]
-        if not len(own):
-            raise ValueError(f"{language}: found no text in the new training data, expected rows with that language")
-        partners = [other for place, other in enumerate(languages) if other != language and own[:, place].any()]
-        if not set(partners) & set(old):
+        partners = set().union(*(languages for languages in found if language in languages)) - {language}
+        if not partners & set(old):
+            with_what = f"in rows with {', '.join(sorted(partners)) or 'nothing'}"
             raise ValueError(
-                f"{language}: found it in rows with {partners or 'no other language'} alone, expected rows that pair "
-                f"it with a language of the checkpoint ({', '.join(old)})"
+                f"{language}: found it {with_what}, expected rows that pair it with a language of the checkpoint "
+                f"({', '.join(old)})"
             )
-        if pivots is not None and language not in pivots and not set(partners) & set(pivots):
+        if pivots is not None and language not in pivots and not partners & set(pivots):
             raise ValueError(
-                f"{language}: found it in rows with {', '.join(partners)}, none of them a pivot, expected rows that "
-                f"pair it with one of {', '.join(pivots)}, which the objectives need; or make it a pivot (--pivot)"
+                f"{language}: found it in rows with {', '.join(sorted(partners))}, none of them a pivot, expected "
+                f"rows that pair it with one of {', '.join(pivots)}, which the objectives need; or make it a pivot "
+                "(--pivot)"
             )
 
 
@@ -186,135 +134,70 @@ def _load_present(
 def _hold_out(
     new: datasets.Dataset, old: datasets.Dataset, share: float, number: int, seed: int
 ) -> tuple[datasets.Dataset, datasets.Dataset, dict[str, datasets.Dataset]]:
-    """The two without the rows held out and all that share a text with one of these, which may be in both; and the
-    rows held out."""
+    """The two without the rows held out and all that share a text with one of these; and the rows held out."""
     held, rest = [], [new, old]
     for side, wanted in enumerate(((1 - share) * number, share * number)):
         if size := min(round(wanted), len(rest[side]) // 10):
             rest[side], taken = hold_out(rest[side], size, seed)
             held.append(taken)
-            rest = [_without_texts_of(taken, rows) for rows in rest]
-    if not held:
+    texts = sorted({item for rows in held for row in rows["translation"][:] for item in row.items() if item[1]})
+    kept = [rows.filter(_has_none, input_columns="translation", fn_kwargs={"texts": set(texts)}) for rows in rest]
+    if not held or not len(kept[0]):
         raise ValueError(
             f"dev_rows={number}: found {len(new):,} rows with a new language and {len(old):,} to replay, which are "
-            "too few to hold any out; give --dev"
+            "too few to hold any out that share no text with the rest; give --dev"
         )
-    if not len(rest[0]):
-        raise ValueError(
-            f"dev_rows={number}: each of the {len(new):,} rows with a new language shares a text with one that is "
-            "held out, so none is left to train; give --dev"
-        )
-    left_out = len(new) + len(old) - sum(map(len, [*held, *rest]))
-    if left_out:
+    if left_out := sum(map(len, rest)) - sum(map(len, kept)):
         logger.warning(f"{left_out:,} rows share a text with one that is held out, and are not trained")
-    return *rest, {DEV_NAME: datasets.concatenate_datasets(held)}
+    return *kept, {"dev": datasets.concatenate_datasets(held)}
 
 
-def _without_texts_of(held: datasets.Dataset, rows: datasets.Dataset) -> datasets.Dataset:
-    """The rows that have no text of `held` in the same language."""
-    languages = list(held.features["translation"])
-    known = {name: text.drop_null() for name, text in _texts(held.with_format("arrow")[:], languages).items()}
-    shared = [np.zeros(0, dtype=bool)]
-    for table in rows.with_format("arrow").iter(MAP_ROWS):
-        found = [pc.is_in(text, known[name]) for name, text in _texts(table, languages).items()]
-        shared.append(np.any([mask.to_numpy(zero_copy_only=False) for mask in found], axis=0))
-    return rows.select(np.flatnonzero(~np.concatenate(shared)))
+# ---- Rows. Functions of this module, so that `datasets` finds what it mapped before.
 
 
-def count_drawn(batches: ParallelBatches, tokens: Tokens, new_languages: Sequence[str]) -> dict[str, dict[str, int]]:
-    """What the first chunk of a run's batches trains on: `rows` and `words` of `new` pairs, those with a new language,
-    and of `old` ones.
-
-    Args:
-        batches: As the run makes them; they are planned, not made.
-        tokens: Of their rows.
-    """
-    order = np.random.default_rng([batches.seed, 0]).permutation(batches.num_rows)[: batches.buffer_rows]
-    plans, _ = batches.planner.plan(tokens, order, np.random.default_rng([batches.seed, 0, 0]))
-    counts = {kind: {"rows": 0, "words": 0} for kind in ("new", "old")}
-    for plan in plans:
-        codes = {batches.languages[number] for number in plan.languages}
-        found = counts["new" if codes & set(new_languages) else "old"]
-        found["rows"] += plan.rows.shape[-1]
-        numbers = np.broadcast_to(np.array(plan.languages)[:, None, None], plan.rows.shape)
-        there = plan.rows >= 0
-        found["words"] += int(tokens.cells(plan.rows[there], numbers[there]).words.sum())
-    return counts
-
-
-# ---- Rows of one kind
-
-
-def _map(rows: datasets.Dataset, function: Any, languages: Sequence[str], *arguments: Any) -> datasets.Dataset:
-    options = {"languages": sorted(languages), "arguments": arguments}
-    features = features_of(languages, document_ids=True)
-    mapped = rows.with_format("arrow").map(
-        function, batched=True, batch_size=MAP_ROWS, fn_kwargs=options, features=features
+def _map(rows: datasets.Dataset, function: Callable, languages: Sequence[str], *arguments: Any) -> datasets.Dataset:
+    """Every row becomes the rows that `function` makes of its translation."""
+    texts = {language: datasets.Value("string") for language in sorted(languages)}
+    return rows.map(
+        _apply,
+        batched=True,
+        remove_columns=rows.column_names,
+        features=datasets.Features({"translation": texts, DOCUMENT_ID: datasets.Value("string")}),
+        fn_kwargs={"function": function, "languages": sorted(languages), "arguments": arguments},
     )
-    return mapped.with_format(None)
 
 
-def _texts(table: pa.Table, languages: list[str]) -> dict[str, pa.Array]:
-    structs = table["translation"].combine_chunks()
-    there = {field.name for field in structs.type}
-    missing = pa.nulls(len(structs), pa.string())
-    return {name: pc.struct_field(structs, name) if name in there else missing for name in languages}
+def _apply(batch: Mapping[str, list], function: Callable, languages: Sequence[str], arguments: tuple) -> dict:
+    ids = batch.get(DOCUMENT_ID) or [None] * len(batch["translation"])
+    found: dict[str, list] = {"translation": [], DOCUMENT_ID: []}
+    for number, (translation, document) in enumerate(zip(batch["translation"], ids, strict=True)):
+        for row in function(_present(translation), number, *arguments):
+            found["translation"].append({language: row.get(language) for language in languages})
+            found[DOCUMENT_ID].append(document)
+    return found
 
 
-def _select(table: pa.Table, texts: dict[str, pa.Array], kept: Sequence[str], mask: np.ndarray) -> pa.Table:
-    """The rows of a mask, in some of the languages."""
-    missing = pa.nulls(table.num_rows, pa.string())
-    columns = [text if name in kept else missing for name, text in texts.items()]
-    struct = pa.StructArray.from_arrays(columns, names=list(texts))
-    ids = table[DOCUMENT_ID].combine_chunks() if DOCUMENT_ID in table.column_names else missing
-    return pa.table({"translation": struct, DOCUMENT_ID: ids}).filter(pa.array(mask))
+def _present(translation: Row) -> Row:
+    return {language: text for language, text in translation.items() if text}
 
 
-def _valid(texts: dict[str, pa.Array]) -> dict[str, np.ndarray]:
-    return {name: text.is_valid().to_numpy(zero_copy_only=False) for name, text in texts.items()}
+def _has_none(translation: Row, texts: set[tuple[str, str]]) -> bool:
+    return texts.isdisjoint(_present(translation).items())
 
 
-def _any(masks: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
-    return np.any([masks[name] for name in names], axis=0)
+def _with_new(row: Row, number: int, new: Sequence[str]) -> list[Row]:
+    return [row] if row.keys() & set(new) else []
 
 
-def _new_rows(table: pa.Table, languages: list[str], arguments: tuple) -> pa.Table:
-    """Rows with a new language, in all their languages."""
-    (new,) = arguments
-    texts = _texts(table, languages)
-    return _select(table, texts, languages, _any(_valid(texts), new))
+def _without_new(row: Row, number: int, new: Sequence[str], pivots: Sequence[str] | None) -> list[Row]:
+    """The old languages of a row, if there are two with a pivot among them where there must be one."""
+    old = {language: text for language, text in row.items() if language not in new}
+    return [old] if len(old) >= 2 and (pivots is None or old.keys() & set(pivots)) else []
 
 
-def _old_rows(table: pa.Table, languages: list[str], arguments: tuple) -> pa.Table:
-    """Rows with two old languages, a pivot among them if there must be one, without the new languages."""
-    new, pivots = arguments
-    texts = _texts(table, languages)
-    old = [name for name in languages if name not in new]
-    valid = _valid(texts)
-    mask = np.sum([valid[name] for name in old], axis=0) >= 2
-    if pivots is not None:
-        mask &= _any(valid, [name for name in old if name in pivots] or new)
-    return _select(table, texts, old, mask)
-
-
-def _new_pairs(table: pa.Table, languages: list[str], arguments: tuple) -> pa.Table:
-    """So many pairs of each row, all if there are no more, of a new language with another one: each a row."""
-    new, pivots, copies = arguments
-    texts = _texts(table, languages)
-    valid = _valid(texts)
-    pairs = [pair for pair in itertools.combinations(languages, 2) if set(pair) & set(new)]
-    pairs = [pair for pair in pairs if pivots is None or set(pair) & set(pivots)]
-    there = np.stack([valid[one] & valid[other] for one, other in pairs])  # (pairs, rows)
-    number = np.cumsum(there, axis=0) - 1  # of each pair among its row's
-    turn = (number - np.arange(table.num_rows)) % np.maximum(there.sum(axis=0), 1)  # begins elsewhere in each row
-    taken = there & (turn < copies)
-    return pa.concat_tables([_select(table, texts, pair, mask) for pair, mask in zip(pairs, taken, strict=True)])
-
-
-def _available(rows: datasets.Dataset, languages: Sequence[str]) -> np.ndarray:
-    """(rows, languages), whether there is a text."""
-    found = [np.zeros((0, len(languages)), dtype=bool)]
-    for table in rows.with_format("arrow").iter(MAP_ROWS):
-        valid = _valid(_texts(table, list(languages)))
-        found.append(np.stack([valid[name] for name in languages], axis=1))
-    return np.concatenate(found)
+def _pairs(row: Row, number: int, new: Sequence[str], pivots: Sequence[str] | None, copies: int) -> list[Row]:
+    """`copies` pairs of a new language with another one, beginning with another pair in each row."""
+    pairs = [set(pair) for pair in itertools.combinations(row, 2) if set(pair) & set(new)]
+    pairs = [pair for pair in pairs if pivots is None or pair & set(pivots)]
+    taken = [pairs[(number + turn) % len(pairs)] for turn in range(min(copies, len(pairs)))]
+    return [{language: row[language] for language in pair} for pair in taken]

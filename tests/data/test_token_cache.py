@@ -22,8 +22,8 @@ from modeling_tmde.data import token_cache
 from modeling_tmde.data.token_cache import ARRAYS, TokenCache, open_token_cache
 from modeling_tmde.data.token_store import ArrowSource, TextEncoder, TokenStore
 from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.command import train
-from modeling_tmde.training.stages import stage_recipe
+from modeling_tmde.training.building import stage_recipe
+from modeling_tmde.training.train import train
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 from tests.data.worker_token_cache import data
 from tests.training.test_stages import two_stages

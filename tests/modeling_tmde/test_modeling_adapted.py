@@ -24,9 +24,8 @@ from transformers import (
 
 from modeling_tmde import AdaptedConfig, AdaptedForConditionalGeneration, AdaptedModel, DocumentEmbedder
 from modeling_tmde.loading import position_limit
-from modeling_tmde.training.hub_encoder import adapt_encoder
 from tests.conftest import make_rows
-from tests.hub_encoders import SIZES, save_encoder
+from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 
 KINDS = ("bert", "distilbert", "xlm-roberta", "modernbert", "t5")
 POOLINGS = ("cls", "mean")

@@ -14,8 +14,7 @@ from modeling_tmde.modeling_encoder import TmdeEncoderModel
 from modeling_tmde.modeling_laser import LaserModel
 from modeling_tmde.modeling_ntdv import NtdvModel
 from modeling_tmde.packing import TextStarts
-from modeling_tmde.training.hub_encoder import adapt_encoder
-from tests.hub_encoders import save_encoder
+from tests.hub_encoders import adapt_encoder, save_encoder
 
 COMMON = {"vocab_size": 60, "languages": ["de", "en"], "pivot_languages": ["en"]}
 TRANSFORMER = {

@@ -25,14 +25,13 @@ from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
 from modeling_tmde.data.token_store import TextBounds, text_bounds
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.hub_encoder import _check_outputs, adapt_encoder
 from modeling_tmde.training.objectives import OBJECTIVES
 from modeling_tmde.training.optimization import freeze_parts, own_rates
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.throughput import OperationCount
 from tests.conftest import make_dataset, tiny_model
-from tests.hub_encoders import SIZES, make_tokenizer, save_encoder
+from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
 from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS, SMALL_RUN, failure
 
 

@@ -27,17 +27,22 @@ from modeling_tmde import (
 )
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.retrieval import precision_at_1
-from modeling_tmde.training.added_language import _extended, add_languages, start_model
+from modeling_tmde.training.added_language import (
+    LEARNING_RATE_SHARE,
+    AddedLanguages,
+    _extended,
+    add_languages,
+    recipe_of,
+)
+from modeling_tmde.training.added_language import _start_model as start_model
 from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.evaluation import dev_losses
-from modeling_tmde.training.hub_encoder import adapt_encoder
-from modeling_tmde.training.language_recipe import LEARNING_RATE_SHARE, AddedLanguages, recipe_of
 from modeling_tmde.training.language_report import LanguageReport
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import RunFolderError
 from tests.conftest import make_dataset, tiny_model
-from tests.hub_encoders import save_encoder
+from tests.hub_encoders import adapt_encoder, save_encoder
 from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, write_rows
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from transformers import AutoModelForSeq2SeqLM
 
 from modeling_tmde import DocumentEmbedder, NtdvConfig
+from modeling_tmde.training.building import stage_recipe
 from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, NtdvDistance
 from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.stages import stage_recipe
 from modeling_tmde.training.train import train_recipe
 
 # Three rows whose distances are whole numbers.

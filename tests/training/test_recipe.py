@@ -11,9 +11,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, TmdeConfig
 from modeling_tmde.training.architectures import ARCHITECTURES
+from modeling_tmde.training.building import stage_recipe
 from modeling_tmde.training.objectives import OBJECTIVES, DistanceConstraint
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe, recipe_names
-from modeling_tmde.training.stages import stage_recipe
 from modeling_tmde.training.train import build_model, prepare_tokenizer, train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer, load_weights
 from tests.conftest import make_dataset, make_rows, tiny_model

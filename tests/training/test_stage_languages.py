@@ -9,9 +9,8 @@ import yaml
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import AlignedModel, BagModel, LaserModel
-from modeling_tmde.training.building import share_tokenizer
+from modeling_tmde.training.building import STAGE_FOLDER, share_tokenizer, stage_recipe
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from modeling_tmde.training.stages import STAGE_FOLDER, stage_recipe
 from modeling_tmde.training.train import load_data, train_recipe
 
 SHORT = [

@@ -16,9 +16,9 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, BertCo
 from typer.testing import CliRunner
 
 from modeling_tmde import BagModel
+from modeling_tmde.training.building import STAGE_FOLDER, apply_warm_start, prepare_warm_start, stage_recipe
 from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from modeling_tmde.training.stages import STAGE_FOLDER, apply_warm_start, prepare_warm_start, stage_recipe
 from modeling_tmde.training.train import build_model, train, train_recipe
 
 SHORT = ["max_steps=4", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "max_minutes=null"]

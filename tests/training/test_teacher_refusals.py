@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from modeling_tmde.training import teacher_vectors
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.command import train
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.teacher import Teacher
 from modeling_tmde.training.teacher_vectors import open_teacher_vectors
 from modeling_tmde.training.teacher_version import TeacherError
+from modeling_tmde.training.train import train
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, bert_teacher, holey_rows, static_teacher, student
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from transformers import AutoModel
 
 from modeling_tmde import AlignedConfig, DocumentEmbedder
+from modeling_tmde.training.building import stage_recipe
 from modeling_tmde.training.objectives import OBJECTIVES, BatchSizes, XnliAlignment
 from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.stages import stage_recipe
 from modeling_tmde.training.train import train_recipe
 
 # With two rows the negative of each is the other: no draw to follow.

@@ -1,8 +1,19 @@
-"""Training the byte-level BPE tokenizer that all languages share."""
+"""The byte-level BPE tokenizer that all languages share: train it, extend it; and any tokenizer: load it, run it."""
 
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import cycle
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, cycle, groupby, islice
+from pathlib import Path
 
+import numpy as np
+import torch
 from tokenizers import (
     AddedToken,
     Regex,
@@ -14,13 +25,20 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # Their ids are their positions, and the defaults of the configs. `<s>` is the thesis's STR_TAG (section 4.2.1).
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 # Words with their combining marks, numbers up to three digits, runs of symbols, spaces: no merge crosses these.
 WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
+
+_FIRST_SYMBOL = 0xF0000  # of the supplementary private use planes: one character for each token of a vocabulary
+_SPARE = 1.5  # merges learned for each one asked for: some of them fire in texts of the old languages too
+_CHUNK = 2048  # texts tokenized at once: enough for the tokenizer's threads, little memory
+
+Word = tuple[int, ...]  # token ids of a pre-token
+Merge = tuple[str, str]
 
 
 def balanced_texts(texts: Mapping[str, Iterable[str]], max_characters: int) -> Iterator[str]:
@@ -59,24 +77,23 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Trains one byte-level BPE vocabulary over all languages, balanced by language (thesis 4.3.1: 50k for five).
 
-    Every text survives a round trip, whatever its script: rare characters fall back to bytes, nothing is normalised
-    (but with `lowercase`), and a literal `<s>` in a text is text. The post-processor makes `<s> tokens </s>`.
+    Every text survives a round trip, whatever its script: rare characters fall back to bytes, nothing is normalized
+    (except by `lowercase`), and a literal `<s>` in a text is text. The post-processor makes `<s> tokens </s>`.
 
     Args:
         texts: Texts of each language.
-        vocab_size: Entries, special tokens and the 256 bytes counted.
+        vocab_size: Entries, including the special tokens and the 256 bytes.
         max_characters: Most characters read of one language.
         model_max_length: Longest input of the model, stored with the tokenizer.
-        lowercase: Put every text in lower case first: words get one entry, not one for each way to write them, and a
-            text comes back from its tokens in lower case.
-        add_prefix_space: Begin every text with a space, which decoding takes away again: its first word gets the same
-            tokens as within a text, where words are stored with the space before them.
+        lowercase: Lowercase every text first. Decoding then gives lowercase text.
+        add_prefix_space: Begin every text with a space, which decoding removes: the first word gets the same tokens
+            as within a text, where words are stored with the space before them.
 
     Returns:
         A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, with no class of this package.
 
     Raises:
-        ValueError: If the vocabulary cannot hold the bytes, or there is no text.
+        ValueError: The vocabulary cannot hold the bytes, or there is no text.
     """
     smallest = len(SPECIAL_TOKENS) + 256
     if vocab_size < smallest:
@@ -102,16 +119,11 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
     )
-
-    def all_texts() -> Iterator[str]:
-        yield first
-        yield from stream
-
-    tokenizer.train_from_iterator(all_texts(), trainer)
+    tokenizer.train_from_iterator(chain([first], stream), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> $B </s>",
-        special_tokens=[("<s>", SPECIAL_TOKENS.index("<s>")), ("</s>", SPECIAL_TOKENS.index("</s>"))],
+        special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in ("<s>", "</s>")],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -125,3 +137,367 @@ def train_tokenizer(
         clean_up_tokenization_spaces=False,
         split_special_tokens=True,
     )
+
+
+@dataclass(frozen=True)
+class TokenizerExtension:
+    """
+    tokenizer: The extended one.
+    new_tokens: Entries that the vocabulary gained.
+    left_out: Merges that were learned and left out, because texts of the old languages would have used them.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    new_tokens: int
+    left_out: int
+
+
+def is_byte_level_bpe(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether `extend_tokenizer` takes this tokenizer."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return False
+    parts = json.loads(backend.to_str())
+    model, decoder = parts["model"], parts["decoder"] or {}
+    marks = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
+    kinds = {item.get("type") for item in [decoder, *decoder.get("decoders", [])]}
+    return model["type"] == "BPE" and not marks and "ByteLevel" in kinds
+
+
+def extend_tokenizer(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Mapping[str, Iterable[str]],
+    new_tokens: int,
+    old_texts: Mapping[str, Iterable[str]] | None = None,
+    max_old_share: float = 0.03,
+    max_characters: int = 5_000_000,
+) -> TokenizerExtension:
+    """Continues the training of a byte-level BPE tokenizer on texts of other languages.
+
+    New entries and merges stand after the old ones: every old token keeps its id, and the old merges come first in
+    any text. The new merges are learned on words that `old_texts` lack. A merge that fires there more than
+    `max_old_share` times as often as in `texts` is left out, with all that build on it. The normalizer, the
+    pre-tokenizer, the special tokens and all other settings stay.
+
+    Args:
+        tokenizer: As `train_tokenizer` makes it; it is not changed.
+        texts: Texts of each new language, balanced as in `train_tokenizer`.
+        new_tokens: Entries to add; fewer, if the texts have no more words that repeat.
+        old_texts: Texts of each language that the tokenizer knows, whose tokens should stay.
+        max_old_share: 0 leaves out every merge that fires in `old_texts`, infinity none.
+        max_characters: Most characters read of one language.
+
+    Returns:
+        A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, and the counts.
+
+    Raises:
+        ValueError: It is no byte-level BPE tokenizer, `new_tokens` is below 1, or there is no text.
+    """
+    if not is_byte_level_bpe(tokenizer):
+        raise ValueError(
+            f"The tokenizer {tokenizer.name_or_path!r} is a {type(tokenizer).__name__} that is not byte-level BPE, "
+            "expected one as this package trains them: only these can be extended"
+        )
+    if new_tokens < 1:
+        raise ValueError(f"new_tokens={new_tokens} must be at least 1")
+    old_words = _count_words(tokenizer, balanced_texts(old_texts or {}, max_characters))
+    words = _count_words(tokenizer, balanced_texts(texts, max_characters))
+    if not words:
+        raise ValueError(f"No text to extend the tokenizer on in any of the languages {list(texts)}")
+    unknown = {word: count for word, count in words.items() if len(word) > 1 and word not in old_words}
+    learned = _learn_merges(unknown, round(_SPARE * new_tokens))
+    firing, old_firing = _count_firing(learned, words), _count_firing(learned, old_words)
+    dropped: set[str] = set()
+    kept = []
+    for merge in learned:
+        used_before = old_firing[merge] and old_firing[merge] > max_old_share * firing[merge]
+        if used_before or not dropped.isdisjoint(merge):
+            dropped.add("".join(merge))
+        else:
+            kept.append(merge)
+    extended, added = _append_merges(tokenizer, kept, new_tokens)
+    return TokenizerExtension(extended, added, len(learned) - len(kept))
+
+
+def tokens_per_word(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> float:
+    """Fertility: tokens, without special ones, per whitespace-separated word; 0 without words."""
+    texts = list(texts)
+    tokens = sum(len(encoding.ids) for encoding in _encodings(tokenizer, texts))
+    words = sum(len(text.split()) for text in texts)
+    return tokens / words if words else 0.0
+
+
+def share_of_changed_texts(
+    old: PreTrainedTokenizerBase, new: PreTrainedTokenizerBase, texts: Iterable[str]
+) -> tuple[float, float]:
+    """The share of texts that two tokenizers encode differently, and the share of their new tokens `old` lacks."""
+    known = set(old.get_vocab().values())
+    changed, tokens, novel = [], 0, 0
+    texts = list(texts)
+    for before, after in zip(_encodings(old, texts), _encodings(new, texts), strict=True):
+        changed.append(before.ids != after.ids)
+        tokens += len(after.ids)
+        novel += sum(token not in known for token in after.ids)
+    return sum(changed) / max(len(changed), 1), novel / max(tokens, 1)
+
+
+def _encodings(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator:
+    """Encodings without special tokens; a literal `<s>` is text, and nothing is truncated."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    texts = iter(texts)
+    while batch := list(islice(texts, _CHUNK)):
+        yield from backend.encode_batch(batch, add_special_tokens=False)
+
+
+def _count_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Counter[Word]:
+    """Counts the pre-tokens of texts, each as the tokens that it has now."""
+    counts: Counter[Word] = Counter()
+    for encoding in _encodings(tokenizer, texts):
+        pairs = zip(encoding.word_ids, encoding.ids, strict=True)
+        counts.update(tuple(token for _, token in word) for _, word in groupby(pairs, key=lambda pair: pair[0]))
+    return counts
+
+
+def _symbols(word: Word) -> list[str]:
+    return [chr(_FIRST_SYMBOL + token) for token in word]
+
+
+def _learn_merges(words: Mapping[Word, int], number: int) -> list[Merge]:
+    """Learns BPE merges of tokens: each token is one character, so that the `tokenizers` library can train on them."""
+    alphabet = sorted({symbol for word in words for symbol in _symbols(word)})
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(alphabet) + number,
+        min_frequency=2,
+        special_tokens=[],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    repeated = (" ".join(["".join(_symbols(word))] * count) for word, count in words.items())
+    learner.train_from_iterator(repeated, trainer)
+    return [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
+
+
+def _count_firing(merges: list[Merge], words: Counter[Word]) -> Counter[Merge]:
+    """How often each merge joins two symbols in the words; earlier merges come first."""
+    ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
+    counts: Counter[Merge] = Counter()
+    for word, count in words.items():
+        symbols = _symbols(word)
+        while found := [
+            (ranks[pair], place) for place, pair in enumerate(zip(symbols, symbols[1:], strict=False)) if pair in ranks
+        ]:
+            rank, place = min(found)
+            counts[merges[rank]] += count
+            symbols[place : place + 2] = ["".join(merges[rank])]
+    return counts
+
+
+def _append_merges(
+    tokenizer: PreTrainedTokenizerBase, merges: list[Merge], new_tokens: int
+) -> tuple[PreTrainedTokenizerBase, int]:
+    """The tokenizer with the first merges that give `new_tokens` entries, and how many they gave."""
+    names = {chr(_FIRST_SYMBOL + id): token for token, id in tokenizer.get_vocab().items()}
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        path = Path(folder, "tokenizer.json")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["truncation"] = content["padding"] = None  # left by the last call
+        vocabulary, ranked = content["model"]["vocab"], content["model"]["merges"]
+        known, last, added = {tuple(merge) for merge in ranked}, max(tokenizer.get_vocab().values()), 0
+        for merge in merges:
+            parts = tuple("".join(names[symbol] for symbol in part) for part in merge)
+            if (joined := "".join(parts)) not in vocabulary:  # two merges may give the same token
+                if added == new_tokens:
+                    break
+                added += 1
+                vocabulary[joined] = last + added
+            if parts not in known:
+                known.add(parts)
+                ranked.append(list(parts))
+        path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        extended = AutoTokenizer.from_pretrained(folder)
+    extended.name_or_path = tokenizer.name_or_path
+    return extended, added
+
+
+def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBase:
+    """`AutoTokenizer.from_pretrained`, with an error where the tokenizer's files are missing.
+
+    Raises:
+        OSError, ValueError: Its files are missing or damaged.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **loading)
+    except OSError:
+        raise
+    except Exception as error:  # without its files, anything from KeyError to a Rust error
+        raise ValueError(f"{name}: its tokenizer cannot be loaded; are its files there? {error}") from error
+    check_vocabulary(tokenizer)
+    return tokenizer
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase) -> None:
+    """transformers 5 makes up a tokenizer of special tokens, without a warning, where files are missing.
+
+    Raises:
+        ValueError: This is such a tokenizer.
+    """
+    if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:  # mBART's has a word mark as well
+        raise ValueError(
+            f"tokenizer: found a vocabulary of {len(tokenizer)} with {len(tokenizer.all_special_ids)} special "
+            f"tokens, expected more than these: are the tokenizer's files in {tokenizer.name_or_path!r}?"
+        )
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Token ids of n texts, one text after the other.
+
+    token_ids: (tokens,) int32.
+    lengths: (n,) int64, tokens of each text, at least 1.
+    full_lengths: (n,) int64, the same before truncation.
+    language_ids: (n,) int64, for a model with a part for each language.
+    """
+
+    token_ids: np.ndarray
+    lengths: np.ndarray
+    full_lengths: np.ndarray
+    language_ids: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """(n,) where the tokens of each text end."""
+        return np.cumsum(self.lengths)
+
+    def padded(
+        self, texts: np.ndarray, pad_id: int, multiple: int = 1, limit: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Input ids and attention mask, both (rows, length) int64, of the texts with these numbers.
+
+        The length is that of the longest text, raised to the next `multiple` but not beyond `limit`.
+        """
+        lengths = self.lengths[texts]
+        longest = int(lengths.max())
+        raised = -(-longest // multiple) * multiple
+        columns = np.arange(max(longest, raised if limit is None else min(raised, limit)))
+        mask = columns < lengths[:, None]  # (rows, length)
+        starts = self.ends[texts] - lengths
+        ids = self.token_ids.take(starts[:, None] + columns, mode="clip")
+        return torch.from_numpy(np.where(mask, ids, pad_id)).long(), torch.from_numpy(mask).long()
+
+    def padded_batches(self, batch_tokens: int) -> Iterator[np.ndarray]:
+        """Numbers of texts of similar length, the longest first (a batch too large for memory fails at once).
+
+        Rows times longest row is at most `batch_tokens`; a longer text is a batch of its own.
+        """
+        order = np.argsort(-self.lengths, kind="stable")
+        start = 0
+        while start < len(order):
+            rows = max(1, batch_tokens // int(self.lengths[order[start]]))
+            yield order[start : start + rows]
+            start += rows
+
+    def ragged_batches(self, batch_tokens: int) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+        """Batches for a model that needs no padding: consecutive texts of at most `batch_tokens` tokens, at least one.
+
+        Yields:
+            The numbers of the texts, their token ids (tokens,) int32 and lengths (rows,) int64.
+        """
+        start = 0
+        while start < len(self):
+            begin = self.ends[start] - self.lengths[start]
+            stop = max(start + 1, int(np.searchsorted(self.ends, begin + batch_tokens, side="right")))
+            ids = torch.from_numpy(self.token_ids[begin : self.ends[stop - 1]])
+            yield slice(start, stop), ids, torch.from_numpy(self.lengths[start:stop])
+            start = stop
+
+
+class TextTokenizer:
+    """Tokenizes lists of texts for one model.
+
+    Args:
+        tokenizer: Fast or slow.
+        max_length: Longest result in tokens, including special tokens; longer texts are truncated and counted.
+        vocabulary: Token embeddings of the model, if known; a larger token id is an error.
+        empty_id: Token for an empty text, where the tokenizer adds no special tokens.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, max_length: int, vocabulary: int | None, empty_id: int
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.vocabulary = vocabulary
+        self.empty_id = empty_id
+        # Some classes do more to a text than their backend does (Luke, Udop).
+        self._backend_is_all = (
+            isinstance(tokenizer, PreTrainedTokenizerFast)
+            and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
+            and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
+        )
+
+    def __call__(self, texts: list[str], first_number: int = 0) -> TokenizedTexts:
+        """Token ids of texts, which errors number from `first_number`.
+
+        Raises:
+            ValueError: A text is not valid Unicode, or a token is beyond the model's vocabulary.
+        """
+        ids, lengths, full_lengths = [np.empty(0, dtype=np.int32)], [], []
+        for start in range(0, len(texts), _CHUNK):
+            chunk = texts[start : start + _CHUNK]
+            try:
+                rows = self._rows(chunk)
+            except Exception:
+                _check_unicode(chunk, first_number + start)  # fast tokenizers do not say which text it is
+                raise
+            full_lengths.extend(map(len, rows))
+            for number, row in enumerate(rows):
+                if len(row) > self.max_length:
+                    rows[number] = self._truncated(chunk[number])
+                elif not row:
+                    rows[number] = [self.empty_id]
+            sizes = list(map(len, rows))
+            ids.append(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=sum(sizes)))
+            lengths.extend(sizes)
+        full = np.maximum(np.array(full_lengths, dtype=np.int64), 1)
+        tokenized = TokenizedTexts(np.concatenate(ids), np.array(lengths, dtype=np.int64), full)
+        self._check_ids(tokenized, first_number)
+        return tokenized
+
+    def _rows(self, texts: list[str]) -> list[list[int]]:
+        flags = {"padding": False, "truncation": False, "return_attention_mask": False, "return_token_type_ids": False}
+        if not self._backend_is_all:
+            return self.tokenizer(texts, **flags, verbose=False)["input_ids"]
+        self.tokenizer("", **flags)  # sets the backend's truncation and padding
+        return [encoding.ids for encoding in self.tokenizer.backend_tokenizer.encode_batch_fast(texts)]
+
+    def _truncated(self, text: str) -> list[int]:
+        return self.tokenizer(text, truncation=True, max_length=self.max_length, padding=False)["input_ids"]
+
+    def _check_ids(self, tokenized: TokenizedTexts, first_number: int) -> None:
+        ids = tokenized.token_ids
+        if self.vocabulary is None or not len(ids) or ids.max() < self.vocabulary:
+            return
+        place = int(np.argmax(ids >= self.vocabulary))
+        number = first_number + int(np.searchsorted(tokenized.ends, place, side="right"))
+        raise ValueError(
+            f"text {number}: token id {ids[place]} found, but the model has {self.vocabulary} token embeddings: "
+            "tokenizer and model do not belong together"
+        )
+
+
+def _check_unicode(texts: list[str], first_number: int) -> None:
+    for number, text in enumerate(texts, first_number):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            found = f"{text[error.start]!r} at character {error.start}"
+            raise ValueError(f"text {number}: found the lone surrogate {found}, expected valid Unicode") from error

@@ -1,0 +1,332 @@
+"""A model in other forms: an ONNX graph, a table of static embeddings, files that sentence-transformers reads."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from .embedding import DocumentEmbedder, encoder_body, evaluating, is_ours, mean_pooled, position_limit
+from .long_documents import NO_LIMIT
+
+OUTPUT = "last_hidden_state"  # of every graph
+TOLERANCE = 1e-4  # relative to the largest output; what graph and model may differ by in float32
+# Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained ones 0.98.
+LEAST_COSINE = 0.9
+LONGEST = 1024  # tokens of the longest text that graph and model are compared on
+_INT64 = 7  # onnx.TensorProto.INT64
+_REFUSED = {
+    "tmde_bag": "it adds up rows of a table; `tmde export static` writes it for sentence-transformers",
+    "tmde_laser": "its LSTM layers read every text to its own length, which the exporter cannot write",
+}
+# Article 1 of the Universal Declaration of Human Rights: what an export is compared on.
+TEXTS = (
+    "All human beings are born free and equal in dignity and rights. They are endowed with reason and conscience and "
+    "should act towards one another in a spirit of brotherhood.",
+    "Alle Menschen sind frei und gleich an Würde und Rechten geboren.",
+    "Todos los seres humanos nacen libres e iguales en dignidad y derechos.",
+    "Все люди рождаются свободными и равными в своем достоинстве и правах.",
+    "يولد جميع الناس أحرارًا متساوين في الكرامة والحقوق.",
+    "人人生而自由，在尊严和权利上一律平等。",
+    "Equal. " * LONGEST,
+)
+
+
+@dataclass(frozen=True)
+class ExportedGraph:
+    """
+    path: Of the graph.
+    size: Bytes, with its data.
+    difference: Of graph and model, the largest of any element of an output on `TEXTS`, over the largest element.
+    cosine: Of the vectors of graph and model, the smallest.
+    """
+
+    path: Path
+    size: int
+    difference: float
+    cosine: float
+
+
+def export_onnx(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | os.PathLike,
+    quantization: str | None = None,
+) -> ExportedGraph:
+    """Writes an encoder as `folder/onnx/model.onnx`, or quantized as `folder/onnx/model_int8.onnx`.
+
+    Inputs are `input_ids` and `attention_mask`, both (batch, length) int64, of any size. The one output,
+    `last_hidden_state`, is (batch, length, d) float32, and for T-MDE (batch, 1, d), which is P alone. The graph is
+    compared with the model before it takes its place. Config and tokenizer are saved in a folder without a config.
+
+    Args:
+        model: An encoder in float32 on the CPU; of an encoder-decoder only the encoder is written.
+        tokenizer: Its tokenizer.
+        folder: Made if missing.
+        quantization: `"int8"` for 8-bit weights of matrices and embedding tables, and inputs of matrix products
+            rounded to 8 bits as they come.
+
+    Raises:
+        ImportError: A package of the extra `onnx` is missing.
+        ValueError: The model cannot be written as a graph, or the graph computes something else.
+    """
+    import onnx
+    import onnxruntime
+    import onnxscript  # noqa: F401
+
+    if quantization not in (None, "int8"):
+        raise ValueError(f"quantization: found {quantization!r}, expected None or 'int8'")
+    embedder = DocumentEmbedder(model, tokenizer)
+    encoder, name = embedder.model, type(embedder.model).__name__
+    reason = _REFUSED.get(encoder.config.model_type)
+    if embedder.needs_language:
+        reason = "it has an encoder for each language, and a graph holds one for all"
+    if reason is not None:
+        raise ValueError(f"{name} cannot be an ONNX graph: {reason}")
+    folder = Path(folder)
+    (folder / "onnx").mkdir(parents=True, exist_ok=True)
+    file = "model.onnx" if quantization is None else f"model_{quantization}.onnx"
+    with tempfile.TemporaryDirectory(dir=folder / "onnx", prefix=".export-") as temporary, evaluating(encoder):
+        plain = written = Path(temporary) / "model.onnx"
+        graph = _Graph(encoder)
+        _write_graph(graph, embedder, plain)
+        if quantization is not None:
+            written = Path(temporary) / file
+            _quantize(plain, written)
+        onnx.checker.check_model(os.fspath(written))
+        session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
+        difference, cosine = _compare(graph, session, embedder)
+        if quantization is None and not difference <= TOLERANCE:
+            raise ValueError(
+                f"the graph of {name} differs from the model by {difference:.1e} of its largest output, expected at "
+                f"most {TOLERANCE:.0e}"
+            )
+        if not cosine >= LEAST_COSINE:
+            raise ValueError(
+                f"the graph of {name} gives vectors whose cosine with those of the model is as low as {cosine:.3f}, "
+                f"expected at least {LEAST_COSINE}; write the graph in float32"
+            )
+        del session
+        parts = [path for path in (written, _data_file(written)) if path.exists()]
+        size = sum(path.stat().st_size for path in parts)
+        for path in reversed(parts):
+            os.replace(path, folder / "onnx" / path.name)
+    if not (folder / "config.json").exists():
+        model.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return ExportedGraph(folder / "onnx" / file, size, difference, cosine)
+
+
+class _Graph(nn.Module):
+    """The forward pass with tensors in and one tensor out."""
+
+    def __init__(self, encoder: PreTrainedModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.options = {"pooled_only": True} if encoder.config.model_type == "tmde" else {}
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.encoder(input_ids=input_ids, attention_mask=attention_mask, **self.options)[0]
+
+
+def _batch(embedder: DocumentEmbedder, texts: Sequence[str], limit: int) -> tuple[torch.Tensor, torch.Tensor]:
+    limit = min(limit, embedder.max_length)
+    rows = [embedder.tokenizer(text, truncation=True, max_length=limit)["input_ids"] for text in texts]
+    length = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])  # masked, so any id will do
+    return ids, torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
+
+
+def _write_graph(graph: _Graph, embedder: DocumentEmbedder, path: Path) -> None:
+    axes = {0: "batch", 1: "length"}
+    try:
+        with _quiet_exporter(), torch.no_grad():
+            program = torch.onnx.export(
+                graph,
+                _batch(embedder, ("Written once, run everywhere; 1, 2, 3, 1.", "Written once"), limit=24),
+                dynamo=True,
+                verbose=False,
+                input_names=["input_ids", "attention_mask"],
+                output_names=[OUTPUT],
+                dynamic_shapes=(axes, axes),
+                custom_translation_table={torch.ops.aten.searchsorted.Tensor: _searchsorted},
+            )
+            program.save(path)
+    except Exception as error:  # torch.onnx raises many kinds
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        first = str(cause).strip().splitlines() or [type(cause).__name__]
+        raise ValueError(f"{type(graph.encoder).__name__} cannot be written as an ONNX graph: {first[0]}") from error
+
+
+def _searchsorted(sorted_sequence, values, *, right: bool = False, **_):
+    """`torch.searchsorted` (of `sublinear_counts`), which the exporter lacks: (batch, n), (batch, m) -> (batch, m)."""
+    from onnxscript import opset18 as op
+
+    ordered = op.Unsqueeze(sorted_sequence, op.Constant(value_ints=[-2]))  # (batch, 1, n)
+    values = op.Unsqueeze(values, op.Constant(value_ints=[-1]))  # (batch, m, 1)
+    before = op.LessOrEqual(ordered, values) if right else op.Less(ordered, values)
+    return op.ReduceSum(op.Cast(before, to=_INT64), op.Constant(value_ints=[-1]), keepdims=0)
+
+
+def _quantize(source: Path, target: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _quiet_exporter():
+        quantize_dynamic(
+            source,
+            target,
+            op_types_to_quantize=["MatMul", "Gemm", "Gather"],  # the last: tables, most of a small model's weights
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            use_external_data_format=_data_file(source).exists(),
+        )
+
+
+def _compare(graph: _Graph, session, embedder: DocumentEmbedder) -> tuple[float, float]:
+    """The largest difference of outputs over the largest output, and the smallest cosine of vectors."""
+    differences, largest, cosines = [], [], []
+    for texts in (TEXTS[:1], TEXTS[:-1], TEXTS):
+        ids, mask = _batch(embedder, texts, limit=LONGEST)
+        with torch.no_grad():
+            expected = graph(ids, mask).float()
+        (found,) = session.run([OUTPUT], {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})
+        found = torch.from_numpy(found)
+        real = mask.bool() if expected.shape[1] == mask.shape[1] else slice(None)  # padding may be anything
+        differences.append((found - expected)[real].abs().max())
+        largest.append(expected[real].abs().max())
+        pooled = [hidden[:, 0] if is_ours(graph.encoder) else mean_pooled(hidden, mask) for hidden in (found, expected)]
+        cosines.append(nn.functional.cosine_similarity(*pooled).min())
+    return float(torch.stack(differences).max() / torch.stack(largest).max()), float(torch.stack(cosines).min())
+
+
+def _data_file(graph: Path) -> Path:
+    """The weights of a graph that are too large for one file."""
+    return graph.with_name(graph.name + ".data")
+
+
+@contextmanager
+def _quiet_exporter():
+    """The exporter and the quantizer log and warn of their internal steps."""
+    logging.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def export_static_embedding(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: str | os.PathLike
+) -> float:
+    """Writes a bag model as `SentenceTransformer(folder)` opens it without this package: a table of vectors.
+
+    Its two modules are a StaticEmbedding, which takes the mean of `exp(w_t) E_t` in float32 over the tokens of a text
+    (`<s>` and `</s>`, of next to no weight, are left out), and a Normalize. They give the vectors of [`BagModel`]; but
+    a text without any token gets zeros.
+
+    Args:
+        model: A [`BagModel`].
+        tokenizer: Its tokenizer.
+        folder: Where to write; files of an earlier export are overwritten.
+
+    Returns:
+        The largest difference between the vectors of the table and of the model on `TEXTS`.
+
+    Raises:
+        ImportError: sentence-transformers is not installed.
+        ValueError: The model is no bag, does not normalize, or damps counts; or the table gives other vectors.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+
+    config = model.config
+    if config.model_type != "tmde_bag":
+        raise ValueError(
+            f"model: found {type(model).__name__} (model_type {config.model_type!r}), expected a BagModel: no other "
+            "model is a sum of one vector for each token"
+        )
+    if not config.normalize or config.sublinear_counts:
+        raise ValueError(
+            f"model: found normalize={config.normalize} and sublinear_counts={config.sublinear_counts} in its config, "
+            "expected True and False: a static embedding is a normalized mean over all tokens"
+        )
+    with torch.no_grad():
+        weights = model.token_weights.float().exp().cpu()
+        table = weights[:, None] * model.embed_tokens.weight.float().cpu()  # (vocab_size, d_model)
+    state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    if tokenizer.split_special_tokens:  # transformers keeps this setting outside the backend's file
+        state |= {"added_tokens": [], "post_processor": None}
+    modules = [StaticEmbedding(Tokenizer.from_str(json.dumps(state)), embedding_weights=table), Normalize()]
+    static = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
+    found = static.encode(list(TEXTS), show_progress_bar=False)
+    difference = float(np.abs(found - DocumentEmbedder(model, tokenizer).encode(TEXTS)).max())
+    if not difference <= TOLERANCE:
+        raise ValueError(
+            f"the table gives vectors that differ from those of the model by {difference:.1e}, expected at most "
+            f"{TOLERANCE:.0e} (both are of length 1)"
+        )
+    static.save(str(folder), create_model_card=False)
+    return difference
+
+
+def write_sentence_transformers_files(model: PreTrainedModel, folder: str | os.PathLike) -> None:
+    """Writes the files by which sentence-transformers opens a checkpoint of this package.
+
+        SentenceTransformer(folder, trust_remote_code=True).encode(["Guten Tag", "Good day"])
+
+    gives the vectors of `DocumentEmbedder`: a Transformer module, and a Pooling module that takes position 0 of
+    `last_hidden_state`, where every model of this package has its embedding. There is no Normalize module. A
+    `config_sentence_transformers.json` that is there is kept: users edit its prompts and its similarity.
+
+    The longest input is that of `DocumentEmbedder.max_length`. For a model with a part for each language, give
+    `encode(texts, language="de")`.
+
+    Args:
+        model: With or without a decoder or a head.
+        folder: Made if missing.
+    """
+    encoder = encoder_body(model)
+    package = "sentence_transformers.models"  # the names of version 5, which later ones read too
+    transformer: dict = {"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}
+    if getattr(encoder, "needs_language_ids", False):
+        transformer["kwargs"] = ["language"]
+    pooling = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{package}.Pooling"}
+    # With positions, sentence-transformers takes the smaller of `max_position_embeddings` and `model_max_length`.
+    limit = {"max_seq_length": NO_LIMIT} if position_limit(encoder) == NO_LIMIT else {}
+    files = {
+        "modules.json": [transformer, pooling],
+        "sentence_bert_config.json": limit | {"do_lower_case": False},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": encoder.config.hidden_size,
+            "pooling_mode_cls_token": True,
+            "pooling_mode_mean_tokens": False,
+            "pooling_mode_max_tokens": False,
+            "include_prompt": True,
+        },
+    }
+    if not (Path(folder) / "config_sentence_transformers.json").exists():
+        files["config_sentence_transformers.json"] = {
+            "model_type": "SentenceTransformer",
+            "prompts": {},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        }
+    for name, content in files.items():
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ from modeling_tmde.eval.statistics import compare, summary_intervals
 from modeling_tmde.eval.systems import CharacterTfidf
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.eval.tasks.documents import TopicDocuments
-from modeling_tmde.sentences import split_sentences
+from modeling_tmde.long_documents import split_sentences
 
 RANKS = (1, 2, 4, 8, 16, 32)
 PIECE_TOKENS = 512  # of paper 003

@@ -16,14 +16,13 @@ from pathlib import Path
 from common import markdown, write_json
 
 from modeling_tmde import DocumentEmbedder
-from modeling_tmde.density import SentenceDensity
 from modeling_tmde.eval.classification import evaluate_classification
 from modeling_tmde.eval.results import TaskResult, summarize
 from modeling_tmde.eval.statistics import compare, summary_intervals
 from modeling_tmde.eval.systems import EmbeddingSystem, VectorCache
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.eval.tasks.documents import TopicDocuments
-from modeling_tmde.sentences import split_sentences
+from modeling_tmde.long_documents import SentenceDensity, split_sentences
 
 WINDOW, STRIDE = 128, 64
 ALWAYS = 3  # a window that only texts of a token or so fit into: every document is split

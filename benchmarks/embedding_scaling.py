@@ -38,7 +38,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, TmdeConfig, TmdeModel, train_tokenizer
-from modeling_tmde.static_embedding import export_static_embedding
+from modeling_tmde.export import export_static_embedding
 
 WIDTH, LAYERS, FFN, LONGEST = 128, 3, 512, 4096
 NUMBERS = (1_000, 3_000, 10_000, 30_000, 100_000)

@@ -28,7 +28,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTra
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder, TmdeConfig, TmdeModel, train_tokenizer
 from modeling_tmde.data import load_parallel
 from modeling_tmde.eval.retrieval import precision_at_1, retrieval_pool
-from modeling_tmde.static_embedding import export_static_embedding
+from modeling_tmde.export import export_static_embedding
 
 MAX_LENGTH = 512
 MODES: dict[str, dict[str, Any]] = {

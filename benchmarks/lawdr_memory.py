@@ -67,7 +67,7 @@ def by_scikit_learn(sentences: int, dimension: int) -> np.ndarray:
     from sklearn.decomposition import PCA, TruncatedSVD
     from sklearn.neighbors import KernelDensity
 
-    from modeling_tmde.density import SentenceDensity
+    from modeling_tmde.long_documents import SentenceDensity
 
     flat = [sentence for document in documents(sentences) for sentence in document]
     vectors = HashEmbedder(dimension).encode(flat)

@@ -39,7 +39,7 @@ from modeling_tmde.documents.sentence_alignment import (
     embedded_spans,
 )
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.sentences import split_sentences
+from modeling_tmde.long_documents import split_sentences
 
 SETTINGS = ("paragraphs", "edited paragraphs", "sentences")
 EDITED = 0.1  # of the paragraphs of a side are deleted, and as many merged with the next one

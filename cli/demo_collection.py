@@ -273,7 +273,7 @@ def _groups(drawn: Sequence[Hit], name: str, label_fields: Sequence[str]) -> dic
 
 def _examples(drawn: Sequence[Hit], seed: int) -> list[tuple[str, str]]:
     """A sentence of a document in each of several languages, (language, sentence)."""
-    from modeling_tmde.sentences import split_sentences
+    from modeling_tmde.long_documents import split_sentences
 
     by_language: dict[str, list[Hit]] = {}
     for hit in drawn:

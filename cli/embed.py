@@ -1,17 +1,32 @@
-"""`tmde embed`: a file or a pipe of documents in, a `.npy` or `.parquet` file of vectors out."""
+"""`tmde embed`: a file or a pipe of documents in, a `.npy` or `.parquet` file of vectors out.
 
-from __future__ import annotations
+Shard i holds the result of the i-th `--shard-size` documents. With --resume, or in one of several processes of
+`torchrun` or `accelerate launch`, shards are kept in `OUT.shards` until OUT is complete. Each process reads the whole
+input and embeds every n-th shard; the first process joins them.
+"""
 
+import hashlib
+import json
+import os
+import shutil
+import tempfile
 import time
+from collections import deque
+from collections.abc import Iterator
 from contextlib import ExitStack
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
 import typer
+from filelock import FileLock, Timeout
+from huggingface_hub import try_to_load_from_cache
 
-from modeling_tmde.cli.embed_shards import Outcome, ShardFolder, embed_in_shards
-from modeling_tmde.cli.embedder_options import (
+from modeling_tmde import __version__
+from modeling_tmde.cli.options import (
     AggregationOption,
     DeviceOption,
     DtypeOption,
@@ -23,24 +38,14 @@ from modeling_tmde.cli.embedder_options import (
     StrideOption,
     TrustRemoteCodeOption,
     WindowOption,
-    long_document_options,
+    check_output,
+    load_embedder,
 )
-from modeling_tmde.cli.embedding_job import EmbeddingJob, embed_chunks, load_embedder, stderr_is_terminal
-from modeling_tmde.cli.processes import OtherProcessFailed, joined_processes, process_count
-from modeling_tmde.cli.vector_files import check_output, replacing, vector_writer
-from modeling_tmde.data.documents import EmbedError, InputFormat
+from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, open_documents
+from modeling_tmde.data.io import replacing, write_atomically
+from modeling_tmde.embedding import DocumentEmbedder
 
-SHARD_SIZE = 8192
 _SPEED = "Speed"  # a heading of the help
-
-
-class Backend(str, Enum):
-    torch = "torch"
-    onnx = "onnx"
-
-
-class Quantization(str, Enum):
-    int8 = "int8"
 
 
 def embed(
@@ -70,13 +75,6 @@ def embed(
         typer.Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.", rich_help_panel=_SPEED),
     ] = None,
     dtype: DtypeOption = None,
-    backend: Annotated[
-        Backend, typer.Option(help="What runs the model; onnx: ONNX Runtime.", rich_help_panel=_SPEED)
-    ] = Backend.torch,
-    quantization: Annotated[
-        Quantization | None,
-        typer.Option(help="int8: weights of 8 bits; with torch on a CPU only.", rich_help_panel=_SPEED),
-    ] = None,
     compile: Annotated[
         bool, typer.Option("--compile", help="Use torch.compile; takes a minute at first.", rich_help_panel=_SPEED)
     ] = False,
@@ -87,12 +85,12 @@ def embed(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Keep finished shards in OUT.shards until OUT is complete, and go on with those there."
+            "--resume", help="Keep finished shards in OUT.shards until OUT is complete, and continue with those there."
         ),
     ] = False,
     shard_size: Annotated[
         int, typer.Option(min=1, help="Documents in memory at once, in a shard, and in a row group of parquet.")
-    ] = SHARD_SIZE,
+    ] = 8192,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace OUT if it exists, and shards of another run.")
     ] = False,
@@ -110,72 +108,246 @@ def embed(
 
         tmde embed books.jsonl -o books.npy -m path/to/model --long-documents sentences
 
-    Several processes share the shards of a file (on each accelerator one; of a CPU, set OMP_NUM_THREADS):
+    Several processes share the shards of a file (one on each accelerator; on a CPU, set OMP_NUM_THREADS):
 
         torchrun --nproc-per-node 4 -m modeling_tmde.cli.main embed news.txt -o news.npy -m path/to/model
 
-        accelerate launch --multi_gpu --num_processes 4 -m modeling_tmde.cli.main embed news.txt ...
-
-    After an interruption the same command goes on at the first missing shard (of one process: with --resume).
+    After an interruption the same command continues at the first missing shard (of one process: with --resume).
     """
-    loading = {"pooling": pooling and pooling.value, "max_length": max_length, "dtype": dtype and dtype.value}
-    loading |= {"backend": backend.value, "quantization": quantization and quantization.value, "compile": compile}
-    loading |= {"trust_remote_code": trust_remote_code, "revision": revision}
-    encoding = {"batch_tokens": batch_tokens, "normalize": normalize}
-    try:
-        loading |= long_document_options(long_documents, window, stride, aggregation)
-        job = EmbeddingJob(
-            source, out, model, format, field, shard_size, overwrite, device, loading, encoding, language,
-            language_field,
-        )  # fmt: skip
-        if resume or process_count() > 1:
-            with joined_processes() as processes:
-                outcome = embed_in_shards(job, processes)
-        else:
-            outcome = _embed_directly(job)
-    except EmbedError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except OtherProcessFailed as error:
-        if str(error):
-            typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
-    if outcome is not None:
-        _summarise(outcome, out)
+    rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    keep = resume or processes > 1
+    if keep and (source == "-" or Path(source).is_fifo()):
+        raise ValueError(f"{source} can be read once, by one process and without --resume; write it to a file")
+    if language is not None and language_field is not None:
+        raise ValueError("--language and --language-field exclude each other; give one of them")
+    target = check_output(out, overwrite, (".npy", ".parquet"))
+    folder = target.with_name(f"{target.name}.shards")
+    if not keep and folder.exists():
+        raise ValueError(f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it")
+    if processes > 1 and device in (None, "cuda") and torch.cuda.is_available():
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+    settings = {
+        "pooling": pooling, "max_length": max_length, "long_documents": long_documents, "window": window,
+        "stride": stride, "aggregation": aggregation, "dtype": dtype, "compile": compile,
+        "trust_remote_code": trust_remote_code, "revision": revision,
+    }  # fmt: skip
 
+    def is_missing(number: int) -> bool:
+        return number % processes == rank and not shards.path(number).exists()
 
-def _embed_directly(job: EmbeddingJob) -> Outcome:
     with ExitStack() as stack:
-        target = check_output(job.out, job.overwrite)
-        if (shards := ShardFolder(target).path).exists():
-            raise EmbedError(f"{shards} holds shards of an unfinished run; give --resume to go on, or delete it")
-        documents = job.open(stack, keep_columns=target.suffix == ".parquet")
-        bar = stderr_is_terminal()
-        embedder = load_embedder(job, job.device, bar)
+        if keep and rank == 0:
+            stack.enter_context(_lock(folder))
+        elif not keep:
+            temporary = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.")
+            folder = Path(stack.enter_context(temporary))
+        shards = _Shards(folder, target.suffix)
+        documents = open_documents(
+            stack, source, format, field, target.suffix == ".parquet", shard_size, is_missing, language_field
+        )  # fmt: skip
+        if documents.schema is not None and VECTOR_COLUMN in documents.schema.names:
+            raise ValueError(f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it")
+        embedder = load_embedder(model, device=device, **settings)
+        _check_language(embedder, model, language, language_field)
+
+        def describe() -> dict[str, Any]:
+            status = Path(source).stat()
+            options = settings | embedder.long_document_settings | {
+                "pooling": embedder.pooling, "max_length": embedder.max_length, "batch_tokens": batch_tokens,
+                "normalize": normalize, "language": language, "language_field": language_field, "field": field,
+                "shard_size": shard_size, "input": str(Path(source).resolve()), "input size": status.st_size,
+                "input's last change": status.st_mtime_ns, "model": model, "output": target.suffix,
+                "model version": _version_of(model, revision), "tmde": __version__,
+            }  # fmt: skip
+            return {name: str(value) for name, value in options.items()}
+
+        if keep:
+            run = describe()
+            shards.start(run, rank, overwrite)
         start = time.perf_counter()
+        sizes = _embed_shards(
+            embedder, documents, shards, target, language, language_field, shard_size,
+            batch_tokens=batch_tokens, normalize=normalize,
+        )  # fmt: skip
+        _print_summary(embedder, time.perf_counter() - start, out, rank, processes)
+        if rank:
+            return
+        while not all(shards.path(number).exists() for number in range(len(sizes))):
+            time.sleep(0.2)  # for the other processes; the launcher ends this one if one of them fails
+        if keep and describe() != run:
+            raise ValueError(f"{documents.name} or the model has changed since the start; --overwrite starts again")
         try:
-            with (
-                replacing(target) as file,
-                vector_writer(target, file, embedder.dimension, documents.schema) as writer,
-            ):
-                sizes = embed_chunks(
-                    job, embedder, documents, lambda _, *rows: writer.write(*rows), bar, documents.rows
-                )
+            shards.join(target, sizes, embedder.dimension, documents.schema)
         except OSError as error:
-            raise EmbedError(f"--output {job.out}: {error.strerror or error}") from None
-        return Outcome(embedder.last_report, sum(sizes), embedder.dimension, time.perf_counter() - start)
+            raise ValueError(f"--output {out}: {error.strerror or error}") from error
+        if keep:
+            shutil.rmtree(folder)
+    typer.echo(f"{out}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
 
 
-def _summarise(outcome: Outcome, out: Path) -> None:
-    report, seconds = outcome.report, outcome.seconds
-    before = outcome.rows - report.texts
-    long = f"{report.truncated:,} truncated"
+class _Shards:
+    """A folder of shards: `.npy` files of vectors, or `.parquet` files of the input's columns and the vectors."""
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self.folder, self.suffix = folder, suffix
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}{self.suffix}"
+
+    def start(self, run: dict[str, Any], rank: int, overwrite: bool) -> None:
+        """Makes the folder, or continues with it if it is of the same run; all but the first process wait for that.
+
+        Raises:
+            ValueError: The folder holds shards of another run.
+        """
+        manifest = self.folder / "manifest.json"
+
+        def found() -> dict[str, Any]:
+            return json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else {}
+
+        while rank and found() != run:
+            time.sleep(0.1)
+        other = found()
+        if other == run:
+            return
+        if self.folder.exists() and any(self.folder.iterdir()):
+            if not overwrite:
+                name = next((name for name in run if other.get(name) != run[name]), "run")
+                raise ValueError(
+                    f"{self.folder} holds shards of another run: its {name} is {other.get(name)!r}, now it is "
+                    f"{run[name]!r}; give --overwrite to delete them, or another --output"
+                )
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(exist_ok=True)
+        write_atomically(manifest, json.dumps(run, indent=2))
+
+    def write(self, number: int, vectors: np.ndarray, columns: pa.Table | None) -> None:
+        """Writes one shard, whole or not at all: vectors (rows, d) and the columns of the input that are kept."""
+        with replacing(self.path(number)) as path:
+            if columns is None:
+                np.save(path, vectors)
+            else:
+                column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+                pq.write_table(columns.append_column(VECTOR_COLUMN, column), path)
+
+    def join(self, target: Path, sizes: list[int], dimension: int, schema: pa.Schema | None) -> None:
+        """Writes all shards, in order, to one file."""
+        with replacing(target) as path:
+            if self.suffix == ".npy":
+                with open(path, "wb") as file:
+                    shape = (sum(sizes), dimension)
+                    np.lib.format.write_array_header_1_0(
+                        file, {"descr": "<f4", "fortran_order": False, "shape": shape}
+                    )
+                    for number in range(len(sizes)):
+                        file.write(np.load(self.path(number)).astype("<f4", copy=False).data)
+            else:
+                vectors = pa.field(VECTOR_COLUMN, pa.list_(pa.float32(), dimension))
+                with pq.ParquetWriter(path, schema.append(vectors)) as writer:
+                    for number in range(len(sizes)):
+                        writer.write_table(pq.read_table(self.path(number)).cast(writer.schema))
+
+
+def _lock(folder: Path) -> FileLock:
+    """Keeps other runs out of a folder of shards."""
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"another run is writing shards into {folder}; wait until it ends, or give another --output"
+        ) from None
+    return lock
+
+
+def _embed_shards(
+    embedder: DocumentEmbedder,
+    documents: Documents,
+    shards: _Shards,
+    target: Path,
+    language: str | None,
+    language_field: str | None,
+    shard_size: int,
+    **encoding: Any,
+) -> list[int]:
+    """Writes the shards of the chunks that have texts; returns the rows of every chunk."""
+    sizes: list[int] = []
+    pending: deque[tuple[int, pa.Table | None]] = deque()
+    codes: deque[str] = deque()
+
+    def texts() -> Iterator[str]:
+        for number, chunk in enumerate(documents.chunks):
+            sizes.append(chunk.rows)
+            if chunk.texts is not None:
+                pending.append((number, chunk.columns))
+                codes.extend(_languages_of(chunk, documents, embedder, language_field))
+                yield from chunk.texts
+
+    def languages() -> Iterator[str]:
+        while codes:
+            yield codes.popleft()
+
+    # All chunks but the last have `shard_size` rows, so that vectors come chunk by chunk.
+    given = language if language_field is None else languages()
+    for vectors in embedder.encode_iter(
+        texts(), shard_size, show_progress_bar=True, total=documents.rows, language=given, **encoding
+    ):
+        shards.write(*_with_vectors(pending.popleft(), vectors))
+    return sizes
+
+
+def _with_vectors(item: tuple[int, pa.Table | None], vectors: np.ndarray) -> tuple[int, np.ndarray, pa.Table | None]:
+    return item[0], vectors, item[1]
+
+
+def _languages_of(
+    chunk: Chunk, documents: Documents, embedder: DocumentEmbedder, language_field: str | None
+) -> list[str]:
+    """
+    Raises:
+        ValueError: The model needs a language and does not know this one; names file, row and field.
+    """
+    codes = chunk.languages or []
+    if embedder.needs_language:
+        known = list(embedder.model.config.languages)
+        for number, code in zip(chunk.numbers, codes, strict=False):
+            if code not in known:
+                place = documents.place(number, language_field)
+                raise ValueError(f"{place}: found {code!r}, expected one of the model's languages: {', '.join(known)}")
+    return codes
+
+
+def _check_language(embedder: DocumentEmbedder, model: str, language: str | None, language_field: str | None) -> None:
+    if not embedder.needs_language or language_field is not None:
+        return
+    known = embedder.model.config.languages
+    if language is None:
+        raise ValueError(
+            f"--model {model} has an encoder for each language; give --language, one of {', '.join(known)}, or "
+            "--language-field"
+        )
+    if language not in known:
+        raise ValueError(f"--language: found {language!r}, expected one of the model's: {', '.join(known)}")
+
+
+def _version_of(model: str, revision: str | None) -> str:
+    """Changes when a file of the model does."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return str(try_to_load_from_cache(model, "config.json", revision=revision))  # its path names the commit
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    status = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(repr(status).encode()).hexdigest()[:16]
+
+
+def _print_summary(embedder: DocumentEmbedder, seconds: float, out: Path, rank: int, processes: int) -> None:
+    report = embedder.last_report
+    split = ""
     if report.split:
-        pieces = report.pieces - (report.texts - report.split)
-        long += f", {report.split:,} split into {pieces:,} pieces"
+        split = f", {report.split:,} split into {report.pieces - (report.texts - report.split):,} pieces"
+    process = f"process {rank} of {processes}: " if processes > 1 else ""
     typer.echo(
-        f"{report.texts:,} texts ({report.tokens:,} tokens, {long}) in {seconds:.1f} s, "
-        f"{report.texts / seconds:,.0f} texts/s{f'; {before:,} were done before' if before else ''} -> {out} "
-        f"({outcome.rows} x {outcome.dimension} float32)",
+        f"{process}{report.texts:,} texts ({report.tokens:,} tokens, {report.truncated:,} truncated{split}) in "
+        f"{seconds:.1f} s, {report.texts / seconds:,.0f} texts/s",
         err=True,
     )

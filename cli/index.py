@@ -279,7 +279,7 @@ class _Run:
         Raises:
             EmbedError: Another way to embed than that of the documents that are in the index.
         """
-        from modeling_tmde.loading import NO_LIMIT
+        from modeling_tmde.long_documents import NO_LIMIT
 
         if self.index.settings is None:  # made without a model, which is said when it is to be opened
             return

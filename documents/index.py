@@ -26,8 +26,7 @@ from modeling_tmde.documents.index_metadata import DocumentIndexError
 from modeling_tmde.documents.index_store import SegmentStore
 
 if TYPE_CHECKING:
-    from modeling_tmde.embedding import DocumentEmbedder
-    from modeling_tmde.text_batches import EncodeReport
+    from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 
 APPROXIMATE_FROM = 2**17  # rows of a segment; below, search is exact
 

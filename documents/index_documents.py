@@ -15,7 +15,7 @@ import pyarrow as pa
 from modeling_tmde.documents.index_metadata import METADATA, OWN_COLUMNS, DocumentIndexError
 
 if TYPE_CHECKING:
-    from modeling_tmde.text_batches import EncodeReport
+    from modeling_tmde.embedding import EncodeReport
 
 # Bytes of a digest that are of the text (and its language, if that counts); the rest: of the metadata.
 TEXT_DIGEST = 16

@@ -14,7 +14,7 @@ from modeling_tmde.documents.index_documents import Hit
 from modeling_tmde.documents.index_files import DENSITY, Manifest
 from modeling_tmde.documents.index_metadata import DocumentIndexError
 from modeling_tmde.documents.nearest import row_cosines
-from modeling_tmde.sentences import split_sentences
+from modeling_tmde.long_documents import split_sentences
 
 if TYPE_CHECKING:
     from modeling_tmde.embedding import DocumentEmbedder

@@ -23,11 +23,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from modeling_tmde.data.io import replacing, write_atomically
-from modeling_tmde.density import SentenceDensity
 from modeling_tmde.documents.debiasing import LanguageDebiaser, rows_by_language
 from modeling_tmde.documents.sentence_stream import Document, SentenceChunk, Split, sentence_chunks
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.sentences import split_sentences
+from modeling_tmde.long_documents import SentenceDensity, split_sentences
 
 SETTINGS_NAME = "lawdr.json"
 WEIGHTINGS = ("density", None)

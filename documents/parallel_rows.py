@@ -15,7 +15,7 @@ import numpy as np
 from modeling_tmde.documents.bead_costs import unit_rows
 from modeling_tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.sentences import split_sentences
+from modeling_tmde.long_documents import split_sentences
 
 UNITS = ("sentences", "paragraphs")
 _SEGMENTS = 4096  # of both sides, whose vectors are there at once

@@ -18,7 +18,7 @@ import numpy as np
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
 from modeling_tmde.eval.tasks.languages import iso_of_iso3
-from modeling_tmde.loading import NO_LIMIT
+from modeling_tmde.long_documents import NO_LIMIT
 
 try:
     from mteb.models import ModelMeta

@@ -14,8 +14,9 @@ from .configuration_encoder import TmdeEncoderConfig
 from .configuration_laser import LaserConfig
 from .configuration_ntdv import NtdvConfig
 from .configuration_tmde import TmdeConfig
-from .density import SentenceDensity
 from .embedding import DocumentEmbedder
+from .export import write_sentence_transformers_files
+from .long_documents import SentenceDensity
 from .modeling_adapted import AdaptedForConditionalGeneration, AdaptedModel
 from .modeling_aligned import AlignedModel
 from .modeling_bag import BagModel
@@ -23,7 +24,6 @@ from .modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderModel
 from .modeling_laser import LaserForConditionalGeneration, LaserModel
 from .modeling_ntdv import NtdvForConditionalGeneration, NtdvModel
 from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
-from .sentence_transformers_files import write_sentence_transformers_files
 from .tokenization import train_tokenizer
 
 for _config, _model, _auto_class, _with_head in (

@@ -1,9 +1,9 @@
 """Texts in, vectors out: `DocumentEmbedder` wraps any encoder of this package or of the Hub.
 
-    from modeling_tmde import DocumentEmbedder
+from modeling_tmde import DocumentEmbedder
 
-    embedder = DocumentEmbedder.from_pretrained("path/to/checkpoint")
-    vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
+embedder = DocumentEmbedder.from_pretrained("path/to/checkpoint")
+vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class DocumentEmbedder:
         if device is not None:
             model.to(device)
         if model.dtype == torch.bfloat16 and not has_fast_bf16(model.device.type == "cpu"):
-            logger.warning(f"dtype: this {model.device.type} has no instructions for bfloat16; float32 is faster on it")
+            logger.warning(f"dtype: this {model.device.type} has no bfloat16 instructions; float32 is faster on it")
         embedder = cls(model, tokenizer, pooling, max_length, long_documents, window, stride, aggregation)
         if compile:
             embedder._compile()
@@ -277,13 +277,12 @@ class DocumentEmbedder:
         _check_arguments(texts, batch_tokens)
         single = isinstance(texts, str)
         texts = [texts] if single else list(texts)
-        if language is not None and not isinstance(language, str):
-            language = list(language)
-            if len(language) != len(texts):
-                raise ValueError(f"language: found {len(language)} codes for {len(texts)} texts")
+        codes = self._codes(language)
+        if codes is not None and not isinstance(language, str) and len(language) != len(texts):
+            raise ValueError(f"language: found {len(language)} codes for {len(texts)} texts")
         options = (batch_tokens, normalize, convert_to_tensor)
         with self._progress_bar(show_progress_bar, len(texts)) as bar:
-            vectors, report = self._encode(texts, self._codes(language), *options, bar.update)
+            vectors, report = self._encode(texts, codes, *options, bar.update)
         self._finish(report)
         return vectors[0] if single else vectors
 
@@ -319,6 +318,8 @@ class DocumentEmbedder:
                         vectors, part = self._encode(chunk, codes, *options, bar.update, report.texts)
                         report = self.last_report = report + part
                         yield vectors
+                    if codes is not None and not isinstance(language, str) and next(codes, None) is not None:
+                        raise ValueError(f"language: found more codes than the {report.texts} texts")
                 finally:  # also when the reader of this stream stops early
                     self._finish(report)
 
@@ -375,7 +376,7 @@ class DocumentEmbedder:
             groups = self._long.groups(texts, size, first_number, languages)
         vectors, report = None, EncodeReport()
         with evaluating(self.model), torch.inference_mode():
-            for group in _prefetched(groups) if len(texts) > 1 else groups:
+            for group in _prefetched(groups) if len(texts) > size or self._long else groups:
                 done = slice(report.texts, report.texts + len(group))
                 if language_ids is not None:
                     group = replace(group, language_ids=language_ids[done])
@@ -507,7 +508,7 @@ def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Ten
             f"pooling 'mean' needs one output per token: found {tuple(hidden.shape)}, expected "
             f"{(*attention_mask.shape, 'd')}; use pooling='cls'"
         )
-    # float32 sum: in bfloat16 a long text would lose its last tokens. masked_fill: padding may hold anything, even NaN.
+    # A float32 sum: in bfloat16 a long text would lose its last tokens. Padding may hold anything, even NaN.
     summed = hidden.masked_fill(attention_mask[:, :, None] == 0, 0.0).sum(dim=1, dtype=torch.float32)
     return summed / attention_mask.sum(dim=1, keepdim=True)
 

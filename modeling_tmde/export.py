@@ -208,7 +208,8 @@ def _compare(graph: _Graph, session, embedder: DocumentEmbedder) -> tuple[float,
         real = mask.bool() if expected.shape[1] == mask.shape[1] else slice(None)  # padding may be anything
         differences.append((found - expected)[real].abs().max())
         largest.append(expected[real].abs().max())
-        pooled = [hidden[:, 0] if is_ours(graph.encoder) else mean_pooled(hidden, mask) for hidden in (found, expected)]
+        first = is_ours(graph.encoder)
+        pooled = [hidden[:, 0] if first else mean_pooled(hidden, mask) for hidden in (found, expected)]
         cosines.append(nn.functional.cosine_similarity(*pooled).min())
     return float(torch.stack(differences).max() / torch.stack(largest).max()), float(torch.stack(cosines).min())
 

@@ -153,9 +153,7 @@ class LongDocuments:
         windows = 1 - (-np.maximum(segments.lengths - self.piece_length, 0) // self.stride)
         return DocumentGroup(self, segments, owners, windows, whole.lengths)
 
-    def cut(
-        self, segments: TokenizedTexts, rows: np.ndarray, windows: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def cut(self, segments: TokenizedTexts, rows: np.ndarray, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (tokens,) and lengths (pieces,) of window `windows[i]` of segment `rows[i]`, both (pieces,).
 
         Windows begin a stride apart; the last one ends where its segment ends. Each has the special tokens that

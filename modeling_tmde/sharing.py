@@ -12,6 +12,7 @@ from huggingface_hub import CommitInfo, ModelCard, ModelCardData, constants, sna
 from huggingface_hub.errors import HTTPError
 
 from .card_text import is_untouched, marked
+from .export import write_sentence_transformers_files
 from .hub_upload import (
     CARD,
     COMPANIONS,
@@ -26,7 +27,6 @@ from .hub_upload import (
     weight_names,
 )
 from .onnx_files import commit_of, sha256_of
-from .sentence_transformers_files import write_sentence_transformers_files
 
 _HUB_OPTIONS = ("commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags")
 

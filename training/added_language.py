@@ -24,8 +24,8 @@ from transformers.utils import cached_file, logging
 
 from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.loading import local_or_hub
-from modeling_tmde.tokenizer_extension import (
+from modeling_tmde.embedding import local_or_hub
+from modeling_tmde.tokenization import (
     extend_tokenizer,
     is_byte_level_bpe,
     share_of_changed_texts,

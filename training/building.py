@@ -18,7 +18,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport, load_parallel
-from modeling_tmde.loading import local_or_hub
+from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.evaluation import language_pairs

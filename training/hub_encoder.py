@@ -9,8 +9,9 @@ from transformers.utils import logging
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.data.token_store import text_bounds
-from modeling_tmde.loading import check_vocabulary, load_tokenizer, local_or_hub, position_limit
+from modeling_tmde.embedding import local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
+from modeling_tmde.tokenization import load_tokenizer
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, section_keys
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -102,8 +103,7 @@ def open_encoder_tokenizer(encoder: str | os.PathLike) -> PreTrainedTokenizerBas
     """
     try:
         name = str(encoder) if Path(encoder).is_dir() else local_or_hub(encoder)  # a folder may hold a tokenizer alone
-        tokenizer = load_tokenizer(name, {"trust_remote_code": False})
-        check_vocabulary(tokenizer)
+        tokenizer = load_tokenizer(name, trust_remote_code=False)
         if tokenizer.pad_token_id is None:
             raise ValueError("its tokenizer has no pad_token, with which texts are padded to batches")
         text_bounds(tokenizer)

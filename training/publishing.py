@@ -30,7 +30,7 @@ from transformers.utils.hub import PushInProgress
 
 from modeling_tmde import hub_cards
 from modeling_tmde.data import DOCUMENT_ID, load_parallel
-from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
+from modeling_tmde.export import write_sentence_transformers_files
 
 logger = logging.get_logger("modeling_tmde.training")
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from modeling_tmde.data.io import PlainLoader
-from modeling_tmde.loading import has_fast_bf16
+from modeling_tmde.embedding import has_fast_bf16
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES

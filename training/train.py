@@ -28,9 +28,9 @@ from transformers.utils import logging
 from modeling_tmde.data import CorpusReport
 from modeling_tmde.data.io import environment, write_atomically
 from modeling_tmde.data.token_cache import open_token_cache
+from modeling_tmde.embedding import position_limit
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
-from modeling_tmde.loading import position_limit
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import (

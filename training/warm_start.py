@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde.loading import local_or_hub
+from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.training.architectures import architecture_of
 from modeling_tmde.training.vocabulary_map import VocabularyMap, map_vocabulary
 

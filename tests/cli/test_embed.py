@@ -1,6 +1,5 @@
-"""`tmde embed`: files and pipes in, .npy and .parquet out, clear errors, nothing left behind."""
+"""`tmde embed`: files and pipes in, .npy and .parquet out, shards, two processes, a kill and another start."""
 
-import functools
 import json
 import os
 import signal
@@ -12,47 +11,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 import typer
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 from typer.testing import CliRunner
 
-from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli.embed import embed
+from modeling_tmde.cli.errors import CommandGroup
 from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.long_documents import SentenceDensity
+from tests.modeling_tmde.test_embedding import make_tokenizer, make_xlmr
+from tests.modeling_tmde.test_embedding_families import aligned
 
-app = typer.Typer()
+app = typer.Typer(cls=CommandGroup)
 app.command()(embed)
-PROGRAM = "import typer; from modeling_tmde.cli.embed import embed; app = typer.Typer(); app.command()(embed); app()"
-TEXTS = ["Guten Tag", "", "Good\u2028day\rall", "word " * 60, "Buenos días"]
+app.command("other")(lambda: None)
+LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias. "
+TEXTS = ["Guten Tag", "", "Good\u2028day\rall", LONG * 3, "Buenos días"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def model(tmp_path_factory):
+    """Takes 24 tokens."""
     path = tmp_path_factory.mktemp("model")
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    tokenizer.train_from_iterator(
-        TEXTS, trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
-    )
-    ids = [(name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>")]
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ids)
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>"
-    ).save_pretrained(path)
-    torch.manual_seed(0)
-    config = XLMRobertaConfig(
-        vocab_size=300, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=34, pad_token_id=1, initializer_range=0.3,
-    )  # fmt: skip
-    XLMRobertaModel(config).save_pretrained(path)
+    make_xlmr(26).save_pretrained(path)
+    make_tokenizer().save_pretrained(path)
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def expected(model):
     return DocumentEmbedder.from_pretrained(model, device="cpu").encode(TEXTS)
 
@@ -61,227 +46,194 @@ def expected(model):
 def inputs(tmp_path):
     """The same documents in each format."""
     text, jsonl, parquet = tmp_path / "in.txt", tmp_path / "in.jsonl", tmp_path / "in.parquet"
-    # a BOM, both line ends, and none after the last line
     text.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(TEXTS[:2]).encode() + b"\n" + "\n".join(TEXTS[2:]).encode())
     rows = [{"id": i, "text": text} | ({"late": [0.5]} if i > 2 else {}) for i, text in enumerate(TEXTS)]
-    jsonl.write_text("\n\n".join(json.dumps(row) for row in rows) + "\n\n")
-    pq.write_table(pa.table({"n": range(5), "body": TEXTS}), parquet, row_group_size=3)
+    jsonl.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    pq.write_table(pa.table({"n": range(5), "text": TEXTS}), parquet, row_group_size=3)
     return {"text": text, "jsonl": jsonl, "parquet": parquet}
 
 
-def run(*arguments, **kwargs):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], **kwargs)
+def run(*arguments):
+    return CliRunner().invoke(app, ["embed", *map(str, arguments), "--device", "cpu"])
 
 
 def vectors_of(path):
-    if path.suffix == ".npy":
-        return np.load(path)
-    return np.stack(pq.read_table(path)["embedding"].to_numpy())
+    return np.load(path) if path.suffix == ".npy" else np.stack(pq.read_table(path)["embedding"].to_numpy())
 
 
-@pytest.mark.parametrize("rows", [2, 8192])
+@pytest.mark.parametrize("options", [["--shard-size", 2], ["--shard-size", 2, "--resume"], []], ids=str)
 @pytest.mark.parametrize("suffix", [".npy", ".parquet"])
 @pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
-def test_every_format_equals_encode(model, inputs, expected, kind, suffix, rows, tmp_path):
+def test_every_format_equals_encode(model, inputs, expected, kind, suffix, options, tmp_path):
     out = tmp_path / f"out{suffix}"
-    field = ["--field", "body"] if kind == "parquet" else []
-    result = run(inputs[kind], "-o", out, "-m", model, "--device", "cpu", "--shard-size", rows, *field)
+    result = run(inputs[kind], "-o", out, "-m", model, *options)
     assert result.exit_code == 0, result.output
-    assert "5 texts (" in result.stderr and "1 truncated" in result.stderr and str(out) in result.stderr
+    assert "5 texts (" in result.stderr and "1 truncated" in result.stderr and f"{out}: 5 x 32" in result.stderr
     vectors = vectors_of(out)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(p.name for p in inputs.values()), out.name])
-
-
-def test_parquet_keeps_the_columns(model, inputs, tmp_path):
-    expected = {
-        "text": {"text": TEXTS},
-        "jsonl": {"text": TEXTS, "id": list(range(5)), "late": [None] * 3 + [[0.5]] * 2},
-        "parquet": {"n": list(range(5)), "body": TEXTS},
-    }
-    for kind, columns in expected.items():
-        out = tmp_path / f"{kind}.out.parquet"
-        field = ["--field", "body"] if kind == "parquet" else []
-        assert run(inputs[kind], "-o", out, "-m", model, "--shard-size", 2, *field).exit_code == 0
+    left = {path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")}
+    assert left == {*(path.name for path in inputs.values()), out.name}
+    if suffix == ".parquet":
+        columns = {
+            "text": {"text": TEXTS},
+            "jsonl": {"text": TEXTS, "id": list(range(5)), "late": [None] * 3 + [[0.5]] * 2},
+            "parquet": {"n": list(range(5)), "text": TEXTS},
+        }
         table = pq.read_table(out)
-        assert table.drop_columns(["embedding"]).to_pydict() == columns
-        assert table.schema.field("embedding").type == pa.list_(pa.float32(), 24)
-        assert pq.ParquetFile(out).num_row_groups == 3
-
-
-def test_options_reach_the_embedder(model, inputs, tmp_path):
-    out = tmp_path / "out.npy"
-    options = ["--pooling", "cls", "--max-length", 9, "--normalize", "--dtype", "bfloat16", "--batch-tokens", 20]
-    assert run(inputs["text"], "-o", out, "-m", model, "--device", "cpu", *options).exit_code == 0
-    embedder = DocumentEmbedder.from_pretrained(model, pooling="cls", max_length=9, dtype="bfloat16", device="cpu")
-    np.testing.assert_array_equal(np.load(out), embedder.encode(TEXTS, batch_tokens=20, normalize=True))
-
-
-def test_modes_reach_the_embedder(model, inputs, tmp_path):
-    out = tmp_path / "out.npy"
-    assert run(inputs["text"], "-o", out, "-m", model, "--device", "cpu", "--quantization", "int8").exit_code == 0
-    embedder = DocumentEmbedder.from_pretrained(model, device="cpu", quantization="int8")
-    np.testing.assert_array_equal(np.load(out), embedder.encode(TEXTS))
-    for options in (["--backend", "onnx"], ["--compile"]):
-        arguments = [inputs["text"], "-o", out, "-m", model, "--device", "cpu", "--dtype", "bfloat16", "--overwrite"]
-        result = run(*arguments, "--quantization", "int8", *options)
-        assert result.exit_code == 1 and "Error: --model" in result.stderr, result.output
-
-
-def test_without_max_length_all_that_the_model_takes_is_read(model, tokenizer, tmp_path):
-    """The XLM-R model takes 32 tokens, the bag any number; what differs lies beyond 750."""
-    bag, text, out = tmp_path / "bag", tmp_path / "texts", tmp_path / "out.npy"
-    torch.manual_seed(0)
-    BagModel(BagConfig(vocab_size=400, d_model=8)).save_pretrained(bag)
-    tokenizer.save_pretrained(bag)
-    text.write_text("casa " * 800 + "\n" + "casa " * 800 + "noche " * 99, encoding="utf-8")
-    for folder, options, cut in ((bag, [], 0), (bag, ["--max-length", 750], 2), (model, [], 2)):
-        result = run(text, "-o", out, "-m", folder, "--device", "cpu", "--overwrite", *options)
-        assert result.exit_code == 0 and f"{cut} truncated" in result.stderr, result.output
-        first, second = np.load(out)
-        assert np.allclose(first, second, atol=1e-5) == (cut == 2)
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
-def test_empty_input(model, tmp_path, suffix):
-    empty, out = tmp_path / "empty", tmp_path / f"out{suffix}"
-    empty.touch()
-    for kind in ("text", "jsonl"):
-        result = run(empty, "-o", out, "-m", model, "--format", kind, "--overwrite")
-        assert result.exit_code == 0, result.output
-        assert (np.load(out).shape == (0, 24)) if suffix == ".npy" else (pq.read_metadata(out).num_rows == 0)
-
-
-def test_overwrite_and_links(model, inputs, tmp_path):
-    real, link = tmp_path / "real.npy", tmp_path / "link.npy"
-    real.write_bytes(b"old")
-    link.symlink_to(real)
-    # the model is not looked at before OUT
-    result = run(inputs["text"], "-o", link, "-m", "no/model/there")
-    assert result.exit_code == 1 and "exists; give --overwrite" in result.stderr and real.read_bytes() == b"old"
-    assert run(inputs["text"], "-o", link, "-m", model, "--overwrite").exit_code == 0
-    assert link.is_symlink() and np.load(real).shape == (5, 24)
-
-
-def pipe(arguments, **kwargs):
-    command = [sys.executable, "-c", PROGRAM, *(str(argument) for argument in arguments)]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **kwargs
-    )
-
-
-def test_real_pipe(model, inputs, expected, tmp_path):
-    """Two processes at once: a text pipe, and JSONL to parquet, which needs two passes."""
-    text = pipe(["-", "-o", tmp_path / "out.npy", "-m", model, "--device", "cpu"])
-    jsonl = pipe(["-", "-o", tmp_path / "out.parquet", "-m", model, "--format", "jsonl"], cwd=tmp_path)
-    for process, kind, out in ((text, "text", "out.npy"), (jsonl, "jsonl", "out.parquet")):
-        stdout, stderr = process.communicate(inputs[kind].read_bytes(), timeout=120)
-        assert process.returncode == 0, stderr.decode()
-        assert stdout == b"" and b"5 texts (" in stderr and b"Loading weights" not in stderr
-        np.testing.assert_allclose(vectors_of(tmp_path / out), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-def test_interrupt_leaves_nothing(model, tmp_path):
-    # A shell starts what it runs in the background deaf to SIGINT, these tests and their children included.
-    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = pipe(["-", "-o", tmp_path / "out.npy", "-m", model], preexec_fn=listen)
-    process.stdin.write(b"a text\n" * 9000)  # more than a chunk: the writer is open, waiting for more
-    process.stdin.flush()
-    end = time.monotonic() + 100
-    while not list(tmp_path.iterdir()) and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.05)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode != 0, stderr.decode()
-    assert list(tmp_path.iterdir()) == [] and b"Traceback" not in stderr
-
-
-def jsonl(*rows):
-    return "\n".join(rows).encode()
-
-
-BAD = [
-    ("in.txt", b"fine\nno\xff\n", [], "in.txt, line 2: found 0xff at byte 3, expected UTF-8"),
-    ("in.txt", b"fine", ["--field", "text"], "which has no fields"),
-    ("in.csv", b"fine", [], ".csv is not an input format"),
-    ("in.jsonl", jsonl('{"text": "a"}', '{"text": '), [], "in.jsonl, line 2: found"),
-    ("in.jsonl", jsonl('["a"]'), [], 'line 1: found ["a"], expected a JSON object'),
-    ("in.jsonl", jsonl('{"text": "a"}', "", '{"body": "a"}'), [], "line 3: field 'text' is missing, found ['body']"),
-    ("in.jsonl", jsonl('{"text": null}'), [], "line 1, field 'text': found null, expected a string"),
-    ("in.jsonl", jsonl('{"body": 3}'), ["--field", "body"], "field 'body': found 3, expected a string"),
-    ("in.jsonl", jsonl(r'{"text": "a\ud800"}'), [], "lone surrogate"),
-    ("in.parquet", b"PAR", [], "not a parquet file"),
-]
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
-@pytest.mark.parametrize(("name", "content", "options", "message"), BAD)
-def test_bad_input_is_named(tmp_path, name, content, options, message, suffix):
-    source = tmp_path / name
-    source.write_bytes(content)
-    result = run(source, "-o", tmp_path / f"out{suffix}", "-m", "never/loaded/model", *options)
-    assert result.exit_code == 1 and message in result.stderr, result.stderr
-    assert result.stderr.startswith("Error: ") and result.exception.code == 1 and list(tmp_path.iterdir()) == [source]
+        assert table.drop_columns(["embedding"]).to_pydict() == columns[kind]
+        assert table.schema.field("embedding").type == pa.list_(pa.float32(), 32)
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    "options",
     [
-        ({"text": ["a", None]}, "row 2, column 'text': found null, expected a string"),
-        ({"text": [1, 2]}, "column 'text': found type int64, expected strings"),
-        ({"body": ["a"], "n": [1]}, "column 'text' is missing, found ['body', 'n']"),
-        ({"text": ["a"], "embedding": [1]}, "has a column 'embedding' already"),
+        {"pooling": "cls", "max_length": 9, "dtype": "bfloat16"},
+        {"long_documents": "chunk", "window": 12, "stride": 3, "aggregation": "max"},
+        {"long_documents": "sentences", "window": 10, "aggregation": "density.npz"},
     ],
 )
-def test_bad_parquet_is_named(tmp_path, columns, message):
-    source = tmp_path / "in.parquet"
-    pq.write_table(pa.table(columns), source)
-    result = run(source, "-o", tmp_path / "out.parquet", "-m", "never/loaded/model")
+def test_options_reach_the_embedder(model, inputs, tmp_path, options, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vectors = DocumentEmbedder.from_pretrained(model, device="cpu").encode(LONG.split())
+    SentenceDensity(components=4, kernel="gaussian").fit(vectors).save("density.npz")
+    given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
+    result = run(inputs["text"], "-o", "out.npy", "-m", model, "--normalize", "--batch-tokens", 40, *given)
+    assert result.exit_code == 0, result.output
+    embedder = DocumentEmbedder.from_pretrained(model, device="cpu", **options)
+    np.testing.assert_allclose(np.load("out.npy"), embedder.encode(TEXTS, 40, normalize=True), rtol=0, atol=1e-5)
+    report = embedder.last_report
+    assert f"{report.truncated} truncated" in result.stderr
+    assert not report.split or f"{report.split} split into" in result.stderr
+
+
+def test_languages_of_documents(tmp_path):
+    from modeling_tmde import AlignedModel
+
+    AlignedModel(aligned("bag")).save_pretrained(tmp_path / "model")
+    make_tokenizer().save_pretrained(tmp_path / "model")
+    codes = ["de", "en", "fr"]
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.npy"
+    source.write_text("\n".join(json.dumps({"text": "Guten Tag", "code": code}) for code in codes))
+    command = [source, "-o", out, "-m", tmp_path / "model", "--overwrite"]
+    assert run(*command, "--language-field", "code", "--shard-size", 2).exit_code == 0
+    embedder = DocumentEmbedder.from_pretrained(tmp_path / "model", device="cpu")
+    np.testing.assert_allclose(np.load(out), embedder.encode(["Guten Tag"] * 3, language=codes), atol=1e-5)
+    assert run(*command, "--language", "fr").exit_code == 0
+    np.testing.assert_allclose(np.load(out), embedder.encode(["Guten Tag"] * 3, language="fr"), atol=1e-5)
+    source.write_text(json.dumps({"text": "Guten Tag", "code": "xx"}))
+    for options, message in (
+        ([], "has an encoder for each language; give --language, one of de, en, fr"),
+        (["--language", "xx"], "--language: found 'xx', expected one of the model's: de, en, fr"),
+        (["--language-field", "code"], "line 1, field 'code': found 'xx', expected one of the model's languages"),
+        (["--language", "de", "--language-field", "code"], "exclude each other"),
+    ):
+        result = run(*command, *options)
+        assert result.exit_code == 1 and message in result.stderr
+
+
+def test_empty_input_and_links(model, inputs, tmp_path):
+    empty, link, real = tmp_path / "empty.txt", tmp_path / "link.npy", tmp_path / "real.npy"
+    empty.touch()
+    assert run(empty, "-o", tmp_path / "out.npy", "-m", model).exit_code == 0
+    assert np.load(tmp_path / "out.npy").shape == (0, 32)
+    real.write_bytes(b"old")
+    link.symlink_to(real)
+    assert run(inputs["text"], "-o", link, "-m", model, "--overwrite").exit_code == 0
+    assert link.is_symlink() and np.load(real).shape == (5, 32)
+
+
+BAD = [
+    ("in.txt", b"fine\nno\xff\n", "in.txt, line 2: found 0xff at byte 3, expected UTF-8"),
+    ("in.jsonl", b'{"text": "a"}\n\n{"body": "a"}', "line 3: field 'text' is missing, found ['body']"),
+    ("in.jsonl", b'{"text": null}', "line 1, field 'text': found null, expected a string"),
+    ("in.parquet", b"PAR", "not a parquet file"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD)
+def test_bad_input_is_named_before_the_model_is_loaded(tmp_path, name, content, message):
+    source = tmp_path / name
+    source.write_bytes(content)
+    result = run(source, "-o", tmp_path / "out.npy", "-m", "never/loaded/model")
     assert result.exit_code == 1 and message in result.stderr, result.stderr
+    assert result.stderr.startswith("Error: ") and list(tmp_path.iterdir()) == [source]
 
 
-def test_fields_that_no_column_can_hold(tmp_path):
-    for rows in (1, 10):  # in different chunks, in one
-        source = tmp_path / "in.jsonl"
-        source.write_bytes(jsonl('{"text": "a", "k": 1}', '{"text": "a", "k": "one"}'))
-        result = run(source, "-o", tmp_path / "out.parquet", "-m", "never/loaded/model", "--shard-size", rows)
-        assert result.exit_code == 1 and "in.jsonl, lines" in result.stderr and "k" in result.stderr
+def test_resume_continues_only_the_same_run(model, tmp_path):
+    source, out = tmp_path / "in.txt", tmp_path / "out.npy"
+    source.write_bytes("\n".join(TEXTS[:2] * 8).encode() + b"\n\xff\nlast\n")
+    command = [source, "-o", out, "-m", model, "--shard-size", 4]
+    result = run(*command)
+    assert result.exit_code == 1 and "line 17: found 0xff" in result.stderr and list(tmp_path.iterdir()) == [source]
+    assert run(*command, "--resume").exit_code == 1
+    folder = tmp_path / "out.npy.shards"
+    assert sorted(path.name for path in folder.iterdir()) == [*(f"{i:08d}.npy" for i in range(4)), "manifest.json"]
+    result = run(*command)
+    assert result.exit_code == 1 and "holds shards of an unfinished run; give --resume" in result.stderr
+    result = run(*command, "--resume", "--normalize")
+    assert result.exit_code == 1 and "its normalize is 'False', now it is 'True'; give --overwrite" in result.stderr
+    source.write_bytes(source.read_bytes().replace(b"\xff", b"x"))
+    result = run(*command, "--resume")
+    assert result.exit_code == 1 and "its input's last change" in result.stderr
+    # As if the input had not changed: finished shards are kept.
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["input's last change"] = str(source.stat().st_mtime_ns)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    np.save(folder / "00000001.npy", np.full((4, 32), 7, np.float32))
+    result = run(*command, "--resume")
+    assert result.exit_code == 0 and "2 texts (" in result.stderr and not folder.exists(), result.output
+    assert (np.load(out)[4:8] == 7).all() and np.load(out).shape == (18, 32)
+    result = run("-", "-o", tmp_path / "other.npy", "-m", model, "--resume")
+    assert result.exit_code == 1 and "can be read once" in result.stderr
 
 
-def test_late_error_leaves_nothing(model, tmp_path):
-    source = tmp_path / "in.txt"
-    source.write_bytes(b"fine\n" * 7 + b"\xff")
-    for suffix in (".npy", ".parquet"):
-        result = run(source, "-o", tmp_path / f"out{suffix}", "-m", model, "--shard-size", 2)
-        assert result.exit_code == 1 and "line 8: found 0xff" in result.stderr
-        assert list(tmp_path.iterdir()) == [source]
+def start(rank, *arguments):
+    """One of two processes, as a launcher starts them."""
+    environment = os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "modeling_tmde.cli.main", "embed", *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def test_other_mistakes(model, inputs, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    text, out = inputs["text"], tmp_path / "out.npy"
-    no_model, no_tokenizer = tmp_path / "no_model", tmp_path / "no_tokenizer"
-    for folder in (no_model, no_tokenizer):
-        folder.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (no_tokenizer / name).write_bytes((model / name).read_bytes())
-    for arguments, message in [
-        ((tmp_path / "nope.txt", "-o", out, "-m", model), "nope.txt: No such file"),
-        ((tmp_path, "-o", out, "-m", model), "found a folder, expected one file"),
-        ((text, "-o", tmp_path / "out.txt", "-m", model), "found suffix '.txt', expected .npy or .parquet"),
-        ((text, "-o", tmp_path / "no" / "out.npy", "-m", model), "does not exist"),
-        ((text, "-o", out, "-m", tmp_path / "nowhere"), "no folder"),
-        ((text, "-o", out, "-m", "nowhere/model"), "no such folder, and as a Hub id"),
-        ((text, "-o", out, "-m", text), "is a file; expected the folder"),
-        ((text, "-o", out, "-m", no_model), "has no config.json"),
-        ((text, "-o", out, "-m", no_tokenizer), "are the tokenizer's files in"),
-        ((text, "-o", out, "-m", model, "--device", "nonsense"), "device: found 'nonsense'"),
-        ((text, "-o", out, "-m", model, "--max-length", 2), "--max-length: found 2"),
-    ]:
-        result = run(*arguments)
-        assert result.exit_code == 1 and message in result.stderr, (arguments, result.output)
-        assert not out.exists()
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
+def test_a_killed_process_and_the_same_command_again(model, tmp_path):
+    source, out, whole = tmp_path / "in.jsonl", tmp_path / "out.parquet", tmp_path / "whole.parquet"
+    source.write_text("".join(json.dumps({"id": i, "text": f"{i} gracias"}) + "\n" for i in range(2000)))
+    options = ["-m", model, "--device", "cpu", "--shard-size", 4]
+    processes = [start(rank, source, "-o", out, *options) for rank in (0, 1)]
+    folder = tmp_path / "out.parquet.shards"
+    end = time.monotonic() + 120
+    while not any(int(path.stem) % 2 for path in folder.glob("0*.parquet")) and time.monotonic() < end:
+        time.sleep(0.002)
+    for process in processes:  # a launcher ends all when one is gone
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+    done = len(list(folder.glob("0*.parquet")))
+    assert 0 < done < 500 and not out.exists()
+    processes = [start(rank, source, "-o", out, *options) for rank in (0, 1)]
+    ends = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], ends
+    assert not folder.exists() and f"{out}: 2,000 x 32" in ends[0][1] and "process 1 of 2" in ends[1][1]
+    assert run(source, "-o", whole, *options).exit_code == 0
+    assert pq.read_table(out).drop_columns(["embedding"]).equals(pq.read_table(whole).drop_columns(["embedding"]))
+    np.testing.assert_allclose(vectors_of(out), vectors_of(whole), rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_a_pipe_and_an_interrupt(model, expected, tmp_path):
+    command = [sys.executable, "-m", "modeling_tmde.cli.main", "embed", "-", "-o", tmp_path / "out.npy", "-m", model]
+    done = subprocess.run(command, input="\n".join(TEXTS).encode(), capture_output=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == b"" and b"Loading weights" not in done.stderr, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=0, atol=1e-5)
+    process = subprocess.Popen([*command, "--overwrite"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(b"a text\n" * 9000)  # more than a shard
+    process.stdin.flush()
+    end = time.monotonic() + 100
+    while not list(tmp_path.glob(".out.npy.*/0*")) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"Traceback" not in stderr, stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]

@@ -20,8 +20,7 @@ from modeling_tmde.documents.index_documents import Changes
 from modeling_tmde.documents.index_embedding import shortened
 from modeling_tmde.documents.index_files import segments_to_merge
 from modeling_tmde.documents.index_metadata import DocumentIndexError
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.text_batches import EncodeReport
+from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from tests.documents.index_helpers import DIMENSION, check, operate, vector_of
 
 

@@ -14,7 +14,7 @@ from sklearn.neighbors import KernelDensity
 from modeling_tmde.documents import lawdr as module
 from modeling_tmde.documents.lawdr import Lawdr, _Reservoir
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.sentences import split_sentences
+from modeling_tmde.long_documents import split_sentences
 from tests.modeling_tmde.test_embedding import make_tokenizer
 from tests.modeling_tmde.test_text_languages import make_tables
 
@@ -242,7 +242,9 @@ def test_what_cannot_be_loaded(tmp_path):
     with pytest.raises(FileNotFoundError):
         Lawdr.load(tmp_path, Planted())
     Lawdr(Planted(), split=shout).fit(corpus("de"), "de").save(tmp_path)
-    with pytest.raises(ValueError, match=r"split: found modeling_tmde.sentences.split_sentences, expected .*shout"):
+    with pytest.raises(
+        ValueError, match=r"split: found modeling_tmde.long_documents.split_sentences, expected .*shout"
+    ):
         Lawdr.load(tmp_path, Planted())
     assert Lawdr.load(tmp_path, Planted(), split=shout).languages_ == ["de"]
     (arrays,) = tmp_path.glob("*.npz")

@@ -9,8 +9,7 @@ import pytest
 from modeling_tmde.data import load_parallel
 from modeling_tmde.documents import parallel_rows as module
 from modeling_tmde.documents.parallel_rows import RowsReport, parallel_rows, split_paragraphs
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.text_batches import EncodeReport
+from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from tests.conftest import WORDS, tiny_model
 
 GERMAN_TO_ENGLISH = dict(zip(WORDS["de"], WORDS["en"], strict=True))

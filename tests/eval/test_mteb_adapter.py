@@ -14,7 +14,7 @@ from modeling_tmde import BagConfig, BagModel, LaserConfig, LaserModel
 from modeling_tmde.data.sample import sample_documents, sample_parallel
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
-from modeling_tmde.loading import NO_LIMIT
+from modeling_tmde.long_documents import NO_LIMIT
 from tests.conftest import tiny_model
 from tests.modeling_tmde.test_embedding import make_tokenizer
 from tests.modeling_tmde.test_text_languages import make_tables

@@ -6,7 +6,6 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from modeling_tmde.data.sample import sample_documents
-from modeling_tmde.density import SentenceDensity
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import (
     CharacterTfidf,
@@ -15,6 +14,7 @@ from modeling_tmde.eval.systems import (
     default_cache_dir,
     model_fingerprint,
 )
+from modeling_tmde.long_documents import SentenceDensity
 from tests.conftest import tiny_model
 
 TEXTS = ["The market rose.", "Die Börse stieg.", "", "La Bolsa subió mucho ayer por la tarde."]

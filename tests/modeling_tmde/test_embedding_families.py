@@ -9,7 +9,7 @@ from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.configuration_laser import LaserConfig
 from modeling_tmde.configuration_ntdv import NtdvConfig
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.loading import NO_LIMIT
+from modeling_tmde.long_documents import NO_LIMIT
 from modeling_tmde.modeling_aligned import AlignedModel
 from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderModel
 from modeling_tmde.modeling_laser import LaserForConditionalGeneration, LaserModel

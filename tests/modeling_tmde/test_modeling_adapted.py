@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from modeling_tmde import AdaptedConfig, AdaptedForConditionalGeneration, AdaptedModel, DocumentEmbedder
-from modeling_tmde.loading import position_limit
+from modeling_tmde.embedding import position_limit
 from tests.conftest import make_rows
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 

@@ -22,7 +22,7 @@ from modeling_tmde import (
     TmdeEncoderModel,
 )
 from modeling_tmde.configuration_adapted import AdaptedConfig
-from modeling_tmde.loading import NO_LIMIT
+from modeling_tmde.long_documents import NO_LIMIT
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from tests.conftest import LANGUAGES, make_rows, tiny_model
 from tests.modeling_tmde.test_embedding_families import aligned, encoder, laser, ntdv

@@ -8,7 +8,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
-from modeling_tmde.static_embedding import export_static_embedding
+from modeling_tmde.export import export_static_embedding
 from tests.conftest import LANGUAGES, make_rows, tiny_model
 
 TEXTS = [row[language] for row in make_rows(6, seed=3) for language in LANGUAGES]

@@ -218,7 +218,7 @@ def test_keys_of_a_first_stage_are_set_one_by_one():
 
 @pytest.mark.parametrize(("flags", "fast"), [({"avx2"}, False), ({"avx512_bf16"}, True), ({"amx_bf16", "avx2"}, True)])
 def test_bf16_is_chosen_by_the_machine(flags, fast, tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.loading._cpu_flags", lambda: flags)
+    monkeypatch.setattr("modeling_tmde.embedding._cpu_flags", lambda: flags)
     assert load_recipe("quickstart", ["bf16=auto", "use_cpu=true"]).build_arguments(str(tmp_path)).bf16 is fast
     for value in (True, False):
         arguments = load_recipe("quickstart", [f"bf16={value}", "use_cpu=true"]).build_arguments(str(tmp_path))

@@ -6,9 +6,9 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from modeling_tmde.training.batching import ParallelBatches
+from modeling_tmde.training.building import load_data
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.replay import load_replayed, mix_rows
-from modeling_tmde.training.building import load_data
 from tests.conftest import make_dataset
 from tests.training.added_language_helpers import NEW, OLD, greek_rows, write_rows
 

@@ -243,7 +243,7 @@ def test_what_cannot_be_loaded(tmp_path):
         Lawdr.load(tmp_path, Planted())
     Lawdr(Planted(), split=shout).fit(corpus("de"), "de").save(tmp_path)
     with pytest.raises(
-        ValueError, match=r"split: found modeling_tmde.long_documents.split_sentences, expected .*shout"
+        ValueError, match=r"split: found .*split_sentences, expected .*shout"
     ):
         Lawdr.load(tmp_path, Planted())
     assert Lawdr.load(tmp_path, Planted(), split=shout).languages_ == ["de"]

@@ -369,7 +369,7 @@ def test_progress_is_one_line_every_30_seconds_in_a_log(embedder, capsys, monkey
         bar.start_t = bar.last_print_t = 0
         for _ in range(10):
             bar.update(1)
-    lines = capsys.readouterr().err.splitlines()
+    lines = list(filter(None, capsys.readouterr().err.splitlines()))
     assert 3 <= len(lines) <= 5 and lines[0].startswith("Embedding: ") and "10/10" in lines[-1]
 
 

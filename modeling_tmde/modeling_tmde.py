@@ -369,6 +369,8 @@ class TmdeModel(TmdePreTrainedModel):
         output = self.layer_norm(encoded.last_hidden_state)
         if self.config.bottleneck == "pyramid":
             embedding = self.layer_norm(self._pyramid(encoded.hidden_states, attention_mask, at_first))
+            if not pooled_only:
+                output = output.index_put(at_first, embedding[:, 0])
         else:
             embedding = output[:, :1] if pooled_only else output[at_first].unsqueeze(1)  # (batch, 1, d_model)
         if output_hidden_states is None:

@@ -1,23 +1,14 @@
 """The bag model: a weighted sum whatever the batch, small on disk, and opened without this package."""
 
-import json
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel
-from tests.conftest import make_rows
-
-TEXTS = [row[language] for row in make_rows(3, seed=5) for language in ("de", "fr")]
 
 
 def bag(seed: int = 0, **changes) -> BagModel:
@@ -105,16 +96,6 @@ def test_does_not_depend_on_padding_batch_or_order(rows, extra, left, shuffle):
     torch.testing.assert_close(alone.norm(dim=1), torch.ones(len(rows)))
 
 
-@settings(max_examples=30, deadline=None)
-@given(row=st.lists(st.integers(3, 399), min_size=1, max_size=30), shuffle=st.randoms(use_true_random=False))
-def test_order_of_the_words_plays_no_part(row, shuffle):
-    model = bag()
-    moved = row.copy()
-    shuffle.shuffle(moved)
-    vectors = model(input_ids=torch.tensor([row, moved])).pooler_output
-    torch.testing.assert_close(vectors[0], vectors[1], atol=1e-6, rtol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_special_tokens_count_only_where_nothing_else_is(dtype):
     model = bag(d_model=256).to(dtype)
@@ -127,13 +108,6 @@ def test_special_tokens_count_only_where_nothing_else_is(dtype):
     torch.testing.assert_close(empty[0].float(), both / both.norm(), atol=2e-3, rtol=0)
     masked = model(input_ids=torch.tensor([[1, 1]]), attention_mask=torch.zeros(1, 2)).pooler_output
     assert not masked.any()
-
-
-def test_no_longest_text():
-    model = bag()
-    ids = torch.randint(3, 400, (1, 50_000))
-    expected = reference(model, ids[0].tolist())
-    torch.testing.assert_close(model(input_ids=ids).pooler_output[0].double(), expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -179,100 +153,8 @@ def test_initial_weights():
 # ---- On disk
 
 
-def test_save_and_load(tokenizer, tmp_path):
-    model = bag(languages=["de", "en"], pivot_languages=["en"], normalize=False)
-    with torch.no_grad():
-        model.token_weights[:3] = torch.tensor([-1.0, -2.0, -3.0])  # not put back to what they start with
-    model.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config["auto_map"] == {"AutoConfig": "configuration_bag.BagConfig", "AutoModel": "modeling_bag.BagModel"}
-    shared = {"card_text.py", "hub_upload.py", "loading.py", "onnx_files.py", "sharing.py", "text_languages.py"}
-    code = {"configuration_bag.py", "language_settings.py", "modeling_bag.py", "token_counts.py"} | shared
-    code |= {"sentence_transformers_files.py"}
-    assert {path.name for path in tmp_path.glob("*.py")} == code
-    assert set(load_file(tmp_path / "model.safetensors")) == {"embed_tokens.weight", "token_weights"}
-    loaded, report = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert type(loaded) is BagModel and not any(report.values()) and not loaded.training
-    loaded_config = AutoConfig.from_pretrained(tmp_path)
-    assert loaded_config.languages == ["de", "en"] and not loaded_config.normalize
-    for name, value in model.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], value), name
-    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
-    assert torch.equal(loaded(**inputs).pooler_output, model(**inputs).pooler_output)
-
-
-def test_a_checkpoint_without_weights_says_so_and_starts_anew(tmp_path):
-    model = bag()
-    state = {"embed_tokens.weight": model.embed_tokens.weight.detach()}
-    model.save_pretrained(tmp_path, state_dict=state)
-    loaded, report = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert set(report["missing_keys"]) == {"token_weights"}
-    assert torch.equal(loaded.token_weights, model.initial_token_weights())
-
-
 def test_size_in_half_precision(tmp_path):
     torch.manual_seed(0)
     BagModel(BagConfig()).half().save_pretrained(tmp_path)
     size = (tmp_path / "model.safetensors").stat().st_size
     assert 0 <= size - 2 * (32000 * 256 + 32000) < 1000  # 16.4 MB
-
-
-def test_half_precision_is_near(tokenizer, tmp_path):
-    model = bag(d_model=256)
-    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
-    expected = model(**inputs).pooler_output
-    model.half().save_pretrained(tmp_path)
-    for dtype in (torch.float16, torch.float32):
-        vectors = AutoModel.from_pretrained(tmp_path, dtype=dtype)(**inputs).pooler_output
-        assert vectors.dtype == dtype
-        assert (vectors.float() * expected).sum(dim=1).min() > 0.9999
-
-
-@pytest.mark.parametrize("size", [410, 390])
-def test_resized_vocabulary(size, tmp_path):
-    model = bag()
-    before = model(input_ids=torch.tensor([[0, 8, 2]])).pooler_output
-    weights = model.token_weights.detach().clone()
-    model.resize_token_embeddings(size)
-    kept = min(size, 400)
-    assert model.token_weights.shape == (size,) and model.config.vocab_size == size
-    assert torch.equal(model.token_weights[:kept], weights[:kept])
-    assert (model.token_weights[kept:] == weights.median()).all()
-    model.save_pretrained(tmp_path)
-    loaded = AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(loaded(input_ids=torch.tensor([[0, 8, 2]])).pooler_output, before)
-    assert loaded(input_ids=torch.tensor([[0, size - 1, 2]])).pooler_output.isfinite().all()
-
-
-WITHOUT_PACKAGE = """
-import sys
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_tmde":
-            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
-sys.meta_path.insert(0, Blocker())
-from safetensors.torch import save_file
-from transformers import AutoModel, AutoTokenizer
-model = AutoModel.from_pretrained("saved", trust_remote_code=True)
-assert type(model).__module__.startswith("transformers_modules."), type(model)
-inputs = AutoTokenizer.from_pretrained("saved")(sys.argv[1].split("|"), return_tensors="pt", padding=True)
-vectors = model(**inputs).pooler_output.detach()
-model.save_pretrained("again")
-again = AutoModel.from_pretrained("again", trust_remote_code=True)(**inputs).pooler_output.detach()
-assert not any(name.partition(".")[0] == "modeling_tmde" for name in sys.modules)
-save_file({"vectors": vectors.contiguous(), "again": again.contiguous()}, "results.safetensors")
-"""
-
-
-def test_remote_code_without_the_package(tokenizer, tmp_path):
-    model = bag()
-    model.save_pretrained(tmp_path / "saved")
-    tokenizer.save_pretrained(tmp_path / "saved")
-    changes = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", WITHOUT_PACKAGE, "|".join(TEXTS)]
-    process = subprocess.run(command, cwd=tmp_path, env=os.environ | changes, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-3000:]
-    results = load_file(tmp_path / "results.safetensors")
-    inputs = AutoTokenizer.from_pretrained(tmp_path / "saved")(TEXTS, return_tensors="pt", padding=True)
-    expected = model(**inputs).pooler_output
-    assert torch.equal(results["vectors"], expected) and torch.equal(results["again"], expected)

@@ -4,15 +4,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
-from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 from modeling_tmde import BagConfig, BagModel, TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.configuration_tmde import BOTTLENECKS
-from modeling_tmde.layers import bag_direction
-from tests.conftest import tiny_config, tiny_model
+from tests.conftest import tiny_model
 
 
 def direct_model(seed: int = 0, **changes) -> TmdeForConditionalGeneration:
@@ -59,21 +55,6 @@ def layer_norm_by_hand(values: list[float], norm: nn.LayerNorm) -> list[float]:
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values) + norm.eps)
     weight, bias = norm.weight.tolist(), norm.bias.tolist()
     return [(value - mean) / deviation * weight[i] + bias[i] for i, value in enumerate(values)]
-
-
-# ---- The helper
-
-
-def test_bag_direction_by_hand():
-    embeddings = torch.tensor([[[9.0, 9.0], [3.0, 0.0], [0.0, 2.0], [7.0, 7.0]]])
-    log_weights = torch.tensor([[5.0, 0.0, math.log(6.0), 5.0]])
-    counted = torch.tensor([[False, True, True, False]])
-    result = bag_direction(embeddings, log_weights, counted)  # (3, 12) / sqrt(153)
-    torch.testing.assert_close(result, torch.tensor([[3.0, 12.0]]) / math.sqrt(153))
-    # A common factor changes nothing, not even one that overflows float32.
-    torch.testing.assert_close(bag_direction(embeddings, log_weights + 200, counted), result)
-    first = bag_direction(embeddings, log_weights, torch.zeros(1, 4, dtype=torch.bool))
-    torch.testing.assert_close(first, torch.tensor([[1.0, 1.0]]) / math.sqrt(2))
 
 
 # ---- The encoder
@@ -131,87 +112,7 @@ def test_embeddings_in_place_of_ids_are_refused():
         direct_model().model(inputs_embeds=torch.zeros(1, 3, 32))
 
 
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-@settings(max_examples=15, deadline=None)
-@given(
-    texts=st.lists(st.lists(st.integers(5, 399), max_size=40), min_size=1, max_size=8),
-    extra_padding=st.integers(0, 20),
-)
-def test_vector_does_not_depend_on_the_batch(bottleneck, texts, extra_padding):
-    model = direct_model(bottleneck=bottleneck).model
-    ids, mask = batch(*texts)
-    with torch.no_grad():
-        alone = torch.cat([model(torch.tensor([[0, *text, 2]])).pooler_output for text in texts])
-        padded = nn.functional.pad(ids.flip(0), (0, extra_padding), value=1)
-        together = model(padded, nn.functional.pad(mask.flip(0), (0, extra_padding))).pooler_output.flip(0)
-    assert (together - alone).abs().max() <= 1e-5
-
-
-def test_eager_and_sdpa_attention_agree():
-    model = direct_model(bottleneck="pyramid")
-    ids, mask = batch([7, 8, 9, 10], [11])
-    expected = model.model(ids, mask).pooler_output
-    model.set_attn_implementation("eager")
-    torch.testing.assert_close(model.model(ids, mask).pooler_output, expected, atol=1e-5, rtol=1e-5)
-
-
 # ---- Training, saving, sizes
-
-
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-def test_gradient_checkpointing_changes_no_gradient(bottleneck):
-    ids, mask = batch([7, 8, 9, 10], [11])
-    gradients = []
-    for checkpointing in (False, True):
-        model = direct_model(bottleneck=bottleneck).train()
-        if checkpointing:
-            model.activation_checkpointing_enable()
-        model(ids, mask, labels=ids, target_language="en").loss.backward()
-        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    assert all(gradient is not None for gradient in gradients[0].values())
-    weights = gradients[0]["model.token_weights"]
-    assert weights[torch.tensor([7, 8, 9, 10])].abs().min() > 0
-    assert weights[torch.tensor([0, 1, 2, 50])].abs().max() == 0
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], gradient, msg=name)
-
-
-def test_gradients_of_weights_equal_finite_differences():
-    model = without_branches(direct_model()).double().model
-    ids, mask = batch([7, 8, 9], [10, 11])
-
-    def value(weights: torch.Tensor) -> torch.Tensor:
-        weights = torch.cat([weights, model.token_weights[16:]])
-        return torch.func.functional_call(model, {"token_weights": weights}, (ids, mask)).pooler_output
-
-    assert torch.autograd.gradcheck(value, model.token_weights.detach()[:16].clone().requires_grad_())
-
-
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-def test_bfloat16(bottleneck):
-    ids, mask = batch([7, 8, 9, 10], [11], [])
-    model = direct_model(bottleneck=bottleneck)
-    exact = model.model(ids, mask).pooler_output
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = model.model(ids, mask).pooler_output
-    half = model.to(torch.bfloat16)
-    output = half.model(ids, mask).pooler_output
-    assert output.dtype == torch.bfloat16
-    for vectors in (mixed, output):
-        assert nn.functional.cosine_similarity(vectors.float(), exact).min() > 0.999
-    half.train()(ids, mask, labels=ids, target_language="en").loss.backward()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in half.parameters())
-
-
-@pytest.mark.parametrize("auto_class", [AutoModel, AutoModelForSeq2SeqLM])
-def test_saved_and_opened(auto_class, tmp_path):
-    model = direct_model(bottleneck="pyramid")
-    model.save_pretrained(tmp_path)
-    loaded, report = auto_class.from_pretrained(tmp_path, output_loading_info=True)
-    assert not report["missing_keys"] and not report["unexpected_keys"]
-    assert loaded.config.bag_residual
-    ids, mask = batch([7, 8, 9], [])
-    assert torch.equal(loaded.base_model(ids, mask).pooler_output, model.model(ids, mask).pooler_output)
 
 
 def test_weights_missing_in_a_file_start_at_zero(tmp_path):
@@ -220,31 +121,6 @@ def test_weights_missing_in_a_file_start_at_zero(tmp_path):
     loaded, report = TmdeModel.from_pretrained(tmp_path, bag_residual=True, output_loading_info=True)
     assert set(report["missing_keys"]) == {"token_weights"}
     assert torch.equal(loaded.token_weights, torch.zeros(400))
-
-
-def test_weights_exist_only_when_asked_for():
-    plain, direct = tiny_model(), tiny_model(bag_residual=True)
-    assert not tiny_config().bag_residual
-    assert set(direct.state_dict()) - set(plain.state_dict()) == {"model.token_weights"}
-    assert torch.equal(direct.model.token_weights, torch.zeros(400))
-
-
-def test_resized_vocabulary_reaches_the_weights(tmp_path):
-    model = direct_model()
-    weights = model.model.token_weights.detach().clone()
-    before = model.model(*batch([7, 8])).pooler_output
-    model.resize_token_embeddings(410)
-    assert torch.equal(model.model.token_weights[:400], weights)
-    assert torch.equal(model.model.token_weights[400:], weights.median().expand(10))
-    torch.testing.assert_close(model.model(*batch([7, 8])).pooler_output, before)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    vectors = model.model(*batch([7, 405])).pooler_output
-    assert torch.equal(loaded.model(*batch([7, 405])).pooler_output, vectors)
-    encoder = loaded.model
-    encoder.resize_token_embeddings(390)
-    assert torch.equal(encoder.token_weights, weights[:390])
-    torch.testing.assert_close(encoder(*batch([7, 8])).pooler_output, before)
 
 
 # ---- Damped counts
@@ -293,15 +169,3 @@ def test_bag_model_and_direct_path_agree_on_damped_counts(bottleneck):
         torch.testing.assert_close(model(ids, seen).pooler_output, expected, atol=1e-5, rtol=1e-5)
         pooled = model(ids, seen, pooled_only=True).pooler_output
         torch.testing.assert_close(pooled, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_damped_counts_do_not_depend_on_the_batch_and_survive_half_precision():
-    model = direct_model(sublinear_counts=True).model
-    texts = [[7, 7, 7, 8], [7, 9], [], [30] * 9]
-    ids, mask = batch(*texts)
-    together = model(ids, mask).pooler_output
-    alone = torch.cat([model(torch.tensor([[0, *text, 2]])).pooler_output for text in texts])
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
-    half = model.to(torch.bfloat16)(ids, mask).pooler_output
-    assert half.dtype == torch.bfloat16
-    assert nn.functional.cosine_similarity(half.float(), together).min() > 0.999

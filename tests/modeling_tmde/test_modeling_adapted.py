@@ -1,20 +1,14 @@
 """T-MDE on encoders of the Hub: their outputs pooled and no more, its decoder, and checkpoints that stand alone."""
 
 import copy
-import json
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassError
-from safetensors.torch import load_file, save_file
 from transformers import (
     AlbertConfig,
     AutoModel,
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BartConfig,
     BertConfig,
@@ -133,30 +127,7 @@ def test_the_encoder_gets_what_it_takes(folders):
     assert torch.equal(model(ids, target_language="en").pooler_output, expected)
 
 
-def test_wrong_inputs_are_named():
-    model = AdaptedModel(small())
-    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
-        model()
-    with pytest.raises(ValueError, match=r"attention_mask \(1, 2\) must be \(batch, length\) of the input, \(1, 3\)"):
-        model(torch.ones(1, 3, dtype=torch.long), torch.ones(1, 2))
-
-
 # ---- The decoder
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_decodes_the_embedding_alone(kind, folders):
-    model, tokenizer = adapted(folders[kind]), AutoTokenizer.from_pretrained(folders[kind])
-    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
-    embedding = model.get_encoder()(**inputs).pooler_output
-    options = {"max_new_tokens": 6, "do_sample": False}
-    written = model.generate(**inputs, target_language="en", **options)
-    assert torch.equal(model.generate(encoder_outputs=embedding, target_language="en", **options), written)
-    assert (written[:, 0] == model.config.decoder_start_token_id).all() and written.shape[1] > 1
-    beams = model.generate(encoder_outputs=embedding, target_language=LANGUAGES[1], num_beams=2, **options)
-    assert beams.shape[0] == len(TEXTS)
-    with pytest.raises(ValueError, match="target_language 'xx' is unknown"):
-        model.generate(encoder_outputs=embedding, target_language="xx")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,121 +243,3 @@ def test_a_config_keeps_every_setting_of_its_encoder(tmp_path):
     assert loaded.encoder_config.to_dict() == encoder.to_dict()
     assert (loaded.d_model, loaded.hidden_size, loaded.vocab_size, loaded.pooling) == (32, 32, 250002, "mean")
     assert type(AdaptedConfig().encoder_config) is XLMRobertaConfig
-
-
-# ---- Training
-
-
-def test_gradient_checkpointing_and_eager_attention_change_nothing(folders):
-    labels = {"input_ids": torch.tensor([[2, 9, 30, 3]]), "labels": torch.tensor([[2, 8, 3]]), "target_language": "en"}
-    gradients = []
-    for change in ("", "checkpointing", "eager"):
-        model = adapted(folders["modernbert"])
-        if change == "checkpointing":
-            model.gradient_checkpointing_enable()
-            assert model.model.encoder.is_gradient_checkpointing
-        if change == "eager":
-            model.set_attn_implementation("eager")
-            assert model.model.encoder.config._attn_implementation == model.config._attn_implementation == "eager"
-        model.train()
-        model(**labels).loss.backward()
-        gradients.append({name: p.grad for name, p in model.named_parameters()})
-    assert all(gradient is not None for gradient in gradients[0].values())  # nothing is there for nothing
-    for other in gradients[1:]:
-        for name, gradient in gradients[0].items():
-            torch.testing.assert_close(other[name], gradient, atol=1e-6, rtol=1e-4)
-
-
-# ---- Checkpoints
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_auto_classes_open_what_was_saved(kind, folders, tmp_path):
-    model = adapted(folders[kind], pooling="mean")
-    model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert saved["auto_map"]["AutoModel"] == "modeling_adapted.AdaptedModel"
-    assert saved["encoder_config"]["model_type"] == kind
-    whole, encoder = AutoModelForSeq2SeqLM.from_pretrained(tmp_path), AutoModel.from_pretrained(tmp_path)
-    assert type(whole) is AdaptedForConditionalGeneration and type(encoder) is AdaptedModel
-    assert set(whole.state_dict()) == set(model.state_dict())
-    for name, value in [*model.state_dict().items(), *model.named_buffers()]:
-        found = dict(whole.named_buffers()) | whole.state_dict()
-        assert torch.equal(found[name], value), name
-    inputs = {"input_ids": torch.tensor([[2, 9, 30, 14, 3]])}
-    assert torch.equal(encoder(**inputs).pooler_output, model.model(**inputs).pooler_output)
-    labels = {"labels": torch.tensor([[2, 8, 3]]), "target_language": "fr"}
-    assert torch.equal(whole(**inputs, **labels).loss, model(**inputs, **labels).loss)
-    assert whole.generation_config.eos_token_id == model.config.eos_token_id
-    half = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
-    found = half(**inputs, **labels).loss
-    torch.testing.assert_close(found.float(), model(**inputs, **labels).loss, atol=0.05, rtol=0.02)
-
-
-@pytest.mark.parametrize("kind", ["bert", "t5"])
-def test_resized_vocabulary(kind, folders, tmp_path):
-    model = adapted(folders[kind])
-    before = model.model(torch.tensor([[2, 9, 3]])).pooler_output
-    size = model.config.vocab_size + 10
-    model.resize_token_embeddings(size)
-    assert model.lm_head.weight.shape == model.decoder.embed_tokens.weight.shape == (size, 32)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert loaded.config.vocab_size == loaded.config.encoder_config.vocab_size == size
-    assert torch.equal(loaded.model(torch.tensor([[2, 9, 3]])).pooler_output, before)
-
-
-WITHOUT_PACKAGE = """
-import sys
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_tmde":
-            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
-sys.meta_path.insert(0, Blocker())
-from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForSeq2SeqLM
-inputs = load_file("inputs.safetensors")
-results = {}
-for kind in ("modernbert", "t5"):
-    encoder = AutoModel.from_pretrained(kind, trust_remote_code=True)
-    assert type(encoder).__module__.startswith("transformers_modules."), type(encoder)
-    whole = AutoModelForSeq2SeqLM.from_pretrained(kind, trust_remote_code=True)
-    whole.save_pretrained(f"{kind}-again")
-    again = AutoModelForSeq2SeqLM.from_pretrained(f"{kind}-again", trust_remote_code=True)
-    results[kind] = encoder(**inputs).pooler_output.detach().contiguous()
-    options = {"target_language": "en", "max_new_tokens": 5, "do_sample": False}
-    results[f"{kind}-text"] = again.generate(encoder_outputs=results[kind], **options).contiguous()
-assert not any(name.partition(".")[0] == "modeling_tmde" for name in sys.modules)
-save_file(results, "results.safetensors")
-"""
-
-
-@pytest.mark.slow
-def test_remote_code_without_the_package(folders, tmp_path):
-    inputs = {"input_ids": torch.tensor([[2, 9, 30, 14, 3]])}
-    models = {kind: adapted(folders[kind]) for kind in ("modernbert", "t5")}
-    for kind, model in models.items():
-        model.save_pretrained(tmp_path / kind)
-    save_file(inputs, tmp_path / "inputs.safetensors")
-    changes = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", WITHOUT_PACKAGE]
-    process = subprocess.run(command, cwd=tmp_path, env=os.environ | changes, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-3000:]
-    results = load_file(tmp_path / "results.safetensors")
-    for kind, model in models.items():
-        embedding = model.model(**inputs).pooler_output
-        torch.testing.assert_close(results[kind], embedding)
-        options = {"target_language": "en", "max_new_tokens": 5, "do_sample": False}
-        assert torch.equal(results[f"{kind}-text"], model.generate(encoder_outputs=embedding, **options))
-
-
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_sentence_transformers_opens_it(pooling, folders, tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    model, tokenizer = adapted(folders["bert"], pooling=pooling), AutoTokenizer.from_pretrained(folders["bert"])
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    opened = sentence_transformers.SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
-    expected = DocumentEmbedder(model, tokenizer).encode([*TEXTS, "haus " * 100])
-    assert abs(opened.encode([*TEXTS, "haus " * 100]) - expected).max() < 1e-5

@@ -1,0 +1,35 @@
+"""Tiny models of every family with weights that depend on the names of the parameters, and inputs for them."""
+
+import torch
+from transformers import PreTrainedModel
+
+from tests.test_goldens import FAMILIES, fill
+
+ROWS = [[0, 9, 14, 33, 9, 2], [0, 21, 2], [0, 5, 17, 26, 11, 50, 30, 2], [0, 44, 8, 8, 2]]
+LANGUAGE_IDS = torch.tensor([0, 1, 0, 1])
+SEQ2SEQ = [name for name in FAMILIES if not name.startswith(("bag", "aligned", "encoder"))]
+
+
+def filled(family: str) -> PreTrainedModel:
+    model = FAMILIES[family]().eval()
+    fill(model)
+    return model
+
+
+def needs_language(model: PreTrainedModel) -> bool:
+    return getattr(model.base_model, "needs_language_ids", False)
+
+
+def padded(
+    rows: list[list[int]] = ROWS, side: str = "right", extra: int = 0, model: PreTrainedModel | None = None
+) -> dict[str, torch.Tensor]:
+    """A batch (rows, length) padded with id 1, and the languages of the rows for a model that needs them."""
+    width = max(map(len, rows)) + extra
+    ids, mask = torch.ones(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.long)
+    for i, row in enumerate(rows):
+        place = slice(width - len(row), width) if side == "left" else slice(len(row))
+        ids[i, place], mask[i, place] = torch.tensor(row), 1
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if model is not None and needs_language(model):
+        inputs["language_ids"] = LANGUAGE_IDS[torch.arange(len(rows)) % 4]
+    return inputs

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from modeling_tmde.data.checks import CorpusError
 
-class TaskError(ValueError):
-    """Bad evaluation data. The message names task, file or split, row, the value found and the value expected."""
+TaskError = CorpusError  # bad data of a task: the message names file or split, row, value found and value expected
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _check_unique(ids: Sequence[str], what: str) -> None:
         return
     seen: set[str] = set()
     twice = next(name for name in ids if name in seen or seen.add(name))
-    raise TaskError(f"The ids of {what} must differ, found {twice!r} twice")
+    raise TaskError(f"{what}: ids must differ, found {twice!r} twice")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Split:
         texts: n texts; for pairs of texts (NLI) the first of each.
         labels: n class names.
         second_texts: the second text of each pair, or None.
+        place: Where they come from, for messages.
 
     Raises:
         TaskError: Different lengths, or an id twice.
@@ -57,14 +58,15 @@ class Split:
     texts: Sequence[str]
     labels: Sequence[str]
     second_texts: Sequence[str] | None = None
+    place: str = "a split"
 
     def __post_init__(self) -> None:
         sizes = {"ids": len(self.ids), "texts": len(self.texts), "labels": len(self.labels)}
         if self.second_texts is not None:
             sizes["second_texts"] = len(self.second_texts)
         if len(set(sizes.values())) > 1:
-            raise TaskError(f"A split needs as many ids as texts and labels, found {sizes}")
-        _check_unique(self.ids, "a split")
+            raise TaskError(f"{self.place}: expected as many ids as texts and labels, found {sizes}")
+        _check_unique(self.ids, self.place)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -6,10 +6,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.files import read_columns
+
 from .base import ClassificationData, Provenance, RetrievalData, Split, Task
-from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
-from .hub import provenance_of
-from .tables import load_tables, named_files, read_columns, read_labels
+from .sources import (
+    check_parallel,
+    choose_languages,
+    named_files,
+    open_tables,
+    provenance_of,
+    read_labels,
+    source_of,
+)
 
 LOCAL_NAMES = ("eval/topic_documents.parquet", "topic_documents.parquet")
 PROVENANCE = Provenance(
@@ -36,13 +45,13 @@ Documents = dict[str, dict[str, list[_Document]]]  # by language and split
 def _read_documents(task: Task, source: str, streaming: bool) -> Documents:
     """Read rows with the columns doc_id, language, title, text, label and, unless the source has splits, split."""
     documents: Documents = {}
-    for table in load_tables(task, source, streaming):
+    for table in open_tables(task, source, streaming):
         texts = ["doc_id", "language", "title", "text"]
-        numbers, rows = read_columns(task.name, table, texts, ["label"], optional=["split"])
-        labels = read_labels(task.name, table, "label", numbers, rows["label"])
+        numbers, rows = read_columns(table, texts, ["label"], optional=["split"])
+        labels = read_labels(table, "label", numbers, rows["label"])
         if "split" not in rows and table.split is None:
             found = Words(f"the columns {', '.join(rows)}")
-            raise bad_data(task.name, table.place, None, "split", found, "also a column 'split'", "Add it.")
+            raise bad_value(table.place, None, "split", found, "also a column 'split'", "Add it.")
         names = rows.get("split") or [table.split] * len(labels)
         for doc_id, language, title, text, label, name in zip(
             *(rows[column] for column in texts), labels, names, strict=True
@@ -53,19 +62,19 @@ def _read_documents(task: Task, source: str, streaming: bool) -> Documents:
     return documents
 
 
-def _split_of(task: str, source: str, language: str, name: str, documents: Documents) -> Split:
+def _split_of(source: str, language: str, name: str, documents: Documents) -> Split:
     found = documents[language].get(name)
     if found is None:
         there = f"one of the splits of {language}: {', '.join(map(str, documents[language]))}"
-        raise bad_data(task, source, None, "split", name, there, "Add the missing split, or pass another source.")
-    place = f"{task}: {source}, language {language}, split {name}"
-    return make_split(place, *([getattr(row, name) for row in found] for name in ("doc_id", "text", "label")))
+        raise bad_value(source, None, "split", name, there, "Add the missing split, or pass another source.")
+    place = f"{source}, language {language}, split {name}"
+    return Split(*([getattr(row, field) for row in found] for field in ("doc_id", "text", "label")), place=place)
 
 
 def _provenance(task: Task, source: str, split: str) -> Provenance:
     """Only files of the benchmark's name count as copies of it: any documents may have these columns."""
     copy = os.path.basename(source) == os.path.basename(LOCAL_NAMES[0]) or bool(named_files(task, source))
-    return provenance_of(task, source, PROVENANCE, split, always=copy)
+    return provenance_of(task, source, PROVENANCE, split, copy=copy)
 
 
 class TopicDocuments(Task):
@@ -88,17 +97,16 @@ class TopicDocuments(Task):
             source: A file, a folder or a Hub dataset with the columns doc_id, language, title, text, label, split.
 
         Raises:
-            TaskError: Missing languages, splits or columns, or translations with different labels.
+            CorpusError: Missing languages, splits or columns, or translations with different labels.
         """
         source = source_of(self, source, ADVICE)
         documents = _read_documents(self, source, streaming)
-        chosen = choose_languages(self.name, source, languages, documents, self.languages)
+        chosen = choose_languages(source, languages, documents, self.languages)
         names = ("train", "dev", "test")
         splits = {
-            language: {name: _split_of(self.name, source, language, name, documents) for name in names}
-            for language in chosen
+            language: {name: _split_of(source, language, name, documents) for name in names} for language in chosen
         }
-        check_parallel(self.name, source, splits, names)
+        check_parallel(source, splits, names)
         return ClassificationData(splits, _provenance(self, source, "test"))
 
 
@@ -124,14 +132,14 @@ class DocumentRetrieval(Task):
             split: Which documents.
 
         Raises:
-            TaskError: Missing languages, split or columns.
+            CorpusError: Missing languages, split or columns.
         """
         source = source_of(self, source, ADVICE)
         documents = _read_documents(self, source, streaming)
-        chosen = choose_languages(self.name, source, languages, documents, self.languages)
+        chosen = choose_languages(source, languages, documents, self.languages)
         texts = {}
         for language in chosen:
-            rows = _split_of(self.name, source, language, split, documents)
+            rows = _split_of(source, language, split, documents)
             texts[language] = dict(zip(rows.ids, rows.texts, strict=True))
         ids = list(dict.fromkeys(doc_id for by_id in texts.values() for doc_id in by_id))
         aligned = {language: [by_id.get(doc_id) for doc_id in ids] for language, by_id in texts.items()}

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from .base import RetrievalData, Task
-from .checks import check_count, source_of
-from .hub import provenance_of
-from .parallel import (
+from .sources import (
     BLOCK_ROWS,
     EUROPARL,
     EUROPARL_PROVENANCE,
     ParallelPart,
     Row,
     aligned,
-    exactly,
+    check_count,
+    is_dataset,
     parallel_parts,
+    provenance_of,
+    source_of,
 )
 
 PIVOT = "en"
@@ -53,15 +54,15 @@ class EuroparlMatrix(Task):
             split: Of a Hub dataset.
 
         Raises:
-            TaskError: Missing languages, or fewer complete rows than `rows`.
+            CorpusError: Missing languages, or fewer complete rows than `rows`.
         """
-        source = source_of(self, source, "")
-        check_count(self.name, "rows", rows)
+        source = source_of(self, source)
+        check_count(self, "rows", rows)
         options = {"streaming": streaming, "split": split, "pivot": PIVOT}
-        chosen, parts = parallel_parts(self.name, source, languages, self.languages, **options)
+        chosen, parts = parallel_parts(source, languages, self.languages, **options)
         found = self._join(parts, chosen, rows) if parts[0].pair else parts[0].complete_rows(chosen)
-        provenance = provenance_of(self, source, EUROPARL_PROVENANCE, parts[0].split)
-        return aligned(self.name, [(None, exactly(parts[0], found, rows, "rows"))], chosen, provenance)
+        provenance = provenance_of(self, source, EUROPARL_PROVENANCE, split if is_dataset(source) else None)
+        return aligned([(None, parts[0].exactly(found, rows, "rows"))], chosen, provenance)
 
     def _join(self, parts: Sequence[ParallelPart], languages: Sequence[str], rows: int) -> Iterable[Row]:
         """Read the pairs a block at a time, in turn, until `rows` English sentences have all translations.

@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.files import read_columns, read_lines
+
 from .base import ClassificationData, Provenance, Split, Task
-from .checks import Words, bad_data, choose_languages, make_split, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
-from .tables import read_columns, read_labels, read_lines, table_of
+from .sources import choose_languages, config_names, is_dataset, open_splits, provenance_of, read_labels, source_of
 
 logger = logging.getLogger("modeling_tmde.eval.tasks")
 
@@ -80,39 +81,37 @@ class MLDoc(Task):
                 are.
 
         Raises:
-            TaskError: No source; a missing language or split; a line without a tab, or with another label.
+            CorpusError: No source; a missing language or split; a line without a tab, or with another label.
         """
         source = source_of(self, source, ADVICE)
-        check_source(self.name, source)
-        files = _find_files(self.name, source) if os.path.isdir(source) else {}
+        files = _find_files(source) if os.path.isdir(source) else {}
         if files:
-            chosen = choose_languages(self.name, source, languages, files, self.languages)
-            splits = {lang: _read_files(self.name, source, lang, files[lang], clean) for lang in chosen}
+            chosen = choose_languages(source, languages, files, self.languages)
+            splits = {lang: _read_files(source, lang, files[lang], clean) for lang in chosen}
         elif is_dataset(source):
             splits = self._load_dataset(source, languages, streaming, clean)
         else:
             found = Words("no file named like them")
-            raise bad_data(self.name, source, None, "source", found, "a folder with MLDoc's files", ADVICE)
+            raise bad_value(source, None, "source", found, "a folder with MLDoc's files", ADVICE)
         for language, by_name in splits.items():
             for name, split in by_name.items():
                 if len(split) != SIZES[name]:
                     message = "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results"
                     logger.warning(message, language, name, len(split), SIZES[name])
-        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", always=True))
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True))
 
     def _load_dataset(
         self, source: str, languages: Sequence[str] | None, streaming: bool, clean: bool
     ) -> dict[str, dict[str, Split]]:
-        configs = {NAMES.get(name, name): name for name in config_names(self.name, source)}
+        configs = {NAMES.get(name, name): name for name in config_names(source)}
         splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(self.name, source, languages, configs, self.languages):
+        for language in choose_languages(source, languages, configs, self.languages):
             config, wanted = configs[language], ("train", "dev", "test")
-            opened = load_splits(self.name, source, config, wanted, ("train_10k",), streaming)
+            opened = open_splits(source, config, wanted, ("train_10k",), streaming)
             splits[language] = {}
-            for name, dataset in opened.items():
-                table = table_of(self.name, dataset, place_of(source, config, name))
-                numbers, rows = read_columns(self.name, table, ["text"], ["label"], empty_texts=True)
-                labels = read_labels(self.name, table, "label", numbers, rows["label"], LABELS)
+            for name, table in opened.items():
+                numbers, rows = read_columns(table, ["text"], ["label"], empty_texts=True)
+                labels = read_labels(table, "label", numbers, rows["label"], LABELS)
                 splits[language][name] = _split(table.place, language, name, rows["text"], labels, clean)
         return splits
 
@@ -128,14 +127,14 @@ def _split(place: str, language: str, name: str, texts: list[str], labels: list[
     if clean:
         texts = [_clean(text) for text in texts]
     ids = [f"{language}:{name}:{row}" for row in range(len(texts))]
-    return make_split(f"mldoc: {place}", ids, texts, labels)
+    return Split(ids, texts, labels, place=place)
 
 
-def _find_files(task: str, folder: str) -> dict[str, dict[str, str]]:
+def _find_files(folder: str) -> dict[str, dict[str, str]]:
     """Return the files of a folder by language and split.
 
     Raises:
-        TaskError: Two files for one split of a language.
+        CorpusError: Two files for one split of a language.
     """
     files: dict[str, dict[str, str]] = {}
     for path in sorted(Path(folder).rglob("*")):
@@ -147,35 +146,37 @@ def _find_files(task: str, folder: str) -> dict[str, dict[str, str]]:
         by_name = files.setdefault(NAMES.get(languages[0], languages[0]), {})
         if name in by_name:
             found, expected = Words(f"{by_name[name]} and {path}"), f"one file for {languages[0]}, {name}"
-            raise bad_data(task, folder, None, None, found, expected, "Take one of them out of the folder.")
+            raise bad_value(folder, None, None, found, expected, "Take one of them out of the folder.")
         by_name[name] = str(path)
     return files
 
 
-def _read_files(task: str, folder: str, language: str, paths: dict[str, str], clean: bool) -> dict[str, Split]:
+def _read_files(folder: str, language: str, paths: dict[str, str], clean: bool) -> dict[str, Split]:
     for name in ("train", "dev", "test"):
         if name not in paths:
             expected = f"a file such as mldoc.{language}.{'train.1000' if name == 'train' else name}"
             found = Words(f"for {language} only {', '.join(sorted(paths.values()))}")
-            raise bad_data(task, folder, None, f"split {name}", found, expected, "Add the missing split.")
-    return {name: _read_file(task, language, name, paths[name], clean) for name in SIZES if name in paths}
+            raise bad_value(folder, None, f"split {name}", found, expected, "Add the missing split.")
+    return {name: _read_file(language, name, paths[name], clean) for name in SIZES if name in paths}
 
 
-def _read_file(task: str, language: str, name: str, path: str, clean: bool) -> Split:
+def _read_file(language: str, name: str, path: str, clean: bool) -> Split:
     labels, texts = [], []
-    for number, line in read_lines(task, path):
+    for number, line in read_lines(path):
         label, tab, text = line.partition("\t")
         if not tab:
             advice = "Correct the line; MLDoc's index files must first go through generate_documents.py."
-            raise bad_data(task, path, number, None, line, "label<TAB>text", advice)
+            raise bad_value(path, number, None, line, "label<TAB>text", advice)
         if label not in LABELS:
-            raise bad_data(task, path, number, "label", label, f"one of {', '.join(LABELS)}", "Correct the line.")
+            raise bad_value(path, number, "label", label, f"one of {', '.join(LABELS)}", "Correct the line.")
         labels.append(label)
-        texts.append(_decode(task, path, number, text))
+        texts.append(_decode(path, number, text))
+    if not labels:
+        raise bad_value(path, None, None, Words("no rows"), "some", "Run generate_documents.py again.")
     return _split(path, language, name, texts, labels, clean)
 
 
-def _decode(task: str, path: str, number: int, text: str) -> str:
+def _decode(path: str, number: int, text: str) -> str:
     """Return the text of a line; one that the script wrote as a bytes literal (`b'caf\\xc3\\xa9'`) decoded."""
     if not _BYTES.fullmatch(text):
         return text
@@ -183,4 +184,4 @@ def _decode(task: str, path: str, number: int, text: str) -> str:
         return ast.literal_eval(text).decode("utf-8")
     except (ValueError, SyntaxError, AttributeError) as error:
         advice = "Run generate_documents.py again."
-        raise bad_data(task, path, number, "text", text, "UTF-8 text, or a bytes literal of it", advice) from error
+        raise bad_value(path, number, "text", text, "UTF-8 text, or a bytes literal of it", advice) from error

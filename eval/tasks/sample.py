@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modeling_tmde.data.sample import LANGUAGES, sample_documents
 
 from .base import ClassificationData, Provenance, Split, Task, TaskError
-from .checks import check_count, choose_languages
+from .sources import check_count, choose_languages
 
 
 class Sample(Task):
@@ -27,14 +27,14 @@ class Sample(Task):
         """`sizes` documents of train, dev and test. `source` and `streaming` mean nothing here.
 
         Raises:
-            TaskError: An unknown language, or `sizes` that are not three whole numbers from 1.
+            CorpusError: An unknown language, or `sizes` that are not three whole numbers from 1.
         """
-        chosen = choose_languages(self.name, "sample", languages, LANGUAGES, self.languages)
+        chosen = choose_languages("sample", languages, LANGUAGES, self.languages)
         if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) != 3 or None in sizes:
             found = f"{self.name}: found sizes={sizes!r}"
             raise TaskError(f"{found}, expected three numbers: train, dev, test. Pass e.g. [1000, 200, 200].")
         for size in sizes:
-            check_count(self.name, "sizes", size)
+            check_count(self, "sizes", size)
         splits: dict[str, dict[str, Split]] = {language: {} for language in chosen}
         for name, size in zip(("train", "dev", "test"), sizes, strict=True):
             rows = sample_documents(size, name, seed=seed, languages=chosen).to_pandas()

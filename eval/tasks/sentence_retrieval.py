@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from .base import Provenance, RetrievalData, Task
-from .checks import check_count, source_of
-from .hub import AS_GIVEN, provenance_of
-from .parallel import aligned, parallel_parts
+from .sources import AS_GIVEN, aligned, check_count, is_dataset, parallel_parts, provenance_of, source_of
 
 
 class SentenceRetrieval(Task):
@@ -38,12 +36,14 @@ class SentenceRetrieval(Task):
             split, config: Of a Hub dataset.
 
         Raises:
-            TaskError: No source, missing languages, or a source that can't be read.
+            CorpusError: No source, missing languages, or a source that can't be read.
         """
         source = source_of(self, source, "Pass source= with parallel text: a file, a folder, or a Hub dataset.")
-        check_count(self.name, "max_rows", max_rows)
-        options = {"streaming": streaming, "split": split, "config": config, "max_rows": max_rows}
-        chosen, parts = parallel_parts(self.name, source, languages, **options)
-        provenance = provenance_of(self, source, Provenance(AS_GIVEN, AS_GIVEN), parts[0].split)
+        check_count(self, "max_rows", max_rows)
+        streaming = streaming or max_rows is not None  # read no further than needed
+        options = {"streaming": streaming, "split": split, "config": config}
+        chosen, parts = parallel_parts(source, languages, **options)
+        tested = split if is_dataset(source) or source == "sample" else None
+        provenance = provenance_of(self, source, Provenance(AS_GIVEN, AS_GIVEN), tested)
         rows = ((part.pair, islice(part.rows(), max_rows)) for part in parts)
-        return aligned(self.name, rows, chosen, provenance)
+        return aligned(rows, chosen, provenance)

@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.files import read_columns
+
 from .base import ClassificationData, Provenance, Split, Task
-from .checks import Words, bad_data, check_parallel, choose_languages, make_split, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
 from .languages import iso_of_flores
-from .tables import load_tables, named_files, read_columns, read_labels, table_of
+from .sources import (
+    check_parallel,
+    choose_languages,
+    config_names,
+    is_dataset,
+    named_files,
+    open_splits,
+    open_tables,
+    provenance_of,
+    read_labels,
+    source_of,
+)
 
 SPLITS = ("train", "dev", "test")
 PROVENANCE = Provenance(
@@ -44,54 +56,52 @@ class SIB200(Task):
                 Results always go by the former.
 
         Raises:
-            TaskError: Missing languages, splits or columns, or translations with different labels.
+            CorpusError: Missing languages, splits or columns, or translations with different labels.
         """
-        source = source_of(self, source, "")
-        check_source(self.name, source)
+        source = source_of(self, source)
         if isinstance(languages, Sequence) and not isinstance(languages, str):
             languages = [iso_of_flores(code) for code in languages]
         in_configs = is_dataset(source) and not named_files(self, source)
         splits = (self._load_configs if in_configs else self._load_table)(source, languages, streaming)
-        check_parallel(self.name, source, splits, SPLITS)
-        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", always=True))
+        check_parallel(source, splits, SPLITS)
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True))
 
     def _load_configs(
         self, source: str, languages: Sequence[str] | None, streaming: bool
     ) -> dict[str, dict[str, Split]]:
-        configs = {iso_of_flores(name): name for name in config_names(self.name, source)}
+        configs = {iso_of_flores(name): name for name in config_names(source)}
         defaults = [iso_of_flores(code) for code in self.languages]
         splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(self.name, source, languages, configs, defaults):
+        for language in choose_languages(source, languages, configs, defaults):
             splits[language] = {}
-            opened = load_splits(self.name, source, configs[language], SPLITS, streaming=streaming)
-            for name, dataset in opened.items():
-                table = table_of(self.name, dataset, place_of(source, configs[language], name))
-                numbers, rows = read_columns(self.name, table, ["text"], ["index_id", "category"])
-                labels = read_labels(self.name, table, "category", numbers, rows["category"])
+            opened = open_splits(source, configs[language], SPLITS, streaming=streaming)
+            for name, table in opened.items():
+                numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
+                labels = read_labels(table, "category", numbers, rows["category"])
                 ids = [str(index) for index in rows["index_id"]]
-                splits[language][name] = make_split(f"{self.name}: {table.place}", ids, rows["text"], labels)
+                splits[language][name] = Split(ids, rows["text"], labels, place=table.place)
         return splits
 
     def _load_table(
         self, source: str, languages: Sequence[str] | None, streaming: bool
     ) -> dict[str, dict[str, Split]]:
         groups: dict[str, dict[str, list[tuple[str, str, str]]]] = {}
-        for table in load_tables(self, source, streaming):
+        for table in open_tables(self, source, streaming):
             texts, others = ["language", "split", "text"], ["index_id", "label"]
-            numbers, rows = read_columns(self.name, table, texts, others)
-            rows["label"] = read_labels(self.name, table, "label", numbers, rows["label"])
+            numbers, rows = read_columns(table, texts, others)
+            rows["label"] = read_labels(table, "label", numbers, rows["label"])
             for language, name, *row in zip(*(rows[column] for column in (*texts[:2], *others, "text")), strict=True):
                 groups.setdefault(iso_of_flores(language), {}).setdefault(name, []).append(row)
         defaults = [iso_of_flores(code) for code in self.languages]
         splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(self.name, source, languages, groups, defaults):
+        for language in choose_languages(source, languages, groups, defaults):
             splits[language] = {}
             for name in SPLITS:
                 if name not in groups[language]:
                     found, expected = Words(f"the splits {', '.join(groups[language])}"), f"also {name!r}"
                     place = f"{source}, language {language}"
-                    raise bad_data(self.name, place, None, "split", found, expected, "Add the missing split.")
+                    raise bad_value(place, None, "split", found, expected, "Add the missing split.")
                 ids, labels, texts = zip(*groups[language][name], strict=True)
-                place = f"{self.name}: {source}, language {language}, split {name}"
-                splits[language][name] = make_split(place, [str(i) for i in ids], list(texts), list(labels))
+                place = f"{source}, language {language}, split {name}"
+                splits[language][name] = Split([str(i) for i in ids], list(texts), list(labels), place=place)
         return splits

@@ -6,12 +6,20 @@ import math
 import os
 from collections.abc import Sequence
 
-from modeling_tmde.data.checks import is_code
+from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.files import Table, read_columns
 
 from .base import Provenance, SimilarityData, SimilarityPairs, Task
-from .checks import Words, bad_data, choose_languages, source_of
-from .hub import check_source, config_names, is_dataset, load_dataset, place_of, provenance_of
-from .tables import Table, load_tables, read_columns, table_of
+from .sources import (
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_splits,
+    open_tables,
+    pair_of,
+    provenance_of,
+    source_of,
+)
 
 Pair = tuple[str, str]
 TEXTS = ("sentence1", "sentence2")
@@ -49,21 +57,19 @@ class STS(Task):
             split: Of a Hub dataset.
 
         Raises:
-            TaskError: Missing languages, split or columns; a score that is not a finite number.
+            CorpusError: Missing languages, split or columns; a score that is not a finite number.
         """
-        source = source_of(self, source, "")
-        check_source(self.name, source)
+        source = source_of(self, source)
         if is_dataset(source):
-            configs = {pair: name for name in config_names(self.name, source) if (pair := _pair(name))}
+            configs = {pair: name for name in config_names(source) if (pair := pair_of(name))}
             chosen = self._choose(source, languages, configs)
             rows = {}
             for pair in chosen:
-                dataset = load_dataset(self.name, source, configs[pair], split, streaming)
-                table = table_of(self.name, dataset, place_of(source, configs[pair], split))
+                table = open_splits(source, configs[pair], (split,), streaming=streaming)[split]
                 rows[pair] = self._read(table, pair)[pair]
         else:
             found: dict[Pair, list[tuple[str, str, float]]] = {}
-            for table in load_tables(self, source, streaming):
+            for table in open_tables(self, source, streaming):
                 for pair, pair_rows in self._read(table, None).items():
                     found.setdefault(pair, []).extend(pair_rows)
             rows = {pair: found[pair] for pair in self._choose(source, languages, found)}
@@ -77,25 +83,25 @@ class STS(Task):
     def _choose(self, source: str, languages: Sequence[str] | None, pairs: Sequence[Pair]) -> list[Pair]:
         there = sorted({language for pair in pairs for language in pair})
         # A source of one's own may hold any languages: the default ones do not select among them.
-        chosen = set(choose_languages(self.name, source, languages, there, ()))
+        chosen = set(choose_languages(source, languages, there))
         kept = [pair for pair in pairs if chosen.issuperset(pair)]
         if not kept:
             found = Words(f"no pair of {', '.join(sorted(chosen)) or 'languages'}")
             listed = f"one of {', '.join(map('-'.join, pairs)) or 'the configs en-de, es-en and so on'}"
-            raise bad_data(self.name, source, None, "languages", found, listed, "Request both languages of a pair.")
+            raise bad_value(source, None, "languages", found, listed, "Request both languages of a pair.")
         return kept
 
     def _read(self, table: Table, pair: Pair | None) -> dict[Pair, list[tuple[str, str, float]]]:
         """Return sentences and scores by pair of languages; all of them of `pair` if it is stated."""
         optional = [] if pair else ["lang", "lang1", "lang2"]
-        numbers, columns = read_columns(self.name, table, TEXTS, ["score"], optional)
+        numbers, columns = read_columns(table, TEXTS, ["score"], optional)
         if pair is None and "lang" not in columns and not {"lang1", "lang2"} <= columns.keys():
             stem = os.path.basename(table.place).split(".")[0]
-            pair = _pair(stem)
+            pair = pair_of(stem)
             if pair is None:
                 found = Words(f"neither a column lang nor lang1 and lang2 beside {', '.join(columns)}")
                 expected = "one of them, or a name such as en-de.tsv"
-                raise bad_data(self.name, table.place, None, "lang", found, expected, "Add or rename it.")
+                raise bad_value(table.place, None, "lang", found, expected, "Add or rename it.")
         rows: dict[Pair, list[tuple[str, str, float]]] = {}
         for index, number in enumerate(numbers):
             row_pair = pair or self._pair_of_row(table.place, number, {n: c[index] for n, c in columns.items()})
@@ -105,10 +111,10 @@ class STS(Task):
 
     def _pair_of_row(self, place: str, number: int, row: dict[str, object]) -> Pair:
         stated = str(row["lang"]) if "lang" in row else f"{row['lang1']}-{row['lang2']}"
-        pair = _pair(stated)
+        pair = pair_of(stated)
         if pair is None:
             advice = "Correct the row."
-            raise bad_data(self.name, place, number, "lang", stated, "two language codes such as 'en-de'", advice)
+            raise bad_value(place, number, "lang", stated, "two language codes such as 'en-de'", advice)
         return pair
 
     def _score(self, place: str, number: int, value: object) -> float:
@@ -118,11 +124,5 @@ class STS(Task):
             score = math.nan
         if not math.isfinite(score):
             advice = "Correct or delete the row."
-            raise bad_data(self.name, place, number, "score", value, "a finite number", advice)
+            raise bad_value(place, number, "score", value, "a finite number", advice)
         return score
-
-
-def _pair(name: str) -> Pair | None:
-    """Return the languages of `en-de`, or None if it is no pair of codes."""
-    codes = tuple(name.split("-"))
-    return codes if len(codes) == 2 and all(map(is_code, codes)) else None

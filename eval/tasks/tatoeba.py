@@ -6,14 +6,13 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 
-from modeling_tmde.data import CorpusError, load_parallel
+from modeling_tmde.data import load_parallel
+from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.files import read_columns
 
-from .base import Provenance, RetrievalData, Task, TaskError
-from .checks import Words, bad_data, choose_languages, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
+from .base import Provenance, RetrievalData, Task
 from .languages import iso_of_iso3
-from .parallel import Row, aligned
-from .tables import read_columns, table_of
+from .sources import Row, aligned, choose_languages, config_names, is_dataset, open_splits, provenance_of, source_of
 
 PROVENANCE = Provenance(
     citation="Artetxe and Schwenk, Massively Multilingual Sentence Embeddings for Zero-Shot Cross-Lingual Transfer "
@@ -47,43 +46,37 @@ class Tatoeba(Task):
                 among them.
 
         Raises:
-            TaskError: Missing languages or files, or an empty sentence.
+            CorpusError: Missing languages or files, or an empty sentence.
         """
-        source = source_of(self, source, "")
-        check_source(self.name, source)
+        source = source_of(self, source)
         files = _find_pairs(source)
         if not files and not is_dataset(source):
             found, expected = Words("no such files"), "tatoeba.deu-eng.deu and tatoeba.deu-eng.eng, and so on"
-            raise bad_data(self.name, source, None, "source", found, expected, "Pass LASER's folder data/tatoeba/v1.")
-        pairs = list(files) or [name for name in config_names(self.name, source) if _other(name)]
+            raise bad_value(source, None, "source", found, expected, "Pass LASER's folder data/tatoeba/v1.")
+        pairs = list(files) or [name for name in config_names(source) if _other(name)]
         if not pairs:
-            found = Words(f"the configs {', '.join(config_names(self.name, source))}")
-            raise bad_data(self.name, source, None, "config", found, "pairs such as deu-eng", "Pass another source.")
+            found = Words(f"the configs {', '.join(config_names(source))}")
+            raise bad_value(source, None, "config", found, "pairs such as deu-eng", "Pass another source.")
         by_language = {iso_of_iso3(_other(pair)): pair for pair in pairs}
-        chosen = choose_languages(self.name, source, languages, [*by_language, "en"], self.languages)
+        chosen = choose_languages(source, languages, [*by_language, "en"], self.languages)
         chosen = [language for language in chosen if language != "en"]
         if not chosen:
             listed = f"also one of {', '.join(sorted(by_language))}"
-            raise bad_data(self.name, source, None, "languages", Words("only en"), listed, "Add another language.")
+            raise bad_value(source, None, "languages", Words("only en"), listed, "Add another language.")
         provenance = provenance_of(self, source, PROVENANCE, None if files else "test")
         parts = [
             (pair, self._file_rows(files[pair]) if files else self._dataset_rows(source, pair, streaming))
             for pair in (by_language[language] for language in chosen)
         ]
-        return aligned(self.name, parts, [*chosen, "en"], provenance)
+        return aligned(parts, [*chosen, "en"], provenance)
 
     def _file_rows(self, paths: dict[str, str]) -> Iterator[Row]:
-        try:
-            rows = load_parallel(paths, bad_rows="raise", streaming=True)  # a thousand lines: nothing to cache
-            for row in rows:
-                yield {iso_of_iso3(code): text for code, text in row["translation"].items()}
-        except CorpusError as error:
-            raise TaskError(f"{self.name}: {error}") from error
+        for row in load_parallel(paths, bad_rows="raise", streaming=True):  # a thousand lines: nothing to cache
+            yield {iso_of_iso3(code): text for code, text in row["translation"].items()}
 
     def _dataset_rows(self, source: str, pair: str, streaming: bool) -> Iterator[Row]:
-        dataset = load_splits(self.name, source, pair, ("test",), streaming=streaming)["test"]
-        table = table_of(self.name, dataset, place_of(source, pair, "test"))
-        _, columns = read_columns(self.name, table, ["sentence1", "sentence2"])
+        table = open_splits(source, pair, ("test",), streaming=streaming)["test"]
+        _, columns = read_columns(table, ["sentence1", "sentence2"])
         first, second = map(iso_of_iso3, pair.split("-"))
         for one, two in zip(columns["sentence1"], columns["sentence2"], strict=True):
             yield {first: one.rstrip("\r\n"), second: two.rstrip("\r\n")}  # some rows kept the end of their line

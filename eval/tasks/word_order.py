@@ -6,7 +6,7 @@ from importlib import resources
 import yaml
 
 from .base import ContrastData, Provenance, Task, TaskError
-from .checks import choose_languages
+from .sources import choose_languages
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
 PHENOMENA = ("roles", "negation_scope", "attribute", "order")
@@ -41,12 +41,12 @@ class WordOrder(Task):
                 None: all, the mean being over the first four, and negation measured beside it.
 
         Raises:
-            TaskError: Another source, an unknown language or phenomenon.
+            CorpusError: Another source, an unknown language or phenomenon.
         """
         if source not in (None, self.default_source):
             found = f"{self.name}: found the source {source!r}"
             raise TaskError(f"{found}, expected none, since its sentences are built in. Leave it out.")
-        chosen = choose_languages(self.name, self.default_source, languages, LANGUAGES, self.languages)
+        chosen = choose_languages(self.default_source, languages, LANGUAGES, self.languages)
         known = (*PHENOMENA, CONTROL)
         stated = isinstance(phenomena, list | tuple) and phenomena and all(each in known for each in phenomena)
         if phenomena is not None and not stated:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.files import read_columns
+
 from .base import ClassificationData, Provenance, Split, Task
-from .checks import Words, bad_data, check_count, check_parallel, choose_languages, make_split, source_of
-from .hub import check_source, config_names, is_dataset, load_splits, place_of, provenance_of
-from .tables import read_columns, read_labels, table_of
+from .sources import (
+    check_count,
+    check_parallel,
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_splits,
+    provenance_of,
+    read_labels,
+    source_of,
+)
 
 LABELS = ("entailment", "neutral", "contradiction")
 PROVENANCE = Provenance(
@@ -52,37 +63,35 @@ class XNLI(Task):
                 none of those is among them.
 
         Raises:
-            TaskError: Missing languages, splits or columns; a label that is none of the three (-1, no gold label).
+            CorpusError: Missing languages, splits or columns; a label that is none of the three (-1, no gold label).
         """
-        source = source_of(self, source, "")
-        check_source(self.name, source)
+        source = source_of(self, source)
         if not is_dataset(source):
             expected = "a folder with a README.md that lists `configs`, or with <config>/<split>.parquet files"
-            raise bad_data(self.name, source, None, "source", Words("something else"), expected, "Correct the path.")
-        check_count(self.name, "max_train", max_train)
+            raise bad_value(source, None, "source", Words("something else"), expected, "Correct the path.")
+        check_count(self, "max_train", max_train)
         splits: dict[str, dict[str, Split]] = {}
-        configs = config_names(self.name, source)
-        chosen = choose_languages(self.name, source, languages, configs, self.languages)
+        configs = config_names(source)
+        chosen = choose_languages(source, languages, configs, self.languages)
         trained = self._train_languages(train_languages, chosen)
         for language in chosen:
             splits[language] = {}
             wanted = ("train", "dev", "test") if language in trained else ("dev", "test")
-            opened = load_splits(self.name, source, language, wanted, streaming=streaming)
-            for name, dataset in opened.items():
-                table = table_of(self.name, dataset, place_of(source, language, name))
+            opened = open_splits(source, language, wanted, streaming=streaming)
+            for name, table in opened.items():
                 head = (max_train, seed) if max_train is not None and name == "train" else None
                 texts = ["premise", "hypothesis"]
-                numbers, rows = read_columns(self.name, table, texts, ["label"], empty_texts=True, head=head)
-                labels = read_labels(self.name, table, "label", numbers, rows["label"], LABELS, numbered=LABELS)
+                numbers, rows = read_columns(table, texts, ["label"], empty_texts=True, head=head)
+                labels = read_labels(table, "label", numbers, rows["label"], LABELS, numbered=LABELS)
                 ids = [f"{name}:{number - 1}" for number in numbers]
                 columns = (ids, rows["premise"], labels, rows["hypothesis"])
-                splits[language][name] = make_split(f"{self.name}: {table.place}", *columns)
-        check_parallel(self.name, source, splits, ("dev", "test"))
-        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", always=True))
+                splits[language][name] = Split(*columns, place=table.place)
+        check_parallel(source, splits, ("dev", "test"))
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True))
 
     def _train_languages(self, requested: Sequence[str] | None, chosen: Sequence[str]) -> list[str]:
         """Return the languages whose train split is read: the requested ones, else the task's that are chosen."""
         if requested is None and not set(self.train_languages or ()).intersection(chosen):
             return list(chosen)
         place = f"{self.name} train_languages"
-        return choose_languages(self.name, place, requested, chosen, self.train_languages or ())
+        return choose_languages(place, requested, chosen, self.train_languages or ())

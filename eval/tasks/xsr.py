@@ -6,15 +6,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from modeling_tmde.data.checks import bad_value
+
 from .base import RetrievalData, Task
-from .checks import bad_data, check_count, source_of
-from .hub import provenance_of
-from .parallel import (
+from .sources import (
     EUROPARL,
     EUROPARL_PROVENANCE,
     aligned,
-    exactly,
+    check_count,
+    is_dataset,
     parallel_parts,
+    provenance_of,
+    source_of,
 )
 
 
@@ -44,25 +47,23 @@ class XSR(Task):
 
         Args:
             source: Any parallel source.
-            queries: How many of the rows of each pair are queries, drawn by the evaluation's seed; no more than there
-                are candidates.
+            queries: How many of the rows of each pair are queries, drawn by the evaluation's seed.
             candidates: Rows of each pair of languages, queries included.
             split: Of a Hub dataset.
 
         Raises:
-            TaskError: Missing languages, fewer rows than `candidates`, or more `queries` than those.
+            CorpusError: Missing languages, fewer rows than `candidates`, or more `queries` than those.
         """
-        source = source_of(self, source, "")
-        check_count(self.name, "queries", queries)
-        check_count(self.name, "candidates", candidates)
+        source = source_of(self, source)
+        check_count(self, "queries", queries)
+        check_count(self, "candidates", candidates)
         if queries > candidates:
-            expected = f"at most candidates={candidates}"
-            raise bad_data(self.name, "load", None, "queries", queries, expected, "Correct one of them.")
+            raise bad_value(self.name, None, "queries", queries, f"at most candidates={candidates}", "Correct one.")
         options = {"streaming": streaming, "split": split, "pivot": "en"}
-        chosen, parts = parallel_parts(self.name, source, languages, self.languages, **options)
+        chosen, parts = parallel_parts(source, languages, self.languages, **options)
         rows = []
         for part in parts:
             complete = part.complete_rows(part.languages if part.pair else chosen)
-            rows.append((part.pair, exactly(part, complete, candidates, "candidates")))
-        provenance = provenance_of(self, source, EUROPARL_PROVENANCE, parts[0].split)
-        return replace(aligned(self.name, rows, chosen, provenance), queries=queries)
+            rows.append((part.pair, part.exactly(complete, candidates, "candidates")))
+        provenance = provenance_of(self, source, EUROPARL_PROVENANCE, split if is_dataset(source) else None)
+        return replace(aligned(rows, chosen, provenance), queries=queries)

@@ -24,11 +24,16 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every request for a dataset fail as it does without a network, at once."""
 
-    def fail(*args: object, **options: object) -> None:
-        raise ConnectionError(f"Couldn't reach '{args[0]}' on the Hub (LocalEntryNotFoundError)")
+    def refuse(real: Callable) -> Callable:
+        def call(path: str, *args: object, **options: object) -> object:
+            if "/" in path and not Path(path).exists():
+                raise ConnectionError(f"Couldn't reach '{path}' on the Hub (LocalEntryNotFoundError)")
+            return real(path, *args, **options)
+
+        return call
 
     for name in ("load_dataset", "get_dataset_config_names", "get_dataset_split_names"):
-        monkeypatch.setattr(datasets, name, fail)
+        monkeypatch.setattr(datasets, name, refuse(getattr(datasets, name)))
 
 
 Configs = dict[str, dict[str, list[dict]]]  # rows by config and split

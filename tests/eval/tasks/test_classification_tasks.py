@@ -76,19 +76,19 @@ def test_mldoc_bytes_of_the_script_under_python_3(tmp_path):
         (b"CCAT\ta\nno tab\n", r"mldoc.de.dev, row 2: found 'no tab', expected label<TAB>text.*index files"),
         (b"CCAT\ta\n\nMCAT\tb\n", r"mldoc.de.dev, row 2: found '', expected label<TAB>text"),
         (b"CCAT\ta\nXCAT\tb\n", r"mldoc.de.dev, row 2, field 'label': found 'XCAT', expected one of CCAT, ECAT, GC"),
-        (b"CCAT\ta\nMCAT\t\xe9t\xe9\n", r"mldoc.de.dev, row 2: found the bytes .*expected UTF-8"),
+        (b"CCAT\ta\nMCAT\t\xe9t\xe9\n", r"mldoc.de.dev, row 2: found the undecodable bytes .*expected UTF-8"),
         (b"", r"mldoc.de.dev: found no rows"),
     ],
 )
 def test_mldoc_bad_lines(content, message, tmp_path):
     folder = write_mldoc(tmp_path)
     (tmp_path / "mldoc.de.dev").write_bytes(content)
-    with pytest.raises(TaskError, match="^mldoc: .*" + message):
+    with pytest.raises(TaskError, match="" + message):
         MLDOC.load(folder)
 
 
 def test_mldoc_bad_sources(tmp_path):
-    with pytest.raises(TaskError, match=r"mldoc: .*'source': found None.*NIST.*generate_documents.py.*label and text"):
+    with pytest.raises(TaskError, match=r"'source': found None.*NIST.*generate_documents.py.*label and text"):
         MLDOC.load()
     with pytest.raises(TaskError, match="found no such file or folder"):
         MLDOC.load(tmp_path / "none")
@@ -257,7 +257,7 @@ def edited_xnli(split, index, **changes):
         (edited_xnli("test", 4, label=-1), r"\(config en, split test\), row 5, field 'label': found -1, expected one"),
         (
             edited_xnli("validation", 1, premise=None),
-            r"split dev\), row 2, field 'premise': found None, expected a te",
+            r"split validation\), row 2, field 'premise': found None, expected a te",
         ),
         (
             edited_xnli("validation", 2, label=2),
@@ -266,17 +266,17 @@ def edited_xnli(split, index, **changes):
     ],
 )
 def test_xnli_bad_rows(configs, message, dataset_folder):
-    with pytest.raises(TaskError, match="^xnli: .*" + message):
+    with pytest.raises(TaskError, match="" + message):
         XNLI.load(dataset_folder(configs, XNLI_FEATURES))
 
 
 def test_xnli_bad_arguments(dataset_folder, tmp_path, no_network):
-    with pytest.raises(TaskError, match=r"^xnli: facebook/xnli, .*Couldn't reach.*pass source="):
+    with pytest.raises(TaskError, match=r"facebook/xnli, .*Couldn't reach"):
         XNLI.load()
     with pytest.raises(TaskError, match="expected a folder with a README.md"):
         XNLI.load(tmp_path)
     for value in (0, "1e4", 1e4, True):
-        with pytest.raises(TaskError, match=f"^xnli: found max_train={value!r}, expected a whole number from 1"):
+        with pytest.raises(TaskError, match=f"'max_train': found {value!r}, expected a whole number from 1"):
             XNLI.load("facebook/xnli", max_train=value)
 
 
@@ -354,7 +354,7 @@ def test_codes_of_flores():
 def test_sib200_errors(dataset_folder, tmp_path):
     configs = sib_configs(("deu_Latn", "eng_Latn"))
     folder = dataset_folder(configs)
-    with pytest.raises(TaskError, match=r"sib200: .*found 'fr', expected languages of the data: de, en\."):
+    with pytest.raises(TaskError, match=r"found 'fr', expected languages of the data: de, en\."):
         SIB.load(folder, languages=["de", "fr"])
     (tmp_path / "hub").rename(tmp_path / "old")
     configs["eng_Latn"]["train"][0]["category"] = "politics"
@@ -366,7 +366,7 @@ def test_sib200_errors(dataset_folder, tmp_path):
     with pytest.raises(TaskError, match=r"language de, field 'split': found the splits train, test, expected also 'd"):
         SIB.load(path)
     datasets.concatenate_datasets([table, table.select([0])]).to_parquet(path)
-    with pytest.raises(TaskError, match=r"sib200: .*language de, split train: The ids of a split must differ"):
+    with pytest.raises(TaskError, match=r"language de, split train: ids must differ"):
         SIB.load(path)
     table.remove_columns("label").to_parquet(path)
     with pytest.raises(TaskError, match=r"sib\.parquet, field 'label': found the columns"):

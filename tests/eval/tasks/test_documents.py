@@ -67,12 +67,12 @@ def test_documents_that_a_language_lacks(tmp_path):
 
 def test_documents_errors(tmp_path):
     path = tmp_path / "documents.jsonl"
-    with pytest.raises(TaskError, match=r"topic_documents: .*Pass source= with topic_documents\.parquet"):
+    with pytest.raises(TaskError, match=r"Pass source= with topic_documents\.parquet"):
         TOPICS.load()
     source = write_jsonl(path, document_rows(sizes=(("train", 2), ("test", 2))))
     with pytest.raises(TaskError, match=r"found 'dev', expected one of the splits of de: train, test\."):
         TOPICS.load(source)
-    with pytest.raises(TaskError, match=r"document_retrieval: .*found 'dev', expected one of the splits of de"):
+    with pytest.raises(TaskError, match=r"found 'dev', expected one of the splits of de"):
         DOCUMENTS.load(source, split="dev")
     with pytest.raises(TaskError, match=r"found 'it', expected languages of the data: de, en\."):
         DOCUMENTS.load(source, languages=["it"])
@@ -81,7 +81,7 @@ def test_documents_errors(tmp_path):
     with pytest.raises(TaskError, match=r"language en, split test, id docs/b/test3\.md, field 'label': found 'a'"):
         TOPICS.load(write_jsonl(path, rows))
     rows[-1] = rows[-2]
-    with pytest.raises(TaskError, match=r"language en, split test: The ids .*found 'docs/a/test2\.md' twice"):
+    with pytest.raises(TaskError, match=r"language en, split test: ids must differ, found 'docs/a/test2\.md' twice"):
         DOCUMENTS.load(write_jsonl(path, rows))
     rows = [{k: v for k, v in row.items() if k != "split"} for row in document_rows()]
     with pytest.raises(TaskError, match=r"documents\.jsonl, field 'split': found the columns .*expected also"):
@@ -90,7 +90,7 @@ def test_documents_errors(tmp_path):
         TOPICS.load(write_jsonl(path, [*document_rows()[:1], document_rows()[1] | {"title": None}]))
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(TaskError, match=r"empty, field 'source': found a folder without them, expected files ending"):
+    with pytest.raises(TaskError, match=r"empty, field 'source': found no such file, expected files ending"):
         TOPICS.load(empty)
 
 

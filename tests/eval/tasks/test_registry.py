@@ -63,13 +63,13 @@ def test_streaming_is_passed_on(streaming, dataset_folder, monkeypatch):
 
 
 def test_data_classes_refuse_repeats_and_lengths():
-    with pytest.raises(TaskError, match="ids of a split must differ, found 'b' twice"):
+    with pytest.raises(TaskError, match="a split: ids must differ, found 'b' twice"):
         Split(["a", "b", "c", "b"], ["t"] * 4, ["l"] * 4)
     with pytest.raises(TaskError, match="'ids': 1, 'texts': 2"):
         Split(["a"], ["t"] * 2, ["l"] * 2)
-    with pytest.raises(TaskError, match="ids of retrieval data must differ, found 'a' twice"):
+    with pytest.raises(TaskError, match="retrieval data: ids must differ, found 'a' twice"):
         RetrievalData(["a", "a"], {}, Provenance("", ""))
-    with pytest.raises(TaskError, match="ids of similarity pairs must differ, found 'a' twice"):
+    with pytest.raises(TaskError, match="similarity pairs: ids must differ, found 'a' twice"):
         SimilarityPairs(["a", "a"], ["x"] * 2, ["y"] * 2, [1.0] * 2)
     with pytest.raises(TaskError, match="'second': 1"):
         SimilarityPairs(["a", "b"], ["x"] * 2, ["y"], [1.0] * 2)

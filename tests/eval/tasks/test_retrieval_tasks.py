@@ -39,7 +39,7 @@ def test_sentences_of_moses_files(tmp_path):
     data = SENTENCES.load(tmp_path / "corpus")
     assert dict(data.texts) == {"de": ["eins", "zwei"], "en": ["one", "two"]}
     (tmp_path / "corpus.en").write_text("one\n")
-    with pytest.raises(TaskError, match=r"sentence_retrieval: .*different numbers of lines"):
+    with pytest.raises(TaskError, match=r"different numbers of lines"):
         SENTENCES.load(tmp_path / "corpus")
 
 
@@ -64,12 +64,12 @@ def test_sentences_of_pairs(streaming, dataset_folder):
 
 
 def test_sentences_errors(tmp_path, no_network, dataset_folder):
-    with pytest.raises(TaskError, match=r"sentence_retrieval: .*'source': found None.*Pass source= with parallel"):
+    with pytest.raises(TaskError, match=r"'source': found None.*Pass source= with parallel"):
         SENTENCES.load()
     source = write_jsonl(tmp_path / "rows.jsonl", n_way(3))
-    with pytest.raises(TaskError, match=r"sentence_retrieval: .*found 'it', expected one of the languages .*de, en"):
+    with pytest.raises(TaskError, match=r"found 'it', expected one of the languages .*de, en"):
         SENTENCES.load(source, languages=["de", "it"])
-    with pytest.raises(TaskError, match="found max_rows=0, expected a whole number from 1"):
+    with pytest.raises(TaskError, match="'max_rows': found 0, expected a whole number from 1"):
         SENTENCES.load(source, max_rows=0)
     with pytest.raises(TaskError, match=r"owner/name, .*Couldn't reach"):
         SENTENCES.load("owner/name")
@@ -128,7 +128,7 @@ def test_matrix_is_the_same_streamed(dataset_folder):
     loaded = [MATRIX.load(folder, ["fr", "en", "de"], streaming, rows=size) for streaming in (False, True)]
     assert data_fingerprint(loaded[0]) == data_fingerprint(loaded[1])
     assert loaded[0].languages == ["fr", "en", "de"]
-    with pytest.raises(TaskError, match=rf"'rows': found {size} rows that have all .*, expected {size + 1}"):
+    with pytest.raises(TaskError, match=rf"'rows': found {size} rows with all .*, expected {size + 1}"):
         MATRIX.load(folder, ["fr", "en", "de"], rows=size + 1)
 
 
@@ -166,7 +166,7 @@ def test_matrix_and_xsr_of_n_way_rows(streaming, tmp_path):
     assert dict(data.texts) == expected and list(data.ids) == ["0", "1", "2", "3"]
     assert data.queries == 2
     assert data_fingerprint(data) != data_fingerprint(XSR.load(source, queries=3, candidates=4))
-    with pytest.raises(TaskError, match=r"xsr: .*'candidates': found 6 rows .*, expected 200000\. Pass candidates="):
+    with pytest.raises(TaskError, match=r"'candidates': found 6 rows .*, expected 200000\. Pass a smaller"):
         XSR.load(source, streaming=streaming)
     assert list(XSR.load(source, ["fr", "en"], streaming, 1, 9).texts) == ["fr", "en"]
 
@@ -184,13 +184,13 @@ def test_xsr_of_pairs(streaming, dataset_folder):
 
 
 def test_europarl_errors(dataset_folder, no_network):
-    with pytest.raises(TaskError, match=r"^europarl_matrix: Helsinki-NLP/europarl, .*Couldn't reach"):
+    with pytest.raises(TaskError, match=r"Helsinki-NLP/europarl, .*Couldn't reach"):
         MATRIX.load()
-    with pytest.raises(TaskError, match="found queries=0, expected a whole number"):
+    with pytest.raises(TaskError, match="'queries': found 0, expected a whole number"):
         XSR.load(queries=0)
     with pytest.raises(TaskError, match="'queries': found 5, expected at most candidates=4"):
         XSR.load(queries=5, candidates=4)
-    with pytest.raises(TaskError, match=r"found rows='5', expected a whole number"):
+    with pytest.raises(TaskError, match=r"'rows': found '5', expected a whole number"):
         MATRIX.load(rows="5")
 
 
@@ -198,9 +198,7 @@ def test_europarl_languages(dataset_folder):
     folder, _, _ = europarl(dataset_folder)
     with pytest.raises(TaskError, match=r"found 'it', expected languages of the data: de, en, es, fr\."):
         MATRIX.load(folder, languages=["en", "it"], rows=1)
-    with pytest.raises(
-        TaskError, match=r"europarl_matrix: .*expected a pair of \['de', 'fr'\] with a pivot of \['en'\]"
-    ):
+    with pytest.raises(TaskError, match=r"expected a pair of \['de', 'fr'\] with a pivot of \['en'\]"):
         MATRIX.load(folder, languages=["de", "fr"], rows=1)
 
 
@@ -244,9 +242,9 @@ def test_tatoeba(streaming, tmp_path, dataset_folder):
 
 
 def test_tatoeba_errors(tmp_path, dataset_folder):
-    with pytest.raises(TaskError, match=r"tatoeba: .*'config': found the configs de, expected pairs such as deu-eng"):
+    with pytest.raises(TaskError, match=r"'config': found the configs de, expected pairs such as deu-eng"):
         TATOEBA.load(dataset_folder({"de": {"test": [{"text": "a"}]}}))
-    with pytest.raises(TaskError, match=r"tatoeba: .*found no such files, expected tatoeba\.deu-eng\.deu"):
+    with pytest.raises(TaskError, match=r"found no such files, expected tatoeba\.deu-eng\.deu"):
         TATOEBA.load(tmp_path)
     folder = write_tatoeba(tmp_path, {"deu": "ab"})
     with pytest.raises(TaskError, match=r"found 'fr', expected languages of the data: de, en\."):
@@ -255,10 +253,10 @@ def test_tatoeba_errors(tmp_path, dataset_folder):
         TATOEBA.load(folder, languages=["en"])
     path = tmp_path / "tatoeba.deu-eng.deu"
     path.write_text("eins\n\n")
-    with pytest.raises(TaskError, match=r"tatoeba: .*row 2, field 'translation\.deu': found '', expected a text"):
+    with pytest.raises(TaskError, match=r"row 2, field 'translation\.deu': found '', expected a text"):
         TATOEBA.load(folder)
     path.write_text("eins\n")
-    with pytest.raises(TaskError, match=r"tatoeba: .*different numbers of lines"):
+    with pytest.raises(TaskError, match=r"different numbers of lines"):
         TATOEBA.load(folder)
     path.unlink()
     with pytest.raises(TaskError, match=r"tatoeba\.deu-eng\.deu, .*no such file"):

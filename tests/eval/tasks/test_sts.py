@@ -71,7 +71,7 @@ def test_a_quote_is_just_a_character(tmp_path):
 def test_scores_must_be_finite(value, tmp_path):
     rows = rows_of()
     rows[1]["score"] = value
-    with pytest.raises(TaskError, match=r"^sts: .*pairs\.jsonl, row 2, field 'score': found .*a finite number"):
+    with pytest.raises(TaskError, match=r"pairs\.jsonl, row 2, field 'score': found .*a finite number"):
         STS.load(write(tmp_path, "jsonl", rows))
 
 
@@ -100,7 +100,7 @@ def test_score_of_the_hub(dataset_folder):
 def test_bad_tsv(content, message, tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text(content)
-    with pytest.raises(TaskError, match=r"^sts: .*pairs\.tsv.*" + message):
+    with pytest.raises(TaskError, match=r"pairs\.tsv.*" + message):
         STS.load(path)
 
 
@@ -109,15 +109,18 @@ def test_bad_tsv(content, message, tmp_path):
     [
         (b"{", r"row 4: found invalid JSON"),
         (b"[1]", r"row 4: found \[1\], expected a JSON object"),
-        (b'{"sentence1": "a"}', r"row 4: found the fields sentence1, expected those of row 1: sentence1, sentence2"),
-        (b'{"sentence1": "\xff"}', r"row 4: found the bytes .*expected UTF-8"),
+        (
+            b'{"sentence1": "a"}',
+            r"row 4: found the fields sentence1, expected those of the first row",
+        ),
+        (b'{"sentence1": "\xff"}', r"row 4: found the undecodable bytes .*expected UTF-8"),
     ],
 )
 def test_bad_jsonl(line, message, tmp_path):
     path = write(tmp_path, "jsonl", rows_of())
     with open(path, "ab") as file:
         file.write(line + b"\n")
-    with pytest.raises(TaskError, match=r"^sts: .*pairs\.jsonl, " + message):
+    with pytest.raises(TaskError, match=r"pairs\.jsonl, " + message):
         STS.load(path)
 
 
@@ -125,7 +128,7 @@ def test_damaged_files(tmp_path):
     for name in ("pairs.parquet", "pairs.tsv.gz"):
         (tmp_path / name).write_bytes(b"nothing of the kind")
         for streaming in (False, True):
-            with pytest.raises(TaskError, match=rf"^sts: .*{name}.*(Fetch|Copy)"):
+            with pytest.raises(TaskError, match=rf"{name}.*(Fetch|Copy)"):
                 STS.load(tmp_path / name, streaming=streaming)
 
 
@@ -136,5 +139,5 @@ def test_languages(tmp_path, no_network):
     path = write(tmp_path, "jsonl", rows_of({("en", "de"): [("a", "b", 1)], ("es", "en"): [("a", "b", 1)]}))
     with pytest.raises(TaskError, match="found no pair of de, es, expected one of en-de, es-en"):
         STS.load(path, languages=["de", "es"])
-    with pytest.raises(TaskError, match=r"^sts: mteb/sts17-crosslingual-sts, .*Couldn't reach"):
+    with pytest.raises(TaskError, match=r"mteb/sts17-crosslingual-sts, .*Couldn't reach"):
         STS.load()

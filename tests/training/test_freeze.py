@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from transformers import TrainerCallback
 
-from modeling_tmde import NtdvConfig, NtdvForConditionalGeneration
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import TranslationObjective
 from modeling_tmde.training.optimization import freeze
@@ -48,12 +47,8 @@ NAMES = (
     [
         (["model.encoders.d"], {"model.encoders.d.weight"}),
         (["model.encoders.de"], {"model.encoders.de.weight", "model.encoders.de.bias"}),
-        (["model.encoders.de.bias"], {"model.encoders.de.bias"}),
-        (["model.layers.1"], {"model.layers.1.weight"}),
-        (["model.embed"], {"model.embed.weight"}),
         (["model"], {name for name in NAMES if name.startswith("model.")}),  # not `decoder.model`
         (["lm_head", "model.layers"], {"lm_head.weight", "model.layers.1.weight", "model.layers.10.weight"}),
-        ([], set()),
         (None, set()),
     ],
 )
@@ -63,7 +58,7 @@ def test_prefixes_are_whole_parts_of_names(prefixes, frozen):
     assert {name for name, parameter in model.named_parameters() if not parameter.requires_grad} == frozen
 
 
-@pytest.mark.parametrize("prefix", ["model.encoders.d", "model.enc", "encoders", "odel", "", "model.embed_tokens.w"])
+@pytest.mark.parametrize("prefix", ["model.encoders.d", "odel", ""])
 def test_a_prefix_of_no_parameter_is_refused(prefix):
     model = named_linears("model.encoders.de.weight", "model.embed_tokens.weight", "lm_head.weight")
     message = f"freeze: found {prefix!r}, expected .*such as model.encoders, model.embed_tokens, lm_head.weight"
@@ -136,21 +131,3 @@ def test_frozen_weights_stay_bit_for_bit_and_the_others_move(rate, tokenizer, tm
     table = rates.pop("decoder.embed_tokens.weight", None)
     assert table == {None: 0.01, 1e-3: 1e-3, 0.0: None}[rate]
     assert set(rates.values()) == {0.01}
-
-
-def test_encoders_of_chosen_languages_stay(tokenizer, tmp_path):
-    """Of a model with an encoder a language: the frozen one of `de` is used, and the others learn around it."""
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 400, "embedding_dim": 12, "d_model": 8, "attention_heads": 2}
-    config = NtdvConfig(**sizes, languages=["de", "en", "es"], pivot_languages=["en", "es"])
-    model = NtdvForConditionalGeneration(config)
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    make_trainer(tmp_path, tokenizer, model, freeze=["model.encoders.de", "decoder.decoders.es"]).train()
-    stays = ("model.encoders.de.", "decoder.decoders.es.")
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, before[name]) == name.startswith(stays), name
-
-
-def test_names_are_those_of_the_model_and_not_of_its_wrapper(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="freeze: found 'encoders.de', .*such as model.embed_tokens"):
-        make_trainer(tmp_path, tokenizer, tiny_model(), freeze=["encoders.de"])

@@ -13,17 +13,12 @@ from safetensors.torch import load_file
 
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
 from modeling_tmde.training.objectives.gather import sum_on_host
+from tests.training import references
 from tests.training import worker_gather as worker
-from tests.training.test_distance import reference as distance_reference
-from tests.training.test_infonce import reference as infonce_reference
 
 ROOT = Path(__file__).parents[2]
 
-SAME_LANGUAGES = [
-    name
-    for name, case in worker.CASES.items()
-    if case.batches[0][0] == case.batches[1][0] and not name.endswith("alone")
-]
+SAME_LANGUAGES = [name for name, case in worker.CASES.items() if case.batches[0][0] == case.batches[1][0]]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +71,7 @@ def test_gradient_of_two_processes_is_that_of_one_with_all_rows(name, two_proces
 
 
 def infonce(batches: list[torch.Tensor]) -> torch.Tensor:
-    return infonce_reference(batches, temperature=0.2)[0]
+    return references.infonce(batches, temperature=0.2)
 
 
 def distance(batches: list[torch.Tensor]) -> torch.Tensor:
@@ -85,7 +80,7 @@ def distance(batches: list[torch.Tensor]) -> torch.Tensor:
     for a, b in itertools.combinations(range(max(map(len, batches))), 2):
         rows = torch.cat([batch[[a, b]] for batch in batches if len(batch) > b], dim=1)
         if rows.shape[1] > 1:
-            total = total + distance_reference(rows.double(), worker.distance())
+            total = total + references.distance(rows.double(), worker.distance())
         else:  # no negatives: the distance to the translation over itself
             total = total + 2
     return total
@@ -112,15 +107,6 @@ def test_processes_with_other_languages_and_rows(objective, reference: Callable,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["infonce alone", "distance alone"])
-def test_without_gather_each_process_has_its_own_negatives(name, two_processes):
-    case = worker.CASES[name]
-    for rank, found in enumerate(of_both(two_processes, name)):
-        expected = worker.gradients(case, *worker.batch_of(case, rank), processes=1)
-        torch.testing.assert_close(components(found), components(expected), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
 def test_evaluation_of_one_process_gathers_nothing(two_processes):
     embeddings = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
     found = load_file(two_processes / "evaluation.safetensors")
@@ -133,7 +119,4 @@ def test_evaluation_of_one_process_gathers_nothing(two_processes):
 def test_numbers_of_the_host_are_summed_in_double_precision(two_processes):
     for rank in (0, 1):
         assert load_file(two_processes / f"sums-{rank}.safetensors")["sums"].tolist() == [0.2, 2 * 10.0**9 + 1]
-
-
-def test_one_process_sums_nothing():
-    assert sum_on_host([1.0, 2.0]) == [1.0, 2.0]
+    assert sum_on_host([1.0, 2.0]) == [1.0, 2.0]  # one process

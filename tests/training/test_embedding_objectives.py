@@ -1,0 +1,367 @@
+"""Losses on embeddings: numbers by hand, float64 loops, negatives, and precision."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modeling_tmde.training.objectives import (
+    OBJECTIVES,
+    AlignmentSoftmax,
+    BatchSizes,
+    DistanceConstraint,
+    Distillation,
+    InfoNCE,
+    NtdvDistance,
+    SimilarityLoss,
+    SimilaritySoftmax,
+    WeightRegularization,
+    XnliAlignment,
+)
+from tests.training import references
+
+# Three rows whose distances are whole numbers.
+#   A1 = (0, 0)   A2 = (3, 0)   A3 = (0, 4)        B1 = (0, 0)   B2 = (3, 4)   B3 = (3, 0)
+#             B1  B2  B3
+#   A1         0   5   3
+#   A2         3   4   0
+#   A3         4   3   5           positives 0, 4, 5; all nine together 27
+POINTS = torch.tensor([[[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]], [[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]])
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def translations(languages: int, rows: int, seed: int, width: int = 4) -> torch.Tensor:
+    """Translations near each other, but not so near that no hinge is active."""
+    return drawn(1, rows, width, seed=seed) + 0.6 * drawn(languages, rows, width, seed=seed + 1) + 0.2
+
+
+# ---- Numbers by hand
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "v"),
+    [
+        ("none", 1.0),
+        ("pairwise", 27 / 9),
+        # the mean of A is (1, 4/3) with norm 5/3, of B (2, 4/3) with norm sqrt(52)/3
+        ("batch_mean_norm", (5 / 3 + math.sqrt(52) / 3) / 2),
+    ],
+)
+def test_distance_constraint(normalizer, v):
+    def hinge(positive: float, *negatives: float) -> float:
+        return sum(max(0.0, 1.25 - (negative - positive) / v) for negative in negatives) / 2
+
+    objective = DistanceConstraint(normalizer=normalizer, margin=1.25, hinge_weight=2.0, epsilon=0.0, negatives=2)
+    output = objective(POINTS)
+    hinges = hinge(0, 5, 3) + hinge(4, 3, 0) + hinge(5, 4, 3) + hinge(0, 3, 4) + hinge(4, 5, 3) + hinge(5, 3, 0)
+    assert output.components["positive"].item() == pytest.approx(2 * 9 / v)
+    assert output.components["hinge"].item() == pytest.approx(hinges)
+    assert output.components["negative"].item() == pytest.approx((8 + 3 + 7 + 7 + 8 + 3) / 2 / v)
+    assert output.loss.item() == pytest.approx(2 * 9 / v + 2 * hinges)
+
+
+def test_distance_constraint_as_printed_numbers():
+    """With v = 3 the loss is 6 + 9/2, with v = 1 it is 18 + 39/4."""
+    assert DistanceConstraint(epsilon=0.0)(POINTS).loss.item() == pytest.approx(10.5)
+    assert DistanceConstraint(normalizer="none")(POINTS).loss.item() == pytest.approx(27.75)
+
+
+def test_ntdv_distance():
+    """Mean norm 15/6, so 2 v + 1 = 6: margin * max(0, 1 + k / 6) with the k of every row and negative."""
+    a_to_b = [0 - 25, 0 - 9, 16 - 9, 16 - 0, 25 - 16, 25 - 9]
+    b_to_a = [0 - 9, 0 - 16, 16 - 25, 16 - 9, 25 - 9, 25 - 0]
+    expected = 1.5 * sum(max(0.0, 1 + k / 6) for k in a_to_b + b_to_a)
+    assert NtdvDistance(margin=1.5, negatives=2)(POINTS).loss.item() == pytest.approx(expected) == pytest.approx(34.5)
+    # With ten negatives where there are two, each counts five times.
+    assert NtdvDistance(margin=1.5, negatives=10)(POINTS).loss.item() == pytest.approx(5 * 34.5)
+
+
+def test_infonce():
+    """Cosines a1b1 = a2b2 = 1, a1b2 = 0.6, a2b1 = 0 at temperature 0.5 and margin 0.2."""
+    embeddings = torch.tensor([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [0.6, 0.8]]])
+    rows = [(1.0, 0.6), (0.8, 0.0), (1.0, 0.0), (0.8, 0.6)]  # right and wrong of a1, a2, b1, b2
+    expected = sum(math.log(1 + math.exp((wrong - right + 0.2) / 0.5)) for right, wrong in rows)
+    output = InfoNCE(temperature=0.5, margin=0.2)(embeddings)
+    assert output.loss.item() == pytest.approx(expected, rel=1e-5)
+    assert output.components["accuracy"].item() == 4
+    equal = InfoNCE(temperature=0.1)(torch.ones(2, 7, 4))
+    assert equal.loss.item() == pytest.approx(14 * math.log(7), rel=1e-6)
+    assert equal.components["accuracy"].item() < 14  # a collapse is no success
+
+
+def test_alignment_softmax():
+    """Products u1v1 = 2, u1v2 = 1, u2v1 = 0, u2v2 = 3."""
+    output = AlignmentSoftmax()(torch.tensor([[[1.0, 0.0], [0.0, 3.0]], [[2.0, 0.0], [1.0, 1.0]]]))
+    assert output.loss.item() == pytest.approx(0.313262 + 0.048587 + 0.126928 + 0.126928, abs=1e-5)
+    assert output.components["accuracy"].item() == 2  # of two rows
+
+
+def test_similarity_softmax():
+    """Probabilities 3/4 and 1/4 in one language, 1/2 in the other: four differences of 1/4."""
+    u = torch.eye(2) * math.sqrt(math.log(3))
+    loss = SimilaritySoftmax()(torch.stack([u, torch.ones(2, 2)])).loss.item()
+    assert loss == pytest.approx(-4 * math.log(math.cos(math.pi / 8)), rel=1e-5) == pytest.approx(0.316694, abs=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1])
+def test_similarity_softmax_is_finite_where_the_cosine_is_zero(epsilon):
+    """Both rows of u choose themselves, both of v the second: two differences of exactly 1."""
+    u, v = torch.tensor([[30.0, 0.0], [0.0, 30.0]]), torch.tensor([[1.0, 0.0], [300.0, 0.0]])
+    angle = math.pi / 2 * (1 - epsilon)
+    line = -math.log(math.cos(angle)) + epsilon * math.pi / 2 * math.tan(angle)
+    assert SimilaritySoftmax(epsilon=epsilon)(torch.stack([u, v])).loss.item() == pytest.approx(2 * line, rel=1e-3)
+
+
+def test_similarity():
+    embeddings = torch.tensor([[[1.0, 2.0], [0.0, 0.0]], [[1.0, 0.0], [3.0, 4.0]], [[0.0, 2.0], [0.0, 1.0]]])
+    assert SimilarityLoss()(embeddings).loss.item() == (4 + 25) + (1 + 1) + (5 + 18)
+
+
+# X1X2 = 3, X1Y1 = X2Y2 = 4, X1Y2 = X2Y1 = 5; with two rows the negative of each is the other.
+X, Y = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([[0.0, 4.0], [3.0, 4.0]])
+
+
+def test_xnli_alignment():
+    assert XnliAlignment()(torch.stack([X, Y]), ("en", "de")).loss.item() == pytest.approx(2 * (4 - 0.25 * 10))
+    # A third language at X itself: its rows cost 0 - 0.25 * (3 + 3). Y and Z are no pair.
+    for order in (("de", "en", "fr"), ("fr", "de", "en")):
+        rows = torch.stack([{"de": Y, "en": X, "fr": X}[code] for code in order])
+        assert XnliAlignment()(rows, order).loss.item() == pytest.approx(3.0 - 3.0)
+    assert XnliAlignment()(torch.stack([X, Y])[:, :1], ("en", "de")).loss.item() == pytest.approx(4.0)
+    with pytest.raises(ValueError, match="source_language='en', and a batch of de, fr lacks it"):
+        XnliAlignment()(torch.stack([X, Y]), ("de", "fr"))
+
+
+def test_xnli_alignment_trains_the_targets_alone():
+    embeddings = torch.stack([Y, X]).requires_grad_()
+    XnliAlignment()(embeddings, ("de", "en")).loss.backward()
+    assert not embeddings.grad[1].any()
+    # Y1: the unit vector from X1, minus a quarter of those from X2, as the negative of X1's row and of X2's
+    torch.testing.assert_close(embeddings.grad[0, 0], torch.tensor([0.0, 1.0]) - 0.5 * torch.tensor([-0.6, 0.8]))
+
+
+def test_distillation():
+    """Row 0: (3, 4) to (0, 0) and to (3, 0), 25 and 16; row 1: (1, 1) to (1, 1) and to (1, -1), 0 and 4."""
+    embeddings = torch.tensor([[[0.0, 0.0], [1.0, 1.0]], [[3.0, 0.0], [1.0, -1.0]]], requires_grad=True)
+    vectors = torch.tensor([[3.0, 4.0], [1.0, 1.0]])
+    output = Distillation("teacher")(embeddings, vectors, torch.tensor([True, True]))
+    assert output.loss.item() == 25 + 16 + 0 + 4
+    assert output.components["cosine"].item() == pytest.approx(0 + 3 / 5 + 1 + 0)
+    output.loss.backward()
+    assert embeddings.grad.tolist() == [[[-6.0, -8.0], [0.0, 0.0]], [[0.0, -8.0], [0.0, -4.0]]]
+
+
+def test_distillation_skips_rows_without_a_vector():
+    embeddings, vectors = drawn(2, 3, 4).requires_grad_(), drawn(3, 4, seed=1)
+    vectors[1] = torch.nan
+    output = Distillation("teacher")(embeddings, vectors, torch.tensor([True, False, True]))
+    alone = Distillation("teacher")(embeddings[:, ::2], vectors[::2], torch.ones(2, dtype=torch.bool))
+    torch.testing.assert_close(output.loss, alone.loss)
+    output.loss.backward()
+    assert embeddings.grad[:, 1].eq(0).all() and embeddings.grad[:, ::2].ne(0).all()
+    with pytest.raises(ValueError, match="d=4, the teacher's d=6"):
+        Distillation("teacher")(embeddings, drawn(3, 6), torch.ones(3, dtype=torch.bool))
+
+
+def test_weight_regularization():
+    """1 + 4 + 9 + 16 and 4; the bias does not count."""
+    matrix = torch.tensor([[1.0, -2.0], [3.0, 4.0]], requires_grad=True)
+    output = WeightRegularization()([matrix, torch.tensor([100.0]), torch.tensor([[2.0]])])
+    output.loss.backward()
+    assert output.loss.item() == 34 and torch.equal(matrix.grad, 2 * matrix)
+    with pytest.raises(ValueError, match="no weight matrix to train among 1 parameters"):
+        WeightRegularization()([torch.zeros(3)])
+
+
+# ---- Float64 loops
+
+
+def assert_equals_reference(objective, reference, embeddings: torch.Tensor) -> None:
+    leaf, exact = embeddings.clone().requires_grad_(), embeddings.double().requires_grad_()
+    output, expected = objective(leaf), reference(exact)
+    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-4, atol=1e-4)
+    assert output.components["loss"].item() == output.loss.item()
+    (found,) = torch.autograd.grad(output.loss, leaf)
+    (wanted,) = torch.autograd.grad(expected, exact)
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-3, atol=1e-3)
+
+
+DISTANCES = [
+    DistanceConstraint(normalizer=normalizer, normalizer_gradient=gradient, margin=0.3, hinge_weight=0.7)
+    for normalizer in ("pairwise", "batch_mean_norm", "none")
+    for gradient in (True, False)
+]
+CASES = {
+    **{
+        f"distance {o.normalizer} {o.normalizer_gradient}": (o, lambda x, o=o: references.distance(x, o))
+        for o in DISTANCES
+    },
+    "infonce": (InfoNCE(temperature=0.5, margin=0.3), lambda x: references.infonce([x], 0.5, 0.3)),
+    "alignment_softmax": (AlignmentSoftmax(), references.alignment_softmax),
+    "similarity_softmax": (SimilaritySoftmax(epsilon=1e-6), references.similarity_softmax),
+    "similarity": (SimilarityLoss(), references.similarity),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@settings(max_examples=8, deadline=None)
+@given(languages=st.integers(2, 4), rows=st.integers(2, 5), seed=st.integers(0, 1000))
+def test_losses_and_gradients_equal_plain_loops(case, languages, rows, seed):
+    assert_equals_reference(*CASES[case], translations(languages, rows, seed))
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("rows", [2, 5])
+def test_ntdv_distance_equals_a_plain_loop(rows, gradient):
+    objective = NtdvDistance(margin=0.5, negatives=rows - 1, normalizer_gradient=gradient)
+    assert_equals_reference(objective, lambda x: references.ntdv_distance(x, objective), translations(3, rows, 1))
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_xnli_alignment_equals_a_plain_loop(weight):
+    objective = XnliAlignment(negative_weight=weight)
+    codes = ("en", "de", "fr")
+    assert_equals_reference(
+        lambda x: objective(x, codes), lambda x: references.xnli_alignment(x, weight), drawn(3, 2, 5)
+    )
+
+
+def test_many_rows_and_small_distances_are_exact():
+    """Above 25 rows cdist computes by a matrix product, which would see 0 or 0.03 for translations 0.001 apart."""
+    constraint = DistanceConstraint()
+    assert_equals_reference(constraint, lambda x: references.distance(x, constraint), translations(2, 30, 3))
+    centres = torch.nn.functional.pad(100 * torch.eye(64), (0, 1))
+    shifted = centres.clone()
+    shifted[:, -1] = 0.001
+    output = DistanceConstraint(normalizer="none")(torch.stack([centres, shifted]))
+    assert output.components["positive"].item() == pytest.approx(2 * 64 * 0.001, rel=1e-5)
+
+
+# ---- Negatives
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.integers(2, 12), negatives=st.integers(1, 14), seed=st.integers(0, 1000))
+def test_distinct_negatives_and_never_oneself(rows, negatives, seed):
+    """Distance 2^j to sentence j: the sum over the drawn ones, in binary, says which they are."""
+    torch.manual_seed(seed)
+    number = min(negatives, rows - 1)
+    distances = (2.0 ** torch.arange(rows)).expand(rows, rows)
+    means, hinges = DistanceConstraint(negatives=negatives, margin=0.0)._negatives(distances, torch.full((rows,), 1e4))
+    for row, (value, hinge) in enumerate(zip(means.tolist(), hinges.tolist(), strict=True)):
+        bits = round(value * number)
+        assert bits.bit_count() == number and bits < 2**rows and not bits >> row & 1
+        assert hinge == pytest.approx(1e4 - value, rel=1e-5)  # the hinge is over the same ones
+
+
+@pytest.mark.parametrize("objective", [DistanceConstraint(negatives=2), NtdvDistance(negatives=2)])
+def test_negatives_are_drawn_anew_and_evenly(objective):
+    """B5 is where every A is: each of the other rows draws it with a chance of 2 in 5."""
+    torch.manual_seed(0)
+    near = torch.stack([torch.zeros(6, 6), 100.0 * torch.eye(6)])
+    near[1, 5] = 0
+    if isinstance(objective, DistanceConstraint):
+        objective.normalizer = "none"
+    found = [objective(near).components["negative"].item() for _ in range(400)]
+    far = 1e4 if isinstance(objective, NtdvDistance) else 100.0
+    # A1 to A5 meet B5 in 1/5 of their draws, A6 never; B1 to B5 are far from every A, and B6 is at all of them.
+    assert sum(found) / 400 == pytest.approx(5 * far * 4 / 5 + far + 5 * far, rel=0.02) and min(found) < max(found)
+
+
+@pytest.mark.parametrize("objective", [DistanceConstraint(normalizer="none"), NtdvDistance(margin=1.0)])
+def test_a_translation_is_never_its_own_negative(objective):
+    """Translations at distance 0, all others beyond the margin: oneself as a negative would cost the margin."""
+    for negatives in (2, 8, 40):
+        objective.negatives = negatives
+        for seed in range(10):
+            torch.manual_seed(seed)
+            assert objective((100 * torch.eye(9)).expand(2, 9, 9)).loss.item() == 0
+
+
+def test_xnli_negatives_are_other_rows_drawn_evenly():
+    torch.manual_seed(0)
+    x, y = drawn(6, 4), 3 * drawn(6, 4, seed=1)
+    pairs = [[references.euclidean(p, q).item() for q in y] for p in x]
+    others = sum(pairs[i][j] for i in range(6) for j in range(6) if i != j) / 5
+    found = [XnliAlignment()(torch.stack([x, y]), ("en", "de")).loss.item() for _ in range(2000)]
+    assert sum(found) / 2000 == pytest.approx(sum(pairs[i][i] for i in range(6)) - 0.5 * others, abs=0.06)
+
+
+# ---- Edges
+
+
+@pytest.mark.parametrize("normalizer", ["pairwise", "batch_mean_norm", "none"])
+@pytest.mark.parametrize("rows", [1, 4, 30])
+@pytest.mark.parametrize("collapsed", [True, False])
+def test_zero_distances_give_finite_gradients(normalizer, rows, collapsed):
+    """Identical translations, and the collapse of the whole space into the origin."""
+    vectors = torch.zeros(rows, 5) if collapsed else drawn(rows, 5)
+    embeddings = vectors.expand(3, rows, 5).clone().requires_grad_()
+    loss = DistanceConstraint(normalizer=normalizer)(embeddings).loss
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(embeddings.grad).all()
+
+
+@pytest.mark.parametrize("objective", [InfoNCE(), NtdvDistance(), AlignmentSoftmax(), SimilaritySoftmax()])
+def test_one_row_costs_nothing(objective):
+    embeddings = drawn(3, 1, 4).requires_grad_()
+    objective(embeddings).loss.backward()
+    assert embeddings.grad.abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [DistanceConstraint(), NtdvDistance(), InfoNCE(), AlignmentSoftmax(), SimilarityLoss(), SimilaritySoftmax()],
+)
+def test_half_precision_is_computed_in_float32(objective):
+    embeddings = drawn(2, 10, 64).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = objective(embeddings).loss
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(objective(embeddings.float()).loss.item(), rel=1e-6)
+
+
+def test_counts_are_the_numbers_of_terms():
+    sizes = BatchSizes(rows=5, languages=4, directions=6, target_tokens=131, tokens=150, taught_rows=3)
+    counts = {name: OBJECTIVES[name](**({"teacher": "t"} if name == "distillation" else {})) for name in OBJECTIVES}
+    ordered, unordered = 5 * 4 * 3, 5 * 6
+    assert {name: objective.count(sizes) for name, objective in counts.items()} == {
+        "translation": 131,
+        "distance": ordered,
+        "infonce": ordered,
+        "ntdv_distance": ordered,
+        "alignment_softmax": unordered,
+        "similarity": unordered,
+        "similarity_softmax": unordered,
+        "unified_generative": unordered,
+        "xnli_alignment": 5 * 3,
+        "distillation": 4 * 3,
+        "weight_regularization": 1,
+        "masked_lm": round(0.15 * (150 - 2 * 20)),
+        "translation_lm": round(0.15 * 2 * (150 - 2 * 20)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("distance", {"normalizer": "mean"}, "'mean' is unknown; choose one of pairwise, batch_mean_norm, none"),
+        ("distance", {"negatives": 0}, "negatives=0 must be at least 1"),
+        ("ntdv_distance", {"margin": 0.0}, "margin=0.0 must be above 0"),
+        ("infonce", {"temperature": 0}, "temperature=0 must be above 0"),
+        ("xnli_alignment", {"negative_weight": -0.1}, "negative_weight=-0.1"),
+        ("distillation", {}, "found None, expected the folder or the Hub id"),
+        ("distillation", {"teacher": "x", "teacher_languages": "en"}, r"found 'en', expected a list such as \[en\]"),
+        ("translation", {"reduction": "none"}, "'none' is unknown; choose one of mean, sum"),
+        ("translation", {"row_share": 1.5}, "row_share=1.5 must be above 0"),
+        ("masked_lm", {"share": 1.1}, "share=1.1 of the tokens"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        OBJECTIVES[name](**options)

@@ -1,0 +1,293 @@
+"""Losses on tokens: translation, masked and translation language modeling, and the unified generative task."""
+
+import math
+from math import exp, log
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from modeling_tmde.configuration_encoder import TmdeEncoderConfig
+from modeling_tmde.training.objectives import (
+    BatchSizes,
+    MaskedLanguageModel,
+    TranslationLanguageModel,
+    TranslationObjective,
+    UnifiedGenerativeTask,
+    cross_entropy,
+)
+from modeling_tmde.training.objectives.masked_lm import random_tokens
+from modeling_tmde.training.objectives.translation_lm import neighbors
+from modeling_tmde.training.objectives.unified_generative import MaskedText
+
+CONFIG = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_attention_heads=2)
+
+
+def random_case(tokens: int, width: int = 16, vocabulary: int = 50):
+    """Decoder states, an output projection and targets."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(tokens, width, generator=generator)
+    weight = torch.randn(vocabulary, width, generator=generator) * 0.5 + 0.1
+    targets = torch.randint(vocabulary, (tokens,), generator=generator)
+    return hidden.requires_grad_(), weight.requires_grad_(), targets
+
+
+def full_loss(hidden, weight, targets, label_smoothing):
+    """torch's loss over all logits at once, in float64; gives value and gradients."""
+    hidden, weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
+    loss = nn.functional.cross_entropy(hidden @ weight.T, targets, label_smoothing=label_smoothing, reduction="sum")
+    loss.backward()
+    return loss.detach(), hidden.grad, weight.grad
+
+
+# ---- Translation
+
+
+def test_two_tokens_by_hand():
+    hidden = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    # logits: (1, 0, 1) and (0, 2, 2); targets: the first and the second word
+    output = TranslationObjective(label_smoothing=0.1)(hidden, weight, torch.tensor([0, 1]))
+    first, second = log(exp(1) + exp(0) + exp(1)), log(exp(0) + exp(2) + exp(2))
+    nll = (first - 1) + (second - 2)
+    smooth = ((first - 1) + (first - 0) + (first - 1)) / 3 + ((second - 0) + (second - 2) + (second - 2)) / 3
+    assert output.components["nll"].item() == pytest.approx(nll)
+    assert output.loss.item() == pytest.approx(0.9 * nll + 0.1 * smooth)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("tokens", "chunk_rows"), [(1, 512), (40, 7), (1100, 512)])
+def test_value_and_gradients_equal_cross_entropy(label_smoothing, tokens, chunk_rows, monkeypatch):
+    monkeypatch.setattr(cross_entropy, "CHUNK_ROWS_CPU", chunk_rows)
+    hidden, weight, targets = random_case(tokens)
+    output = TranslationObjective(label_smoothing=label_smoothing)(hidden, weight, targets)
+    (output.loss * 0.5).backward()
+    loss, hidden_gradient, weight_gradient = full_loss(hidden, weight, targets, label_smoothing)
+    assert output.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(hidden.grad.double(), 0.5 * hidden_gradient, atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(weight.grad.double(), 0.5 * weight_gradient, atol=2e-5 * tokens**0.5, rtol=1e-4)
+
+
+def test_logits_are_held_one_chunk_at_a_time(monkeypatch):
+    """The thesis's 50,000 entries and a batch of 8k tokens are 1.6 GB of logits in fp32."""
+    shapes, softmax = [], torch.Tensor.log_softmax
+
+    def recorded(logits, **options):
+        shapes.append(tuple(logits.shape))
+        return softmax(logits, **options)
+
+    monkeypatch.setattr(torch.Tensor, "log_softmax", recorded)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ROWS_CPU", 7)
+    TranslationObjective()(*random_case(17)).loss.backward()
+    assert shapes == [(7, 50), (7, 50), (3, 50)]
+
+
+@pytest.mark.parametrize("hidden_dtype", [torch.bfloat16, torch.float32])
+def test_bfloat16_autocast_is_close(hidden_dtype):
+    hidden, weight, targets = random_case(64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = TranslationObjective()(hidden.to(hidden_dtype), weight, targets)
+    output.loss.backward()
+    loss, hidden_gradient, weight_gradient = full_loss(hidden, weight, targets, 0.1)
+    assert output.loss.dtype == torch.float32 and output.loss.item() == pytest.approx(loss.item(), rel=1e-2)
+    for gradient, expected in ((hidden.grad, hidden_gradient), (weight.grad, weight_gradient)):
+        assert gradient.dtype == torch.float32 and (gradient - expected).norm() < 0.03 * expected.norm()
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_a_sampled_vocabulary_equals_cross_entropy_over_it(label_smoothing):
+    hidden, weight, targets = random_case(12, vocabulary=300)
+    torch.manual_seed(4)
+    entries = sorted(set(targets.tolist()) | set(torch.randint(300, (20,)).tolist()))
+    objective = TranslationObjective(label_smoothing=label_smoothing, sampled_vocabulary=20)
+    torch.manual_seed(4)
+    output = objective(hidden, weight, targets)
+    output.loss.backward()
+    places = torch.tensor([entries.index(target) for target in targets.tolist()])
+    loss, hidden_gradient, rows_gradient = full_loss(hidden, weight[entries], places, label_smoothing)
+    assert output.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(hidden.grad.double(), hidden_gradient, atol=2e-6, rtol=1e-4)
+    expected = torch.zeros(300, 16, dtype=torch.double)
+    expected[entries] = rows_gradient
+    torch.testing.assert_close(weight.grad.double(), expected, atol=1e-5, rtol=1e-4)
+    assert objective(hidden, weight, targets).loss.item() != output.loss.item()  # drawn anew
+    # Evaluation and a sample of everything are the loss over all entries.
+    everything = TranslationObjective(label_smoothing=label_smoothing)(hidden, weight, targets).loss
+    assert torch.equal(objective.eval()(hidden, weight, targets).loss, everything)
+
+
+# ---- Masked language modeling
+
+
+def batch(lengths: list[list[int]], seed: int = 0, vocabulary: int = 50) -> tuple[torch.Tensor, torch.Tensor]:
+    """Texts `<s> tokens </s>` of (languages, rows) lengths, padded on the right."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.tensor(lengths)[..., None]
+    width = int(sizes.max()) + 3
+    columns = torch.arange(width).expand(*sizes.shape[:2], width)
+    ids = torch.randint(5, vocabulary, columns.shape, generator=generator)
+    ids = ids.masked_fill(columns == 0, 0).masked_fill(columns == sizes - 1, 2).masked_fill(columns >= sizes, 1)
+    return ids, (columns < sizes).long()
+
+
+def sizes_of(mask: torch.Tensor) -> BatchSizes:
+    return BatchSizes(rows=mask.shape[1], languages=len(mask), directions=1, target_tokens=1, tokens=int(mask.sum()))
+
+
+LENGTHS = st.integers(1, 4).flatmap(
+    lambda rows: st.lists(st.lists(st.integers(2, 12), min_size=rows, max_size=rows), min_size=2, max_size=4)
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(lengths=LENGTHS, share=st.sampled_from([0.15, 0.5, 1.0]), seed=st.integers(0, 1000), pairs=st.booleans())
+def test_as_many_tokens_are_hidden_as_counted_and_no_special_ones(lengths, share, seed, pairs):
+    ids, mask = batch(lengths, seed)
+    objective = (TranslationLanguageModel if pairs else MaskedLanguageModel)(share=share)
+    count = objective.count(sizes_of(mask))
+    if pairs:
+        joined = objective.concatenate(ids, mask, CONFIG)
+        ids, mask = joined.input_ids, joined.attention_mask
+    torch.manual_seed(seed)
+    masked = objective.mask(ids, mask, CONFIG)
+    flat, shown = ids.flatten(), masked.input_ids.flatten()
+    assert len(masked.places) == len(set(masked.places.tolist())) == count
+    assert torch.equal(flat[masked.places], masked.targets) and (masked.targets >= 5).all()
+    assert mask.flatten()[masked.places].all() and not ({0, 1, 2} & set(shown[masked.places].tolist()))
+    others = torch.ones_like(flat, dtype=torch.bool).index_fill(0, masked.places, False)
+    assert torch.equal(shown[others], flat[others])
+
+
+def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
+    ids, mask = batch([[1002] * 20, [502] * 20])
+    torch.manual_seed(0)
+    masked = MaskedLanguageModel(share=0.5).mask(ids, mask, CONFIG)
+    number, shown = len(masked.places), masked.input_ids.flatten()[masked.places]
+    assert number == 15000
+    assert (shown == 4).float().mean().item() == pytest.approx(0.8, abs=5 * math.sqrt(0.16 / number))
+    # Of those replaced, one in 46 gets the token that was there.
+    left = (shown == masked.targets).float().mean().item()
+    assert left == pytest.approx(0.1 + 0.1 / 46, abs=5 * math.sqrt(0.09 / number))
+    longer = (masked.places < ids[0].numel()).float().mean().item()
+    assert longer == pytest.approx(2 / 3, abs=5 * math.sqrt(2 / 9 / number))
+    counts = torch.bincount(random_tokens(46000, CONFIG, torch.device("cpu")), minlength=50)
+    assert counts[[0, 1, 2, 4]].sum() == 0
+    assert (counts[torch.tensor([3, *range(5, 50)])] - 1000).abs().max() < 5 * 1000**0.5
+
+
+def test_masked_tokens_by_hand():
+    """Two states over a vocabulary of three, whose logits are (2, 0, 0) and (0, 1, 3)."""
+    weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+    output = MaskedLanguageModel()(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), weight, torch.tensor([0, 1]))
+    assert output.loss.item() == pytest.approx(0.239545 + 2.169846, abs=1e-5)
+    assert MaskedLanguageModel()(torch.zeros(0, 2), weight, torch.zeros(0, dtype=torch.long)).loss.item() == 0
+    with pytest.raises(ValueError, match="mask_token_id=None, expected the id"):
+        config = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_attention_heads=2, mask_token_id=None)
+        MaskedLanguageModel().mask(*batch([[5]]), config)
+
+
+def test_translations_are_joined_and_positions_begin_again():
+    ids = torch.tensor([[[0, 7, 8, 2]], [[0, 9, 2, 1]]])
+    mask = torch.tensor([[[1, 1, 1, 1]], [[1, 1, 1, 0]]])
+    pairs = TranslationLanguageModel().concatenate(ids, mask, CONFIG)
+    assert pairs.input_ids.tolist() == [[0, 7, 8, 2, 0, 9, 2, 1]]
+    assert pairs.attention_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0]]
+    assert pairs.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
+    assert neighbors(2) == [(0, 1)] and neighbors(3) == [(0, 1), (1, 2), (2, 0)]
+    with pytest.raises(ValueError, match="Found rows of 1 language, expected 2 or more"):
+        neighbors(1)
+
+
+# ---- Unified generative task
+
+
+def label(other_ids: list[int], hidden: int | None, frequencies: bool) -> dict[int, float]:
+    """q for a text that predicts `other_ids`, and of which `hidden` was hidden; token -> probability."""
+    words = [token for token in other_ids if token not in (0, 1, 2, 4)] or [t for t in other_ids if t != 1]
+    words = words if frequencies else sorted(set(words))
+    q = {token: words.count(token) / len(words) for token in words}
+    if hidden is not None:
+        q = {token: value / 2 for token, value in q.items()}
+        q[hidden] = q.get(hidden, 0.0) + 0.5
+    return q
+
+
+def unified_reference(hidden, weight, masked: MaskedText, input_ids, frequencies: bool) -> torch.Tensor:
+    """`sum KL(q || p)` over every ordered pair of texts of a row, in float64, entry by entry of the vocabulary."""
+    languages, rows, length = input_ids.shape
+    places = [(place // length // rows, place // length % rows) for place in masked.places.tolist()]
+    was_hidden = dict(zip(places, masked.targets.tolist(), strict=True))
+    loss = torch.zeros((), dtype=torch.float64)
+    for row in range(rows):
+        for a in range(languages):
+            exponentials = [(hidden[a, row].double() * entry).sum().exp() for entry in weight.double()]
+            for b in set(range(languages)) - {a}:
+                q = label(input_ids[b, row].tolist(), was_hidden.get((a, row)), frequencies)
+                for token, value in q.items():
+                    loss = loss + value * (math.log(value) - (exponentials[token] / sum(exponentials)).log())
+    return loss
+
+
+def test_one_pair_by_hand():
+    """`<s> 5 6 </s>` with 5 hidden, and `<s> 7 8 </s>`, over a vocabulary of ten.
+
+    The first predicts 7 and 8 with 1/4 each, and 5 with 1/2 (eq. 4); the second 5 and 6 with 1/2 each (eq. 3). The
+    logits are 0 for all tokens but 7, which has 2, and 0 for all but 5, which has 1.
+    """
+    ids = torch.tensor([[[0, 5, 6, 2]], [[0, 7, 8, 2]]])
+    weight = torch.zeros(10, 2)
+    weight[7, 0], weight[5, 1] = 1.0, 1.0
+    hidden = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]]])
+    shown = ids.clone()
+    shown[0, 0, 1] = 4
+    masked = MaskedText(shown, torch.tensor([1]), torch.tensor([5]), ids > 2)
+    output = UnifiedGenerativeTask()(hidden, weight, masked, ids, torch.ones_like(ids))
+    first = -math.log(4) / 2 - math.log(2) / 2 - (2 / 4) + math.log(9 + math.exp(2))
+    second = -math.log(2) - (1 / 2) + math.log(9 + math.e)
+    assert output.loss.item() == pytest.approx(first + second, rel=1e-5) == pytest.approx(2.524896, abs=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lengths=LENGTHS,
+    frequencies=st.booleans(),
+    vocabulary=st.sampled_from([9, 50]),  # few entries: texts share tokens and repeat them
+    seed=st.integers(0, 1000),
+)
+def test_unified_task_equals_a_plain_loop(lengths, frequencies, vocabulary, seed):
+    ids, mask = batch(lengths, seed, vocabulary)
+    torch.manual_seed(seed)
+    objective = UnifiedGenerativeTask(frequencies=frequencies)
+    masked = objective.mask(ids, mask, CONFIG)
+    hidden, weight = torch.randn(*ids.shape[:2], 8, requires_grad=True), torch.randn(50, 8, requires_grad=True)
+    output = objective(hidden, weight, masked, ids, mask)
+    expected = unified_reference(hidden, weight, masked, ids, frequencies)
+    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-4, atol=1e-4)
+    wanted, found = (torch.autograd.grad(loss, (hidden, weight)) for loss in (expected, output.loss))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(lengths=LENGTHS, seed=st.integers(0, 1000))
+def test_one_token_of_every_row_is_hidden(lengths, seed):
+    ids, mask = batch(lengths, seed)
+    torch.manual_seed(seed)
+    masked = UnifiedGenerativeTask().mask(ids, mask, CONFIG)
+    changed = masked.input_ids != ids
+    assert torch.equal(changed.flatten().nonzero().squeeze(1), masked.places)
+    own = (ids >= 5) & mask.bool()
+    assert torch.equal(changed.sum(dim=(0, 2)), own.any(dim=2).any(dim=0).long()) and own[changed].all()
+
+
+def test_unified_task_is_computed_in_float32():
+    ids, mask = batch([[9] * 4, [7] * 4])
+    torch.manual_seed(0)
+    objective = UnifiedGenerativeTask()
+    masked = objective.mask(ids, mask, CONFIG)
+    hidden, weight = torch.randn(2, 4, 8), torch.randn(50, 8)
+    expected = objective(hidden, weight, masked, ids, mask).loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert objective(hidden, weight, masked, ids, mask).loss.item() == expected.item()

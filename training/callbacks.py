@@ -53,6 +53,10 @@ class RunSchedule(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         self.epochs = self.trainer.whole_epochs
         self.last_evaluation = self.trainer.clock.elapsed
+        # The checkpoint of a resume need not be evaluated and saved again.
+        self.saved_step = state.global_step or None
+        evaluated = [entry["step"] for entry in state.log_history if "eval_minutes" in entry]
+        self.evaluated_step = evaluated[-1] if evaluated else None
 
     def on_step_end(self, args, state, control, **kwargs):
         clock = self.trainer.clock

@@ -1,0 +1,430 @@
+"""Dev evaluation in training: what is measured, which checkpoint it chooses, and when it ends a run."""
+
+import itertools
+import json
+import random
+import types
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from modeling_tmde import AlignedConfig, AlignedModel
+from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.heads import get_head
+from modeling_tmde.eval.tasks import TASKS, ClassificationData, Split, TaskError
+from modeling_tmde.training import callbacks
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.callbacks import CurvePicture, epoch_table
+from modeling_tmde.training.evaluation import dev_means, load_eval_tasks, retrieval_pools, task_in_languages
+from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.trainer import TmdeTrainer
+from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+
+SIZES = {"train": 40, "dev": 24, "test": 32}
+SCORES = ("same", "cross", "all", "test_same", "test_cross")
+
+
+def sample_task(languages: tuple[str, ...] = ("de", "en")) -> ClassificationData:
+    return TASKS["sample"]().load(languages=languages, sizes=tuple(SIZES.values()))
+
+
+def make_trainer(folder: Path, tokenizer, dev=None, task=None, model=None, rows=None, **arguments) -> TmdeTrainer:
+    defaults = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "max_steps": 20,
+        "warmup_steps": 1,
+        "eval_steps": 1,
+        "save_steps": 1,
+        "logging_steps": 1,
+        "micro_batch_tokens": 400,
+        "eval_loss_rows": 4,
+        "eval_pairs": ["de-en"],
+    }
+    rows = make_dataset(make_rows(60, seed=2)) if rows is None else rows
+    objective = {"distance": DistanceConstraint(negatives=3)} if model is None else {"infonce": InfoNCE()}
+    return TmdeTrainer(
+        ParallelModel(model or tiny_model(seed=1, dropout=0.3), objective),
+        TmdeTrainingArguments(**(defaults | arguments)),
+        rows,
+        tokenizer,
+        eval_dataset=dev,
+        eval_task=task,
+    )
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[list[tuple[str, str]]]:
+    """The texts of every call of an embedder, with their languages."""
+    calls, encode = [], DocumentEmbedder.encode
+
+    def recording(embedder, texts, *args, language=None, **options):
+        codes = [language] * len(texts) if language is None or isinstance(language, str) else language
+        calls.append(list(zip(texts, codes, strict=True)))
+        return encode(embedder, texts, *args, language=language, **options)
+
+    monkeypatch.setattr(DocumentEmbedder, "encode", recording)
+    return calls
+
+
+# ---- Classification tasks
+
+
+def scores_by_hand(model, tokenizer, task: ClassificationData) -> dict[str, float]:
+    """Every classifier on every language, one text at a time."""
+    embedder = DocumentEmbedder(model, tokenizer)
+    vectors = {
+        (language, name): np.stack([embedder.encode(text) for text in split.texts])
+        for language, splits in task.splits.items()
+        for name, split in splits.items()
+    }
+    scores = {}
+    for split, prefix in (("dev", ""), ("test", "test_")):
+        same, cross = [], []
+        for source in task.languages:
+            train, dev = task.splits[source]["train"], task.splits[source]["dev"]
+            devs = {source: (vectors[source, "dev"], dev.labels)}
+            head = get_head("logistic_regression").fit(vectors[source, "train"], train.labels, devs, seed=0)[source]
+            for target in task.languages:
+                labels = task.splits[target][split].labels
+                right = np.mean([a == b for a, b in zip(labels, head.predict(vectors[target, split]), strict=True)])
+                (same if source == target else cross).append(right)
+        scores |= {f"{prefix}same": np.mean(same), f"{prefix}cross": np.mean(cross)}
+        scores |= {} if prefix else {"all": np.mean(same + cross)}
+    return scores
+
+
+def test_same_and_cross_equal_a_loop_over_languages(tokenizer, tmp_path, encoded):
+    task = sample_task(("de", "en", "es"))
+    trainer = make_trainer(tmp_path, tokenizer, task=task)
+    for seed in (7, 8):  # other weights, other scores: nothing is kept from the evaluation before
+        trainer.model.model.load_state_dict(tiny_model(seed=seed).state_dict())
+        encoded.clear()
+        metrics = trainer.evaluate()
+        assert sum(map(len, encoded)) == 3 * sum(SIZES.values())  # every split once
+        found = {name: metrics[f"eval_{name}"] for name in SCORES}
+        assert found == pytest.approx(scores_by_hand(trainer.model.model.model, tokenizer, task), abs=2e-6)
+    assert "eval_retrieval" not in metrics
+
+
+def test_labels_of_test_do_not_reach_the_scores_that_choose(tokenizer, tmp_path):
+    task, splits = sample_task(), {}
+    for language, of_language in task.splits.items():
+        test = of_language["test"]
+        splits[language] = of_language | {"test": Split(test.ids, test.texts, test.labels[1:] + test.labels[:1])}
+    changed = ClassificationData(splits, task.provenance)
+    one, other = (make_trainer(tmp_path, tokenizer, task=data).evaluate() for data in (task, changed))
+    assert all(one[f"eval_{name}"] == other[f"eval_{name}"] for name in ("same", "cross", "all"))
+    assert all(one[f"eval_{name}"] != other[f"eval_{name}"] for name in ("test_same", "test_cross"))
+
+
+@pytest.mark.parametrize("head", ["logistic_regression", "ffn"])
+def test_an_evaluation_leaves_random_states_gradients_and_training_mode(head, tokenizer, tmp_path):
+    dev = make_dataset(make_rows(40, seed=9))
+    trainer = make_trainer(tmp_path, tokenizer, dev, sample_task(), eval_head=head)
+    trainer.model.train()
+    before = (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist())
+    first = trainer.evaluate()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
+    assert all(module.training for module in trainer.model.modules())
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+    torch.rand(5)  # whatever training draws, the next evaluation gives the same
+    second = trainer.evaluate()
+    assert {key: value for key, value in first.items() if "minutes" not in key} == {
+        key: value for key, value in second.items() if "minutes" not in key
+    }
+
+
+def test_scores_of_several_tasks_are_means_and_are_there_by_name(tokenizer, tmp_path, monkeypatch):
+    planted = {
+        "sib200": {"same": 0.9, "cross": 0.5, "all": 0.6, "test_same": 0.8, "test_cross": 0.4},
+        "other": {"same": 0.7, "cross": 0.1, "all": 0.2, "test_same": 0.6, "test_cross": 0.2},
+    }
+    tasks = {"sib200": sample_task(), "other": sample_task(("de", "en", "es"))}
+    monkeypatch.setattr(
+        "modeling_tmde.training.trainer.measure_task",
+        lambda model, tokenizer, data, *rest: planted["sib200" if len(data.languages) == 2 else "other"],
+    )
+    metrics = make_trainer(tmp_path, tokenizer, task=tasks).evaluate()
+    expected = {"same": 0.8, "cross": 0.3, "all": 0.4, "test_same": 0.7, "test_cross": 0.3, "mix": 0.55}
+    expected |= {f"{task}_{name}": value for task, scores in planted.items() for name, value in scores.items()}
+    assert {name: metrics[f"eval_{name}"] for name in expected} == pytest.approx(expected)
+
+
+def test_tasks_that_cannot_be_measured_are_named():
+    task = sample_task(LANGUAGES)
+    assert task_in_languages(task, ["it", "xx", "de"]).languages == ["it", "de"]
+    assert load_eval_tasks(None, LANGUAGES) == {}
+    with pytest.raises(
+        TaskError, match="eval_task: found task 'sampel', expected NAME or NAME=SOURCE, NAME of .*sample"
+    ):
+        load_eval_tasks("sampel", LANGUAGES)
+    with pytest.raises(TaskError, match="eval_task: found the task 'sample' twice"):
+        load_eval_tasks(["sample", "sample"], LANGUAGES)
+    with pytest.raises(TaskError, match=r"found the languages \['de', .*two of the model's \['en', 'pt'\]"):
+        task_in_languages(task, ["en", "pt"])
+    german = {name: split for name, split in task.splits["de"].items() if name != "dev"}
+    with pytest.raises(TaskError, match="eval_task: .*'de' has no split 'dev'"):
+        task_in_languages(ClassificationData(task.splits | {"de": german}, task.provenance), LANGUAGES)
+
+
+# ---- Retrieval
+
+
+def documents(number: int, rows_each: int = 5, seed: int = 0) -> datasets.Dataset:
+    """Rows in de, en and es; of every second document one row lacks Spanish, and every fifth document is too short."""
+    rows = make_rows(number * rows_each, seed=seed, languages=("de", "en", "es"))
+    for index in range(1, len(rows), 2 * rows_each):
+        rows[index]["es"] = None
+    kept = [index for index in range(len(rows)) if (index // rows_each) % 5 or index % rows_each < 3]
+    ids = [f"doc {index // rows_each}" for index in kept]
+    return make_dataset([rows[i] for i in kept]).add_column("doc_id", ids, feature=datasets.Value("string"))
+
+
+def precision_by_hand(embedder, pairs: list[tuple[str, str]]) -> float:
+    """Both directions, one text at a time in float64."""
+    sides = [[embedder.encode(text).astype(np.float64) for text in side] for side in zip(*pairs, strict=True)]
+    sides = [[vector / np.sqrt((vector**2).sum()) for vector in side] for side in sides]
+    hits = 0
+    for queries, candidates in (sides, sides[::-1]):
+        for place, query in enumerate(queries):
+            hits += int(np.argmax([query @ candidate for candidate in candidates])) == place
+    return hits / (2 * len(pairs))
+
+
+def test_retrieval_of_every_set_and_pair_equals_a_plain_loop(tokenizer, tmp_path, encoded):
+    dev = {"one": documents(40), "few": documents(24, seed=2)}
+    trainer = make_trainer(tmp_path, tokenizer, dev, eval_pairs=None, eval_document_rows=4, eval_pool=50)
+    metrics = trainer.evaluate()
+    assert len(encoded) == 2 and all(len(set(texts)) == len(texts) for texts in encoded)  # no text twice
+    embedder = DocumentEmbedder(trainer.model.model.model, tokenizer)
+    expected = {}
+    for (name, rows), pair in itertools.product(dev.items(), (("de", "en"), ("de", "es"), ("en", "es"))):
+        by_document: dict[str, list] = {}
+        sentences: list[tuple[str, str]] = []
+        for row, document in zip(rows["translation"], rows["doc_id"], strict=True):
+            texts = tuple(row[language] for language in pair)
+            if all(texts):
+                by_document.setdefault(document, []).append(texts)
+                if len(sentences) < 50 and not any(a == b for s in sentences for a, b in zip(s, texts, strict=True)):
+                    sentences.append(texts)
+        joined = [tuple(map(" ".join, zip(*t[:4], strict=True))) for t in by_document.values() if len(t) >= 4]
+        expected[f"eval_{name}_p1_{'-'.join(pair)}"] = precision_by_hand(embedder, sentences)
+        if len(joined) >= 20:  # not of the set `few`
+            expected[f"eval_{name}_doc_p1_{'-'.join(pair)}"] = precision_by_hand(embedder, joined)
+    assert {key: value for key, value in metrics.items() if "_p1_" in key} == pytest.approx(expected, abs=2e-6)
+    means = [
+        np.mean([value for key, value in expected.items() if ("_doc_" in key) == is_document])
+        for is_document in (False, True)
+    ]
+    assert (metrics["eval_retrieval"], metrics["eval_document_retrieval"]) == pytest.approx(means, abs=2e-6)
+    assert metrics["eval_mix"] == pytest.approx(np.mean(means), abs=2e-6)
+
+
+def test_an_encoder_of_several_languages_encodes_equal_texts_for_each(tokenizer, tmp_path, encoded):
+    words = ["house", "dog", "cat", "tree"]
+    rows = make_dataset([{"de": a, "en": b} for a, b in zip(words, words[1:] + words[:1], strict=True)])
+    torch.manual_seed(0)
+    config = {"vocab_size": 400, "languages": ["de", "en"], "pivot_languages": ["en"]}
+    model = AlignedModel(AlignedConfig(**config, encoder="bag", encoder_config={"d_model": 16}))
+    make_trainer(tmp_path, tokenizer, rows, model=model).evaluate()
+    assert sorted(encoded[0]) == sorted((word, code) for word in words for code in ("de", "en"))
+    encoded.clear()
+    make_trainer(tmp_path, tokenizer, rows).evaluate()
+    assert [text for text, _ in encoded[0]] == words
+
+
+def test_every_group_counts_once_in_the_mix():
+    retrieval = [{"p1_de-en": 0.2, "doc_p1_de-en": 0.9, "p1_de-es": 0.4}, {"p1_de-en": 0.6}]
+    task = {"same": 0.8, "cross": 0.5, "all": 0.1, "test_same": 0.0, "test_cross": 0.0}
+    assert dev_means(retrieval, task) == pytest.approx(
+        {"same": 0.8, "cross": 0.5, "retrieval": 0.4, "document_retrieval": 0.9, "mix": (0.8 + 0.5 + 0.4 + 0.9) / 4}
+    )
+    assert dev_means([], task)["mix"] == pytest.approx(0.65) and dev_means([], {}) == {}
+
+
+def test_pairs_of_codes_with_hyphens():
+    rows = make_dataset([{"pt-BR": row["de"], "en": row["en"], "fr": row["fr"]} for row in make_rows(5)])
+    args = types.SimpleNamespace(eval_pairs=["pt-BR-en", "fr-pt-BR"], eval_pool=100, eval_document_rows=8)
+    pools = retrieval_pools(rows, ["en", "pt-BR", "fr"], args)
+    assert [(pool.source_language, pool.target_language) for pool in pools.values()] == [
+        ("pt-BR", "en"),
+        ("fr", "pt-BR"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        (False, {"metric_for_best_model": "cross"}, "metric_for_best_model=cross: no evaluation measures it"),
+        (True, {"metric_for_best_model": "eval_test_cross"}, "=eval_test_cross: no evaluation.*mix, retrieval, same"),
+        (True, {"metric_for_best_model": "document_retrieval"}, "=document_retrieval: no evaluation measures it"),
+        (True, {"metric_for_best_model": "dev_infonce_loss"}, "expected one of .*dev_p1_de-en, dev_distance_..."),
+        (True, {"eval_pairs": ["de-pt"]}, "eval_pairs: found 'de-pt', expected pairs of the languages de, en"),
+    ],
+)
+def test_a_metric_that_nothing_measures_is_refused_before_training(task, options, message, tokenizer, tmp_path):
+    dev = make_dataset(make_rows(30, seed=3))
+    with pytest.raises(ValueError, match=message):
+        make_trainer(tmp_path, tokenizer, dev, sample_task() if task else None, **options)
+
+
+# ---- The chosen checkpoint
+
+
+def plant(monkeypatch, values: list[float]) -> list[float]:
+    """Dev retrieval in the order of the evaluations; what is left of it."""
+    left = list(values)
+    monkeypatch.setattr("modeling_tmde.training.trainer.dev_retrieval", lambda *args: {"p1_de-en": left.pop(0)})
+    return left
+
+
+def test_cross_chooses_the_checkpoint_and_the_table_shows_it(tokenizer, tmp_path, monkeypatch):
+    plant(monkeypatch, [0.9, 0.2, 0.8])
+    cross, states = iter([0.3, 0.61, 0.4]), []
+
+    def measure(model, *args):
+        states.append({name: value.clone() for name, value in model.model.state_dict().items()})
+        return {"same": 0.9, "cross": next(cross), "all": 0.5, "test_same": 0.8, "test_cross": 0.39}
+
+    monkeypatch.setattr("modeling_tmde.training.trainer.measure_task", measure)
+    dev, options = make_dataset(make_rows(8, seed=3)), {"max_steps": 3, "metric_for_best_model": "cross"}
+    trainer = make_trainer(tmp_path, tokenizer, dev, sample_task(), save_total_limit=1, **options)
+    trainer.train()
+    assert trainer.state.best_global_step == 2 and trainer.state.best_metric == 0.61
+    for name, value in trainer.model.model.state_dict().items():
+        assert torch.equal(value, states[1][name]), name
+    table = [[cell.strip() for cell in line.split("|")[2:-1]] for line in (tmp_path / "epochs.md").open()]
+    assert table[0] == ["step", "dev Same", "dev Cross", "test Same", "test Cross", "dev retrieval", "dev mix"]
+    assert table[2][:3] == ["1", "90.00", "30.00"]
+    assert table[3] == [f"**{cell}**" for cell in ("2", "90.00", "61.00", "80.00", "39.00", "20.00", "57.00")]
+    assert (tmp_path / "epochs.md").read_text().endswith("Bold: the chosen checkpoint, by dev Cross.\n")
+
+
+def test_table_marks_the_first_of_equals_and_never_the_start():
+    def entry(step: int, **values: float) -> dict:
+        scores = {f"eval_{name}": value for name, value in values.items()}
+        return {"step": step, "epoch": step / 8, "eval_minutes": 1.0, **scores}
+
+    history = [
+        entry(0, cross=0.9),  # of which nothing is saved
+        {"step": 1, "loss": 2.0, "epoch": 0.1},
+        entry(4, cross=0.75),
+        entry(6, cross=0.75, retrieval=0.123456),
+        entry(6, cross=0.99, retrieval=0.99),  # measured once more when the run was over
+    ]
+    args = TmdeTrainingArguments(output_dir="none", use_cpu=True, metric_for_best_model="cross")
+    lines = [line.replace(" ", "") for line in epoch_table(history, args).splitlines()]
+    assert lines[0] == "|epoch|step|devCross|devretrieval|"
+    assert lines[2:5] == ["|0.00|0|90.00|-|", "|**0.50**|**4**|**75.00**|**-**|", "|0.75|6|75.00|12.35|"]
+    args.load_best_model_at_end = False
+    assert "**" not in epoch_table(history, args)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_strategy_epoch_evaluates_and_saves_once_at_the_end_of_each(streaming, accumulation, tokenizer, tmp_path):
+    rows, dev = make_dataset(make_rows(60, seed=2)), make_dataset(make_rows(8, seed=3))
+    options = {"max_steps": -1, "num_train_epochs": 3, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    options |= {"save_total_limit": None, "gradient_accumulation_steps": accumulation, "buffer_rows": 25}
+    options |= {"lr_scheduler_type": "constant", "micro_batch_tokens": 300}
+    rows = rows.to_iterable_dataset() if streaming else rows
+    trainer = make_trainer(tmp_path, tokenizer, dev, rows=rows, **options)
+    trainer.train()
+    history = trainer.state.log_history
+    trained = {line["step"]: int(line["epoch"]) for line in history if "loss" in line}
+    evaluated = [line["step"] for line in history if "eval_retrieval" in line]
+    firsts = [min(step for step in trained if trained[step] == epoch) for epoch in (1, 2)]
+    assert evaluated == [*firsts, trainer.state.global_step]
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {f"checkpoint-{step}" for step in evaluated}
+    # Resuming from the end of an epoch does not evaluate that epoch again.
+    again = make_trainer(tmp_path, tokenizer, dev, rows=rows, **options)
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{evaluated[0]}"))
+    assert [line["step"] for line in again.state.log_history if "eval_retrieval" in line] == evaluated
+
+
+# ---- Early stopping
+
+VALUES = [0.3, 0.6, 0.5, 0.6, 0.7, 0.4, 0.7, 0.1, 0.9]  # an equal is no better; the third in a row is at step 8
+
+
+def test_a_run_stops_after_evaluations_without_improvement_also_after_a_resume(tokenizer, tmp_path, monkeypatch):
+    dev, options = make_dataset(make_rows(8, seed=3)), {"early_stopping_patience": 3, "save_total_limit": None}
+    left = plant(monkeypatch, VALUES)
+    trainer = make_trainer(tmp_path, tokenizer, dev, **options)
+    trainer.train()
+    assert (trainer.state.global_step, trainer.state.best_global_step, left) == (8, 5, VALUES[8:])
+    plant(monkeypatch, VALUES[7:])  # checkpoint 7 has seen two evaluations without improvement
+    resumed = make_trainer(tmp_path, tokenizer, dev, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-7"))
+    assert (resumed.state.global_step, resumed.state.best_global_step) == (8, 5)
+    plant(monkeypatch, [0.1])
+    stopped = make_trainer(tmp_path, tokenizer, dev, **options)
+    stopped.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert stopped.state.global_step == 8
+    plant(monkeypatch, [0.9, 0.1, 0.1, 0.1, 0.1])
+    patient = make_trainer(tmp_path, tokenizer, dev, **options | {"early_stopping_patience": 4})
+    patient.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert (patient.state.best_global_step, patient.state.global_step) == (9, 13)
+
+
+def test_patience_without_evaluations_is_refused(tokenizer, tmp_path):
+    options = {"eval_strategy": "no", "load_best_model_at_end": False, "early_stopping_patience": 2}
+    with pytest.raises(ValueError, match="early_stopping_patience=2 counts evaluations, of which there are none"):
+        make_trainer(tmp_path, tokenizer, **options).train()
+
+
+# ---- Progress and curves
+
+
+def test_a_log_gets_lines_of_progress(tokenizer, tmp_path, capsys, monkeypatch):
+    create = callbacks.progress_bar
+
+    def impatient(**options):
+        bar = create(**options)
+        bar.mininterval = bar.delay = 0
+        return bar
+
+    monkeypatch.setattr(callbacks, "progress_bar", impatient)
+    options = {"eval_strategy": "no", "load_best_model_at_end": False, "save_strategy": "no"}
+    make_trainer(tmp_path, tokenizer, max_steps=4, disable_tqdm=False, **options).train()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training")]
+    assert lines[1].startswith("training:  50%") and "step 2 loss" in lines[1] and "words/s" in lines[1]
+
+
+@pytest.mark.usefixtures("pictures")
+def test_a_run_leaves_its_curves_and_no_picture_ends_it(tokenizer, tmp_path, monkeypatch):
+    dev = make_dataset(make_rows(8, seed=3))
+    make_trainer(tmp_path / "run", tokenizer, dev, max_steps=2).train()
+    assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
+    assert "eval_dev_p1_de-en" in json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[1])
+    warnings = []
+    monkeypatch.setattr(callbacks.logger, "warning", warnings.append)
+    monkeypatch.setattr("modeling_tmde.eval.figures.draw_training_curves", lambda *args: 1 / 0)
+    make_trainer(tmp_path / "broken", tokenizer, dev, max_steps=1).train()
+    assert warnings == ["curves.png could not be drawn: ZeroDivisionError: division by zero"]
+
+
+@pytest.mark.usefixtures("pictures")
+def test_drawing_takes_a_hundredth_of_a_run_at_most(monkeypatch, tmp_path):
+    now, drawn = [0.0], []
+    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def draw(path, logs):
+        now[0] += 1.5
+        drawn.append(path.name)
+
+    monkeypatch.setattr("modeling_tmde.eval.figures.draw_training_curves", draw)
+    trainer = types.SimpleNamespace(clock=types.SimpleNamespace(seconds=0.0))
+    picture, state = CurvePicture(trainer), types.SimpleNamespace(is_world_process_zero=True)
+    counts = []
+    for trainer.clock.seconds in (100.0, 199.0, 201.0, 290.0, 299.0, 301.0, 400.0, 600.0):
+        picture.on_evaluate(types.SimpleNamespace(output_dir=tmp_path), state, None)
+        counts.append(len(drawn))
+    assert counts == [0, 0, 1, 1, 1, 2, 2, 3]

@@ -1,0 +1,74 @@
+"""Files that pages presuppose, by the names that the pages use, made from the built-in sample."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from modeling_tmde.data.sample import LANGUAGES, sample_documents, sample_parallel, sample_sentences
+
+TRAINING = ["max_steps=120", "eval_steps=120", "max_rows=6000", "eval_pool=50"]
+MODELS = ("tmde-quickstart/model", "runs/mine", "runs/other")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """A model of the recipe `quickstart`, trained for some steps: enough to answer."""
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    options = ["--train", "sample", "--dev", "sample", "-o", str(folder)]
+    command = [sys.executable, "-m", "modeling_tmde.cli.main", "train", "quickstart", *TRAINING, *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+def make_file(path: Path, name: str, trained: Path) -> None:
+    """Makes the file or folder that pages call `name` at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if name in MODELS:
+        shutil.copytree(trained, path)
+    elif name == "my_corpus":
+        path.mkdir()
+        _rows(3000).to_parquet(path / "part-0.parquet")
+    elif name == "dev.jsonl":
+        _rows(200, "dev").to_json(path, force_ascii=False)
+    elif name == "it-en.jsonl":
+        rows = [{code: row[code] for code in ("it", "en")} for row in _rows(3000, seed=3)["translation"]]
+        _write(path, [json.dumps({"translation": row}, ensure_ascii=False) for row in rows])
+    elif name in ("news.jsonl", "news.parquet", "german.jsonl", "english.jsonl"):
+        _documents(path, {"german.jsonl": ("de",), "english.jsonl": ("en",)}.get(name, LANGUAGES))
+    elif name == "notes.txt":
+        _write(path, [row["text"] for row in sample_documents(8, "test", seed=4)])
+    elif name.startswith("moses/"):
+        _write(path, [row[name[-2:]] for row in sample_sentences(3000)["translation"]])
+    elif name in ("de.txt", "en.txt"):  # 200 sentences have a translation in every such file, the others in none
+        shared = sample_sentences(200, "test", seed=0)["translation"]
+        other = sample_sentences(100, "dev", seed=LANGUAGES.index(name[:2]))["translation"]
+        _write(path, [row[name[:2]] for row in [*shared, *other]])
+    else:
+        raise ValueError(f"no page may presuppose {name!r}: tests/docs/conftest.py does not make it")
+
+
+def _rows(number: int, split: str = "train", seed: int = 0):
+    return sample_parallel(number, split, seed).select_columns(["translation"])
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def _documents(path: Path, languages: tuple[str, ...]) -> None:
+    rows = []
+    for row in sample_documents(24, "test", seed=1, languages=languages):
+        url = f"https://example.org/{row['language']}/{row['doc_id']}"
+        names = {"id": f"{row['language']}-{row['doc_id']}", "url": url, "language": row["language"]}
+        rows.append({**names, "topic": row["label"], "text": row["text"]})
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        _write(path, [json.dumps(row, ensure_ascii=False) for row in rows])

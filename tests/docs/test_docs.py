@@ -1,0 +1,166 @@
+"""The bash and python blocks of README.md and docs/*.md run as they stand there; commands and links lead somewhere.
+
+The blocks of a page run in order, each in a process of its own, in one folder. Comments in the page steer them:
+
+    <!-- files: my_corpus dev.jsonl -->   the page presupposes these; conftest.py makes them
+    <!-- hub: user -->                    there is a local Hub (tests/hub_server.py) with the token of `user`
+    <!-- skip: next "needs four GPUs" --> the next block does not run
+    <!-- append: max_steps=10 -->         words added to each `tmde train` and `tmde compare` of the next block
+"""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from sybil import Document, Example, Region, Sybil
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
+
+from modeling_tmde.cli.main import app
+from modeling_tmde.training.recipe import load_recipe, recipe_names
+from tests.docs.conftest import make_file
+from tests.hub_server import Account, HubServer
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARKDOWN = [*PAGES, *sorted(ROOT.glob("benchmarks/*.md")), ROOT / "RESULTS.md", ROOT / "CONTRIBUTING.md"]
+BASH = """
+pip() { [ "$1" = install ]; }
+tmde() { case "${1-}" in train|compare) command tmde "$@" %s;; *) command tmde "$@";; esac; }
+"""
+
+
+def run_block(example: Example) -> None:
+    """Runs a block of code in the folder of its page."""
+    space, block = example.namespace, example.parsed
+    if example.region.lexemes["arguments"] == "bash":
+        command = ["bash", "-euo", "pipefail", "-c", BASH % space.pop("append", "") + block]
+    else:
+        command = [sys.executable, "-c", block]
+    done = subprocess.run(
+        command,
+        cwd=space["folder"],
+        env=space["environment"],
+        text=True,
+        errors="replace",
+        timeout=600,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    tail = "\n".join(done.stdout.splitlines()[-60:])
+    assert done.returncode == 0, (
+        f"{example.path}:{example.line}: status {done.returncode}\n{block}\n--- printed:\n{tail}"
+    )
+
+
+def directive(name: str, evaluate: Callable[[Example], None]) -> Callable[[Document], Iterator[Region]]:
+    lexer = DirectiveInHTMLCommentLexer(name)
+
+    def parse(document: Document) -> Iterator[Region]:
+        for region in lexer(document):
+            region.parsed, region.evaluator = region.lexemes["arguments"].strip(), evaluate
+            yield region
+
+    return parse
+
+
+def append(example: Example) -> None:
+    example.namespace["append"] = example.parsed
+
+
+def files(example: Example) -> None:
+    for name in example.parsed.split():
+        make_file(example.namespace["folder"] / name, name.rstrip("/"), example.namespace["trained"])
+
+
+def use_hub(example: Example) -> None:
+    space = example.namespace
+    space["hub"].accounts = {"hf_docs": Account(example.parsed)}
+    ours = space["hub"].environment(space["folder"].parent / "home", "hf_docs")
+    space["environment"] |= {name: value for name, value in ours.items() if name.startswith("HF_")}
+    space["environment"]["HF_HUB_OFFLINE"] = "0"
+
+
+PARSERS = [CodeBlockParser(language, run_block) for language in ("bash", "python")]
+PARSERS += [SkipParser(), directive("append", append), directive("files", files), directive("hub", use_hub)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PAGES, ids=[path.name for path in PAGES])
+def test_blocks_run(path, tmp_path, trained):
+    document = Sybil(parsers=PARSERS).parse(path)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    caches = {"HF_HOME": str(tmp_path / "huggingface"), "TMDE_CACHE": str(tmp_path / "cache")}
+    environment = {**os.environ, **caches, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    with HubServer() as hub:
+        space = {"folder": folder, "environment": environment, "trained": trained, "hub": hub}
+        document.namespace.update(space)
+        for example in document.examples():
+            try:
+                example.evaluate()
+            except unittest.SkipTest as reason:
+                print(f"{path.name}:{example.line}: skipped, {reason}")
+
+
+# ---- References
+
+
+def commands_in(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Commands of `tmde` in code blocks and inline code, with their places."""
+    text = path.read_text("utf-8").replace("\\\n", " ").replace("\\|", "|")
+    for found in re.finditer(r"(?:^|`|\| |-m modeling_tmde\.cli\.main )\$? ?tmde ([^`\n|;&#>]*)", text, re.MULTILINE):
+        yield f"{path.name}:{text.count(chr(10), 0, found.start()) + 1}", found[1].split()
+
+
+COMMANDS = [command for path in MARKDOWN for command in commands_in(path)]
+
+
+def leaf_of(words: list[str]) -> typer.core.TyperCommand:
+    command = typer.main.get_command(app)
+    for word in words:
+        if not hasattr(command, "commands"):
+            break
+        if word not in command.commands:  # `tmde eval MODEL` is `tmde eval run MODEL`
+            return command.commands.get("run", command)
+        command = command.commands[word]
+    return command
+
+
+def test_commands_options_and_recipes_exist():
+    assert len(COMMANDS) > 40
+    for place, words in COMMANDS:
+        leaf = leaf_of(words)
+        options = {name for item in leaf.params for name in (*item.opts, *item.secondary_opts)} | {"--help"}
+        given = {word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)}
+        assert not given - options, f"{place}: tmde {' '.join(words)} has no {given - options}"
+        if words[:1] == ["train"] and words[1:] and re.fullmatch(r"[a-z][a-z_-]*", words[1]):
+            assert words[1] in recipe_names(), place
+            load_recipe(words[1], [word for word in words[2:] if re.match(r"[a-z_.]+=[^\[{\"']+$", word)])
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Anchors that GitHub gives the headings."""
+    text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.+?)\s*#*$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=[path.name for path in MARKDOWN])
+def test_links_lead_somewhere(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), f"{path.name}: {target}: there is no such file"
+        assert not anchor or file.suffix != ".md" or anchor in anchors_of(file), f"{path.name}: {target}"

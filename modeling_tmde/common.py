@@ -103,6 +103,18 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, nn.LSTM):
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight"):
+                    # Xavier's bound for each of the four gates, whose matrices are stacked: torch's own, a third to a
+                    # half of it, lets the signal die down over six layers.
+                    bound = (6 / (parameter.shape[1] + module.hidden_size)) ** 0.5
+                    init.uniform_(parameter, -bound, bound)
+                else:
+                    bias = torch.zeros_like(parameter)
+                    if name.startswith("bias_ih"):
+                        bias[module.hidden_size : 2 * module.hidden_size] = 1  # the forget gate begins by keeping
+                    init.copy_(parameter, bias)
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs) -> None:
         """As in transformers, with every Auto class of the family in `auto_map`, whichever model of it is saved."""
@@ -151,6 +163,45 @@ def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     ids = input_ids.masked_fill(~counted, -1).contiguous()
     ordered = ids.sort(dim=1).values
     return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)
+
+
+def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
+    """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model); its outputs at
+    padding mean nothing.
+
+    Both directions read the tokens first and the padding last, where it cannot change what was read before. Packed
+    sequences do the same, but take twice the time on a CPU, which has no fused kernel for them.
+
+    Args:
+        mirrored: (batch, length) places of the tokens of each text from the last to the first, then the padding.
+    """
+    rows = torch.arange(len(states), device=states.device).unsqueeze(1)
+    zeros = states.new_zeros(1, len(states), layer.hidden_size)
+    outputs = []
+    for suffix in ("", "_reverse") if layer.bidirectional else ("",):
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        weights = [getattr(layer, name + suffix) for name in names]
+        given = states[rows, mirrored] if suffix else states
+        output, _, _ = torch.lstm(given, (zeros, zeros), weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        outputs.append(output[rows, mirrored] if suffix else output)
+    return torch.cat(outputs, dim=-1)
+
+
+def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
+    """Places (batch, length) of the tokens of each text, then of its padding; the same for the tokens from the last to
+    the first, once they are in this order; and the lengths (batch,) of the texts.
+
+    Raises:
+        ValueError: If a text has no token.
+    """
+    real = attention_mask.bool()
+    lengths = real.sum(dim=1)
+    if not lengths.min():
+        raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token: its row of attention_mask is all 0")
+    order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
+    places = torch.arange(real.shape[1], device=real.device)
+    mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+    return order, mirrored, lengths
 
 
 def check_language_ids(
@@ -233,12 +284,10 @@ class EmbeddingSeq2Seq:
     def get_decoder(self) -> PreTrainedModel:
         return self.decoder
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers, which resizes the encoder's table and the output; the decoder's table goes along."""
-        self.decoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.decoder.resize_token_embeddings(*args, **kwargs)
+        return super().resize_token_embeddings(*args, **kwargs)
 
     def language_ids(
         self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int

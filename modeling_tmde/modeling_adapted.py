@@ -219,11 +219,9 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
         if isinstance(module, TmdeSinusoidalPositions):
             init.copy_(module.weight, module.table())
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers; the encoder's own config goes along."""
-        table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        table = super().resize_token_embeddings(*args, **kwargs)
         self.config.vocab_size = table.num_embeddings
         return table
 

@@ -9,49 +9,16 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from .common import EmbedderPreTrainedModel, by_language, check_inputs, check_language_ids, occurrences
+from .common import (
+    EmbedderPreTrainedModel,
+    by_language,
+    check_inputs,
+    check_language_ids,
+    occurrences,
+    read_texts,
+    tokens_first,
+)
 from .configuration_aligned import AlignedConfig
-
-
-# Copied from modeling_laser.py.
-def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
-    """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model); its outputs at
-    padding mean nothing.
-
-    Both directions read the tokens first and the padding last, where it cannot change what was read before. Packed
-    sequences do the same, but take twice the time on a CPU, which has no fused kernel for them.
-
-    Args:
-        mirrored: (batch, length) places of the tokens of each text from the last to the first, then the padding.
-    """
-    rows = torch.arange(len(states), device=states.device).unsqueeze(1)
-    zeros = states.new_zeros(1, len(states), layer.hidden_size)
-    outputs = []
-    for suffix in ("", "_reverse") if layer.bidirectional else ("",):
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        weights = [getattr(layer, name + suffix) for name in names]
-        given = states[rows, mirrored] if suffix else states
-        output, _, _ = torch.lstm(given, (zeros, zeros), weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
-        outputs.append(output[rows, mirrored] if suffix else output)
-    return torch.cat(outputs, dim=-1)
-
-
-# Copied from modeling_laser.py.
-def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
-    """Places (batch, length) of the tokens of each text, then of its padding; the same for the tokens from the last to
-    the first, once they are in this order; and the lengths (batch,) of the texts.
-
-    Raises:
-        ValueError: If a text has no token.
-    """
-    real = attention_mask.bool()
-    lengths = real.sum(dim=1)
-    if not lengths.min():
-        raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token: its row of attention_mask is all 0")
-    order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
-    places = torch.arange(real.shape[1], device=real.device)
-    mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-    return order, mirrored, lengths
 
 
 class AlignedBilstm(nn.Module):
@@ -132,16 +99,6 @@ class AlignedPreTrainedModel(EmbedderPreTrainedModel):
             weights = torch.zeros_like(module.token_weights)
             weights[[token for token in self.config.special_token_ids if token < len(weights)]] = -20.0
             init.copy_(module.token_weights, weights)
-        elif isinstance(module, nn.LSTM):  # as in modeling_laser.py
-            for name, parameter in module.named_parameters():
-                if name.startswith("weight"):
-                    bound = (6 / (parameter.shape[1] + module.hidden_size)) ** 0.5
-                    init.uniform_(parameter, -bound, bound)
-                else:
-                    bias = torch.zeros_like(parameter)
-                    if name.startswith("bias_ih"):
-                        bias[module.hidden_size : 2 * module.hidden_size] = 1
-                    init.copy_(parameter, bias)
 
 
 class AlignedModel(AlignedPreTrainedModel):
@@ -176,14 +133,10 @@ class AlignedModel(AlignedPreTrainedModel):
         self.encoders[self.config.source_language].embed_tokens = value
 
     @torch.no_grad()
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers, for every encoder's table; returns that of the source language."""
         for encoder in self.encoders.values():
-            encoder.embed_tokens = self._get_resized_embeddings(
-                encoder.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
-            )
+            encoder.embed_tokens = self._get_resized_embeddings(encoder.embed_tokens, *args, **kwargs)
             if isinstance(encoder, AlignedBag):
                 old, size = encoder.token_weights, encoder.embed_tokens.num_embeddings
                 new = old.median().repeat(size)  # of a new token

@@ -54,11 +54,9 @@ class BagModel(BagPreTrainedModel):
         weights[[token for token in self.config.special_token_ids if token < len(weights)]] = SPECIAL_LOG_WEIGHT
         return weights
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers; a new token begins with the median of the weights."""
-        table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        table = super().resize_token_embeddings(*args, **kwargs)
         old = self.token_weights
         if table.num_embeddings != len(old):
             weights = old.detach().median().repeat(table.num_embeddings)

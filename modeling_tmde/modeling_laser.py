@@ -9,11 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from transformers import GenerationMixin
-from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from .common import EmbedderPreTrainedModel, EmbeddingSeq2Seq, OutputProjection, check_inputs
+from .common import (
+    EmbedderPreTrainedModel,
+    EmbeddingSeq2Seq,
+    OutputProjection,
+    check_inputs,
+    read_texts,
+    tokens_first,
+)
 from .configuration_laser import LaserConfig
 
 
@@ -24,63 +30,6 @@ class LaserPreTrainedModel(EmbedderPreTrainedModel):
         "AutoModel": "modeling_laser.LaserModel",
         "AutoModelForSeq2SeqLM": "modeling_laser.LaserForConditionalGeneration",
     }
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, nn.LSTM):
-            for name, parameter in module.named_parameters():
-                if name.startswith("weight"):
-                    # Xavier's bound for each of the four gates, whose matrices are stacked: torch's own, a third to a
-                    # half of it, lets the signal die down over six layers.
-                    bound = (6 / (parameter.shape[1] + module.hidden_size)) ** 0.5
-                    init.uniform_(parameter, -bound, bound)
-                else:
-                    bias = torch.zeros_like(parameter)
-                    if name.startswith("bias_ih"):
-                        bias[module.hidden_size : 2 * module.hidden_size] = 1  # the forget gate begins by keeping
-                    init.copy_(parameter, bias)
-
-
-# Copied to modeling_aligned.py.
-def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
-    """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model); its outputs at
-    padding mean nothing.
-
-    Both directions read the tokens first and the padding last, where it cannot change what was read before. Packed
-    sequences do the same, but take twice the time on a CPU, which has no fused kernel for them.
-
-    Args:
-        mirrored: (batch, length) places of the tokens of each text from the last to the first, then the padding.
-    """
-    rows = torch.arange(len(states), device=states.device).unsqueeze(1)
-    zeros = states.new_zeros(1, len(states), layer.hidden_size)
-    outputs = []
-    for suffix in ("", "_reverse") if layer.bidirectional else ("",):
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        weights = [getattr(layer, name + suffix) for name in names]
-        given = states[rows, mirrored] if suffix else states
-        output, _, _ = torch.lstm(given, (zeros, zeros), weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
-        outputs.append(output[rows, mirrored] if suffix else output)
-    return torch.cat(outputs, dim=-1)
-
-
-# Copied to modeling_aligned.py.
-def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
-    """Places (batch, length) of the tokens of each text, then of its padding; the same for the tokens from the last to
-    the first, once they are in this order; and the lengths (batch,) of the texts.
-
-    Raises:
-        ValueError: If a text has no token.
-    """
-    real = attention_mask.bool()
-    lengths = real.sum(dim=1)
-    if not lengths.min():
-        raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token: its row of attention_mask is all 0")
-    order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
-    places = torch.arange(real.shape[1], device=real.device)
-    mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-    return order, mirrored, lengths
 
 
 class LaserModel(LaserPreTrainedModel):

@@ -450,11 +450,9 @@ class TmdeModel(TmdePreTrainedModel):
         shares = log_weights.masked_fill(~counted, -math.inf).softmax(dim=1).to(inputs_embeds.dtype)
         return nn.functional.normalize(torch.bmm(shares.unsqueeze(1), inputs_embeds).squeeze(1), dim=-1)
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers; the token weights of `bag_residual` go along."""
-        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
         self.resize_token_weights()
         return embeddings
 
@@ -580,11 +578,9 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         """Whether the decoder sees every output of the encoder, and not the embedding alone."""
         return self.config.bottleneck in ("full", "dual")
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers; the decoder's table and the token weights go along."""
-        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
         self.model.resize_token_weights()
         return embeddings
 

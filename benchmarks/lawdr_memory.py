@@ -53,7 +53,7 @@ def languages(sentences: int) -> Iterator[str]:
 
 
 def by_tmde(sentences: int, dimension: int) -> np.ndarray:
-    from modeling_tmde.documents.lawdr import Lawdr
+    from modeling_tmde.documents import Lawdr
 
     lawdr = Lawdr(HashEmbedder(dimension), rank=RANK)
     start = time.perf_counter()

@@ -33,7 +33,7 @@ def measure(name: str, queries: int, candidates: int, dimensions: int) -> dict[s
     import numpy as np
     from sklearn.neighbors import NearestNeighbors
 
-    from modeling_tmde.documents.nearest import target_ranks
+    from modeling_tmde.documents.neighbours import target_ranks
 
     rng = np.random.default_rng(0)
     pool = rng.standard_normal((candidates, dimensions), dtype=np.float32)

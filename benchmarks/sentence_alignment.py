@@ -31,10 +31,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from common import markdown, write_json
 
-from modeling_tmde.documents.length_model import LengthModel
 from modeling_tmde.documents.sentence_alignment import (
     Bead,
-    align_by_costs,
     align_sentences,
     embedded_spans,
 )
@@ -43,8 +41,7 @@ from modeling_tmde.long_documents import split_sentences
 
 SETTINGS = ("paragraphs", "edited paragraphs", "sentences")
 EDITED = 0.1  # of the paragraphs of a side are deleted, and as many merged with the next one
-PRIORS = {(1, 1): 0.89, (1, 2): 0.0445, (2, 1): 0.0445, (2, 2): 0.011}  # Gale & Church 1993
-SKIP_PRIOR = 0.0099 / 2
+
 
 Texts = list[tuple[list[str], list[str]]]  # units of both sides of each document
 Aligner = Callable[[Texts, tuple[str, str]], tuple[list[list[Bead]], int]]  # also: how many texts were truncated
@@ -122,13 +119,10 @@ def gold_beads(first: list[Unit], second: list[Unit]) -> set[tuple[range, range]
 
 
 def gale_church(first: list[str], second: list[str], max_size: int) -> list[Bead]:
-    """Alignment by lengths in characters alone."""
-    lengths = LengthModel(*characters(first, second))
-
-    def costs(a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        return lengths(a, b, rows, columns) - np.log(PRIORS.get((a, b), PRIORS[2, 2]))
-
-    return align_by_costs(costs, tuple(each - np.log(SKIP_PRIOR) for each in lengths.alone()), max_size)
+    """Alignment by lengths in characters alone, with the priors of Gale & Church 1993 as costs."""
+    nothing = np.ones((len(first), 1)), np.ones((len(second), 1))  # vectors that are all alike
+    costs = {"skip": -np.log(0.0099 / 2 / 0.89), "merge": -np.log(0.0445 / 0.89), "length_weight": 1.0}
+    return align_sentences(*nothing, max_size, lengths=characters(first, second), **costs)
 
 
 def characters(first: list[str], second: list[str]) -> tuple[list[int], list[int]]:

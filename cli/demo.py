@@ -1,9 +1,9 @@
-"""`tmde demo`: a local web page on which a collection is searched in any language and looked at as a map."""
+"""`tmde demo`: a local web page to search a collection in any language and to look at it as a map."""
 
 from __future__ import annotations
 
-import errno
 import os
+import random
 import signal
 import socket
 import sys
@@ -11,85 +11,87 @@ import tempfile
 import threading
 import time
 import webbrowser
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from modeling_tmde.cli.demo_collection import SAMPLE, Source, draw_collection, index_documents, open_index
-from modeling_tmde.cli.embedder_options import (
+from modeling_tmde.cli.document_sets import read_document_set
+from modeling_tmde.cli.index import embedder_of_index, truncation_counted
+from modeling_tmde.cli.options import (
     DeviceOption,
     DtypeOption,
     MaxLengthOption,
     PoolingOption,
     RevisionOption,
     TrustRemoteCodeOption,
+    load_embedder,
 )
-from modeling_tmde.cli.search import told_errors
-from modeling_tmde.data.documents import EmbedError, InputFormat
+from modeling_tmde.data.documents import InputFormat
+from modeling_tmde.data.sample import sample_documents
+from modeling_tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
+from modeling_tmde.documents.index import SETTINGS, DocumentIndex, Hit
+from modeling_tmde.long_documents import split_sentences
 
-# torch, gradio, plotly and sklearn are imported where they are used: `tmde --help` must not wait for them.
-if TYPE_CHECKING:
-    import gradio as gr
+SAMPLE = "the built-in sample"
+NOTHING, OTHERS = "(none)", "(others)"  # values of documents without one, and of rare ones
+_SAMPLE_DOCUMENTS = 60  # in each of five languages
+_MOST_GROUPS = 24  # colors and markers that can still be told apart
 
 
-class Projection(str, Enum):
-    tsne = "tsne"
-    pca = "pca"
+@dataclass(frozen=True)
+class Collection:
+    """Documents to search, and those of them that are drawn.
 
+    name, model: as the page calls them; drawn: the documents on the map, rows of `map`; groups: by name of a field,
+    the value of each drawn document; languages: of all documents, None for those without one, empty if none has one;
+    examples: language and text of queries.
+    """
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a saved model, a Hub id, or an index.")]
-CollectionArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="COLLECTION",
-        help="File of documents (text, JSONL or parquet; - for stdin), or an index. Default: a built-in sample.",
-        show_default=False,
-    ),
-]
-FormatOption = Annotated[InputFormat | None, typer.Option(help="Default: by COLLECTION's suffix; text for stdin.")]
-FieldOption = Annotated[str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.")]
-IdFieldOption = Annotated[str | None, typer.Option(help="That of the id. Default: id if there is one.")]
-LanguageFieldOption = Annotated[
-    str | None, typer.Option(help="That of the language of each document. Default: language if there is one.")
-]
-LabelFieldOption = Annotated[
-    list[str] | None,
-    typer.Option(help="One that colours the map; repeatable. Default: label; all that can, of an index."),
-]
-PointsOption = Annotated[int, typer.Option(min=1, help="Documents on the map at most; more are sampled.")]
-ProjectionOption = Annotated[
-    Projection | None, typer.Option(help="Of the map. Default: tsne for up to 5,000 points, else pca.")
-]
-SeedOption = Annotated[int, typer.Option(help="Of the map, of its sample and of the example queries.")]
-HostOption = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: every computer in the network.")]
-PortOption = Annotated[
-    int | None,
-    typer.Option(min=1, max=65535, help="Default: the first free one from 7860.", show_default=False),
-]
-OpenBrowserOption = Annotated[
-    bool | None,
-    typer.Option("--open/--no-browser", help="Default: open a browser where there is a screen.", show_default=False),
-]
+    name: str
+    model: str
+    index: DocumentIndex
+    drawn: list[Hit]
+    map: CollectionMap
+    groups: dict[str, list[str]]
+    languages: list[str | None]
+    examples: list[tuple[str, str]]
 
 
 def demo(
-    model: ModelArgument,
-    collection: CollectionArgument = None,
-    format: FormatOption = None,
-    field: FieldOption = None,
-    id_field: IdFieldOption = None,
-    language_field: LanguageFieldOption = None,
-    label_field: LabelFieldOption = None,
-    points: PointsOption = 5000,
-    projection: ProjectionOption = None,
-    seed: SeedOption = 0,
-    host: HostOption = "127.0.0.1",
-    port: PortOption = None,
-    open_browser: OpenBrowserOption = None,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Folder of a saved model, a Hub id, or an index with its model.")
+    ],
+    collection: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="COLLECTION",
+            help="File of documents (text, JSONL or parquet; - for stdin), or an index. Default: a built-in sample.",
+        ),
+    ] = None,
+    format: Annotated[InputFormat | None, typer.Option(help="Default: by COLLECTION's suffix.")] = None,
+    field: Annotated[str | None, typer.Option(help="JSONL field or parquet column of the text.")] = None,
+    id_field: Annotated[str | None, typer.Option(help="That of the id. Default: id if there is one.")] = None,
+    language_field: Annotated[str | None, typer.Option(help="That of the language. Default: language.")] = None,
+    label_field: Annotated[
+        list[str] | None, typer.Option(help="One that colors the map; repeatable. Default: label; of an index, all.")
+    ] = None,
+    points: Annotated[int, typer.Option(min=1, help="Documents on the map at most; more are sampled.")] = 5000,
+    projection: Annotated[
+        Literal["tsne", "pca"] | None, typer.Option(help="Default: tsne for up to 5,000 points, else pca.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the map, of its sample and of the example queries.")] = 0,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0: every computer in the network.")
+    ] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first free one from 7860.")] = None,
+    open_browser: Annotated[
+        bool | None, typer.Option("--open/--no-browser", help="Default: open a browser if there is a screen.")
+    ] = None,
     pooling: PoolingOption = None,
     max_length: MaxLengthOption = None,
     dtype: DtypeOption = None,
@@ -99,7 +101,7 @@ def demo(
 ) -> None:
     """Open a local web page: search a collection in any language, see hits in others, and a map of it.
 
-    Works without network; needs the packages of the extra `demo`. Ctrl-C ends it.
+    Works offline; needs the packages of the extra `demo`. Ctrl-C ends it.
 
         tmde demo path/to/model
 
@@ -107,115 +109,167 @@ def demo(
 
         tmde demo news.index
     """
-    loading = {"pooling": pooling and pooling.value, "max_length": max_length, "revision": revision}
-    loading = {name: value for name, value in loading.items() if value is not None}
-    loading |= {"dtype": dtype and dtype.value, "trust_remote_code": trust_remote_code}
-    source = Source(collection, format, field, id_field, language_field, tuple(label_field or ()))
-    with ExitStack() as stack:
-        _end_on_sigterm(stack)
+    from modeling_tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
+
+    _check_port(host, port)
+    loading = {"pooling": pooling, "max_length": max_length, "revision": revision, "dtype": dtype, "device": device}
+    loading |= {"trust_remote_code": trust_remote_code}
+    fields = {"--format": format, "--field": field, "--id-field": id_field, "--language-field": language_field}
+    given = [option for option, value in fields.items() if value is not None]
+    model_name: str | None = model
+    if os.path.exists(os.path.join(model, SETTINGS)):
+        if collection is not None:
+            raise ValueError(f"found the index {model} and {collection}, expected a model before a collection")
+        model_name, collection = None, model
+    with ExitStack() as stack, truncation_counted():
+        if threading.current_thread() is threading.main_thread():  # a stopped container ends the page as Ctrl-C does
+            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
+        if collection is not None and os.path.exists(os.path.join(collection, SETTINGS)):
+            if given:
+                raise ValueError(f"{given[0]}: {collection} is an index, whose fields were given to tmde index")
+            index = DocumentIndex.open(collection)
+            index.embedder = embedder_of_index(index, model_name, loading)
+        else:
+            if collection is None and (given or label_field):
+                raise ValueError(
+                    f"{(given or ['--label-field'])[0]}: names a field of a file; give COLLECTION as well"
+                )
+            documents = _sample() if collection is None else read_file(collection, *fields.values(), label_field or ())
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True))
+            embedder = load_embedder(model, **loading, long_documents="sentences")
+            index = DocumentIndex.create(Path(folder) / "index", embedder)
+            typer.echo(f"Embedding {len(documents[0]):,} documents ...", err=True)
+            codes = [values.get("language") for values in documents[2]]
+            index.upsert(*documents, language=None if None in codes else codes)
+        name = SAMPLE if collection is None else "stdin" if collection == "-" else Path(collection).name
+        labels = ["language" if each == language_field else each for each in label_field or ()]
+        page = demo_page(draw_collection(index, name, labels, points, projection, seed))
+        address = launch_page(page, host, port)
+        stack.callback(page.close, verbose=False)
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            typer.echo(f"Warning: --host {host}: others in the network can read the documents", err=True)
+        typer.echo(f"The page is at {address} (Ctrl-C ends it)")
+        sys.stdout.flush()
+        screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if screen if open_browser is None else open_browser:
+            webbrowser.open(address)
         try:
-            with told_errors(collection or model):
-                page = _page(stack, model, source, device, loading, points, projection, seed, host, port)
-                address = _start(stack, page, host, port)
-        except (EmbedError, ImportError) as error:
-            typer.echo(f"Error: {error}", err=True)
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            typer.echo("Interrupted", err=True)
-            raise typer.Exit(130) from None
-        try:
-            if _has_screen() if open_browser is None else open_browser:
-                webbrowser.open(address)
             while page.is_running:
                 time.sleep(0.2)
-        except KeyboardInterrupt:  # the way to end it
+        except KeyboardInterrupt:
             typer.echo("\nStopped", err=True)
 
 
-def _page(
-    stack: ExitStack,
-    model: str,
-    source: Source,
-    device: str | None,
-    loading: dict[str, Any],
-    points: int,
-    projection: Projection | None,
-    seed: int,
-    host: str,
-    port: int | None,
-) -> gr.Blocks:
-    """The page, not yet served; what is made for it goes with `stack`."""
-    from modeling_tmde.cli.demo_page import check_packages, demo_page
-    from modeling_tmde.documents.index_files import MANIFEST
+def draw_collection(
+    index: DocumentIndex,
+    name: str,
+    label_fields: Sequence[str] = (),
+    points: int = 5000,
+    method: str | None = None,
+    seed: int = 0,
+) -> Collection:
+    """What the page shows of an index.
 
-    check_packages()
-    check_port(host, port)
-    name = source.name
-    if os.path.exists(os.path.join(model, MANIFEST)):
-        if name is not None:
-            raise EmbedError(f"found the index {model} and {name}, expected a model before a collection, or an index")
-        source, name, model = replace(source, name=model), model, None
-    if name is not None and os.path.exists(os.path.join(name, MANIFEST)):
-        index = open_index(source, model, device, loading)
-    else:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True))
-        index = index_documents(source, model, Path(folder) / "index", device, loading)
-    shown = SAMPLE if name is None else "stdin" if name == "-" else Path(name).name
-    embedded_by = str(index.embedder.model.name_or_path)
-    if os.path.isdir(embedded_by):
-        embedded_by = Path(embedded_by).resolve().name
-    method = projection and projection.value
-    return demo_page(draw_collection(index, shown, embedded_by, source.shown_labels, points, method, seed))
+    Args:
+        index: With its embedder.
+        name: What the page calls it.
+        label_fields: Metadata that color the map besides `language`; none: all with 2 to 24 different values.
+        points: Documents drawn at most; others are chosen by `seed`.
+        method: See `map_collection`.
+        seed: Of the choice, of the map and of the examples.
 
-
-def check_port(host: str, port: int | None) -> None:
-    """
     Raises:
-        EmbedError: An address that is not of this computer, or a port that is in use.
+        ValueError: An empty index, or a label field that no document has.
     """
+    ids = sorted(index)
+    if not ids:
+        raise ValueError(f"{name}: found an index without documents")
+    ids = [ids[row] for row in drawn_rows(len(ids), points, seed)]
+    typer.echo(f"Drawing a map of {len(ids):,} documents ...", err=True)
+    drawn = index.documents(ids)
+    names = list(dict.fromkeys(key for hit in drawn for key in hit.metadata))
+    for wanted in label_fields:
+        if wanted not in names:
+            raise ValueError(f"{name}: no field {wanted!r}, found {names}; see --label-field")
+    groups = {}
+    for key in dict.fromkeys(["language", *(label_fields or names)]):
+        values = [as_text(hit.metadata.get(key)) for hit in drawn]
+        counts = Counter(value for value in values if value is not None)
+        chosen = key in ("language", *label_fields) or (key != "title" and 2 <= len(counts) <= _MOST_GROUPS)
+        if counts and chosen:
+            most = len(counts) if len(counts) <= _MOST_GROUPS else _MOST_GROUPS - 1
+            kept = {value for value, _ in counts.most_common(most)}
+            groups[key] = [NOTHING if value is None else value if value in kept else OTHERS for value in values]
+    codes = {as_text(code) for code in index.values("language")}
+    languages = sorted(codes, key=lambda code: (code is None, code or "")) if codes != {None} else []
+    model = str(index.embedder.model.name_or_path)
+    model = Path(model).resolve().name if os.path.isdir(model) else model
+    map = map_collection(index.vectors(ids), method, seed)
+    return Collection(name, model, index, drawn, map, groups, languages, _examples(drawn, seed))
+
+
+def as_text(value: Any) -> str | None:
+    """A value of the metadata as the page shows it."""
+    value = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+    return None if value is None or value == "" else str(value)
+
+
+def _sample() -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
+    rows = list(sample_documents(_SAMPLE_DOCUMENTS))
+    metadata = [{"language": row["language"], "label": as_text(row["label"])} for row in rows]
+    return [f"{row['doc_id']} ({row['language']})" for row in rows], [row["text"] for row in rows], metadata
+
+
+def read_file(
+    source: str,
+    format: InputFormat | None,
+    field: str | None,
+    id_field: str | None,
+    language_field: str | None,
+    label_fields: Sequence[str],
+) -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
+    """Ids, texts and metadata of the documents that are not empty."""
+    if language_field not in (None, "language") and "language" in label_fields:
+        raise ValueError(f"--label-field: found 'language', as which the page shows --language-field {language_field}")
+    columns = {language_field or "language": "language", "title": "title"}
+    columns |= {name: columns.get(name, name) for name in label_fields or ["label"]}
+    documents = read_document_set(source, format, field, id_field, list(columns))
+    for option, names in (("--language-field", [language_field]), ("--label-field", label_fields)):
+        for name in filter(None, names):
+            documents.values(name, option)  # raises if it is not there
+    values = {
+        shown: documents.columns.column(name).to_pylist()
+        for name, shown in columns.items()
+        if name in documents.columns.column_names
+    }
+    rows = documents.filled()
+    if len(rows) < len(documents):
+        typer.echo(f"{len(documents) - len(rows):,} empty documents left out", err=True)
+    metadata = [{shown: as_text(of_field[row]) for shown, of_field in values.items()} for row in rows]
+    return [documents.ids[row] for row in rows], [documents.texts[row] for row in rows], metadata
+
+
+def _examples(drawn: Sequence[Hit], seed: int) -> list[tuple[str, str]]:
+    """A sentence of a document in each of several languages, (language, sentence)."""
+    by_language: dict[str, list[Hit]] = {}
+    for hit in drawn:
+        if code := as_text(hit.metadata.get("language")):
+            by_language.setdefault(code, []).append(hit)
+    rng, examples = random.Random(seed), []
+    for code in sorted(by_language)[:5]:
+        for hit in rng.sample(by_language[code], min(20, len(by_language[code]))):
+            if fitting := [text for text in split_sentences(hit.text[:2000], code) if 25 <= len(text) <= 140]:
+                examples.append((code, " ".join(max(fitting, key=len).split())))
+                break
+    return examples
+
+
+def _check_port(host: str, port: int | None) -> None:
+    """Raises ValueError if the page cannot be served there."""
     try:
         kind, *_, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(kind, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-    except socket.gaierror as error:
-        raise EmbedError(f"--host: found {host!r}, expected an address of this computer ({error.strerror})") from None
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise EmbedError(
-                f"--port {port}: is in use; give another one, or none for the first that is free"
-            ) from None
-        raise EmbedError(f"--host {host}: cannot be listened on at port {port} ({error.strerror})") from None
-
-
-def _start(stack: ExitStack, page: gr.Blocks, host: str, port: int | None) -> str:
-    """Serves the page until `stack` ends; returns its address."""
-    from modeling_tmde.cli.demo_page import launch_page
-
-    address = launch_page(page, host, port)
-    stack.callback(page.close, verbose=False)
-    if host not in ("127.0.0.1", "localhost", "::1"):
-        typer.echo(
-            f"Warning: --host {host}: others in the network can open the page, without a password, and read the "
-            "documents",
-            err=True,
-        )
-    typer.echo(f"The page is at {address} (Ctrl-C ends it)")
-    sys.stdout.flush()
-    return address
-
-
-def _has_screen() -> bool:
-    if sys.platform.startswith(("win", "darwin")):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def _end_on_sigterm(stack: ExitStack) -> None:
-    """A container that is stopped ends the page as Ctrl-C does, and the temporary files go."""
-
-    def interrupt(*_) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is threading.main_thread():
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, interrupt))
+        raise ValueError(f"--host {host}, --port {port}: cannot listen there ({error.strerror})") from None

@@ -1,26 +1,39 @@
-"""The page of `tmde demo`: a search box, hits in all languages, and a map of the collection."""
+"""The page of `tmde demo`: a search box, hits in all languages, and a map. Everything from documents is escaped."""
 
 from __future__ import annotations
 
 import os
+import textwrap
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from html import escape
+from pathlib import Path
 
-from modeling_tmde.cli.demo_collection import NOTHING, Collection
-from modeling_tmde.data.documents import EmbedError
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported: nothing is sent anywhere
 
-# gradio, plotly, numpy and torch are imported where they are used: `tmde --help` must not wait for them.
-if TYPE_CHECKING:
-    import gradio as gr
-    import numpy as np
+import gradio as gr
+import numpy as np
+import plotly.graph_objects as go
 
-    from modeling_tmde.documents.index_documents import Hit
+from modeling_tmde.cli.demo import NOTHING, Collection, as_text
+from modeling_tmde.documents.collection_map import NEIGHBOURS
+from modeling_tmde.documents.index import Hit, shortened
 
-NO_LANGUAGE = ""  # of documents without one, among the languages to choose from: no code is empty
-_MOST_HITS = 50
+NO_LANGUAGE = ""  # of documents without one, among the languages to choose from
+# Seen on white and on black, and told apart by color-blind people.
+COLORS = ("#1f83c4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c7ae6", "#8a8f98")
+SYMBOLS = ("circle", "triangle-up", "square", "diamond")
+_MARK = "#e11d48"  # of the query and its hits
+_AXIS = {"visible": False, "showgrid": False, "zeroline": False}
+_LAYOUT = {
+    "margin": {"l": 0, "r": 0, "t": 8, "b": 8}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
+    "xaxis": _AXIS, "yaxis": _AXIS | {"scaleanchor": "x"}, "hovermode": "closest", "showlegend": True,
+    "hoverlabel": {"align": "left", "bgcolor": "#1f2937", "font": {"color": "white", "size": 12}},
+    "legend": {"orientation": "h", "yanchor": "top", "y": -0.01, "x": 0, "itemsizing": "constant"},
+    "font": {"family": "system-ui, sans-serif", "size": 13}, "uirevision": "map",  # keeps the zoom
+    "modebar": {"remove": ["select2d", "lasso2d", "toImage"], "bgcolor": "rgba(0,0,0,0)", "color": "#7d8797"},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,213 +46,206 @@ class Found:
     cut: bool
 
 
-class Searcher:
-    """Searches a collection for a page that many may use at once: an index is not to be shared by threads."""
-
-    def __init__(self, collection: Collection) -> None:
-        self.collection = collection
-        self._lock = threading.Lock()
-
-    def search(
-        self, query: str | None, k: int = 10, languages: Sequence[str] | None = None, language: str | None = None
-    ) -> Found:
-        """
-        Args:
-            query: A text in any language.
-            k: Hits at most.
-            languages: Of the hits, `NO_LANGUAGE` among them for documents without one; None or all of them: any.
-            language: Of the query, for a model with an encoder for each one.
-
-        Raises:
-            EmbedError: An empty query, no language, or what the index says.
-        """
-        from modeling_tmde.documents.index_metadata import DocumentIndexError
-
-        if query is None or not query.strip():
-            raise EmbedError("The query is empty: type a text, in any language.")
-        index, filter = self.collection.index, None
-        if self.collection.languages and languages is not None:
-            if not languages:
-                raise EmbedError("No language of the hits is chosen: choose at least one.")
-            if set(languages) != {value for _, value in _choices(self.collection)}:
-                filter = {"language": [*languages, *([None] if NO_LANGUAGE in languages else [])]}
-        with self._lock:
-            try:
-                hits = index.search(query, k, filter, snippet_width=300, language=language)
-                cut = bool(index.query_report.truncated)
-                (vector,) = index.query_vectors
-            except (DocumentIndexError, ValueError, RuntimeError) as error:
-                raise EmbedError(f"The search failed: {error}") from None
-        return Found(query, self.collection.map.place_of(vector), hits, cut)
-
-
-def check_packages() -> None:
-    """
-    Raises:
-        ImportError: gradio or plotly is missing.
-    """
-    # Read when gradio is imported: nothing is to be sent anywhere.
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
-        import gradio  # noqa: F401
-        import plotly  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"The page needs gradio and plotly ({error}): pip install 'tmde[demo]'") from error
+def search(
+    collection: Collection, query: str | None, k: int = 10, languages: Sequence[str] | None = None, language=None
+) -> Found:
+    """Searches the documents of some languages (None: all). Raises ValueError with a sentence for the page."""
+    if query is None or not query.strip():
+        raise ValueError("The query is empty: type a text, in any language.")
+    filter = None
+    if collection.languages and languages is not None and len(languages) < len(collection.languages):
+        if not languages:
+            raise ValueError("No language of the hits is chosen: choose at least one.")
+        filter = {"language": [code or None for code in languages]}
+    index = collection.index
+    hits = index.search(query, k, filter, snippet_width=300, language=language)
+    place = collection.map.place_of(index.query_vectors[0])
+    return Found(query, place, hits, bool(index.query_report.truncated))
 
 
 def demo_page(collection: Collection) -> gr.Blocks:
-    """The page of a collection, to be served by `launch_page`.
+    """The page of a collection, to be served by `launch_page`."""
+    groups, texts, lock = list(collection.groups), _hover_texts(collection), threading.Lock()
+    choices = [(code or NOTHING, code or NO_LANGUAGE) for code in collection.languages]
+    every = [value for _, value in choices]
+    embedder = collection.index.embedder
+    known = list(embedder.model.config.languages) if embedder.needs_language else []
 
-    Raises:
-        ImportError: gradio or plotly is missing.
-    """
-    check_packages()
-    import gradio as gr
+    def run(query, count, languages, language, group):
+        try:
+            with lock:  # an index is not to be shared by threads
+                found = search(collection, query, int(count), languages, language)
+        except (ValueError, RuntimeError) as error:
+            return f'<p class="tmde-message tmde-error" role="alert">{escape(str(error))}</p>', gr.skip(), gr.skip()
+        return hits_view(found, collection), map_figure(collection, group, found, texts), found
 
-    from modeling_tmde.cli.demo_views import header_view, map_note, waiting_view
-
-    groups = list(collection.groups)
     with gr.Blocks(title="tmde demo", analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(header_view(collection), apply_default_css=False)
-        last = gr.State(None)  # what was found, for the map in other colours
+        gr.HTML(_header(collection), apply_default_css=False)
+        last = gr.State(None)  # what was found, for the map in other colors
+        examples = []
         with gr.Row(elem_id="layout"):
             with gr.Column(elem_id="query-part", min_width=0):
-                inputs = _query_part(collection)
+                query = gr.Textbox(label="Query, in any language", max_lines=6, autofocus=True, elem_id="query")
+                button = gr.Button("Search", variant="primary", elem_id="search")
+                with gr.Column(elem_id="examples", visible=bool(collection.examples)):
+                    gr.HTML('<p class="tmde-caption">Examples, searched in the other languages</p>')
+                    examples = [gr.Button(f"{code}: {text}", size="sm") for code, text in collection.examples]
+                with gr.Row():
+                    languages = gr.CheckboxGroup(
+                        choices, value=every, label="Languages of the hits", visible=len(choices) > 1, scale=2,
+                        elem_id="languages",
+                    )  # fmt: skip
+                    count = gr.Slider(1, 50, value=10, step=1, label="Hits", min_width=140, elem_id="count")
+                    language = gr.Dropdown(
+                        known, value=next(iter(known), None), label="Language of the query", visible=bool(known)
+                    )
             with gr.Column(elem_id="hits-part", min_width=0):
-                hits = gr.HTML(waiting_view(bool(collection.examples)), elem_id="hits", apply_default_css=False)
+                waiting = "Type a query or choose an example: the nearest documents appear here."
+                hits = gr.HTML(f'<p class="tmde-message" role="status">{waiting}</p>', elem_id="hits")
             with gr.Column(elem_id="map-part", min_width=0):
-                # gradio takes some words for keys of its translations, "label" among them: none that has a capital.
-                colour = gr.Radio(
-                    [(name.capitalize(), name) for name in groups], value=groups[0] if groups else None,
-                    label="Colour of the map", elem_id="colour", visible=len(groups) > 1,
+                # Capitals: gradio takes some lower-case words ("label") for keys of its translations.
+                color = gr.Radio(
+                    [(name.capitalize(), name) for name in groups], value=next(iter(groups), None),
+                    label="Color of the map", elem_id="color", visible=len(groups) > 1,
                 )  # fmt: skip
                 plot = gr.Plot(show_label=False, container=False, elem_id="map")
-                gr.HTML(map_note(collection), apply_default_css=False)
-        _connect(page, Searcher(collection), inputs, colour, last, hits, plot)
+                gr.HTML(_map_note(collection), apply_default_css=False)
+        searching = {"fn": run, "inputs": [query, count, languages, language, color], "outputs": [hits, plot, last]}
+        searching |= {"show_progress_on": hits, "api_visibility": "private"}
+        query.submit(**searching)
+        button.click(**searching)
+        for example, (code, text) in zip(examples, collection.examples, strict=True):
+            others = [value for value in every if value != code] or [code]
+            chosen = (text, others, code if code in known else gr.skip())
+            outputs = [query, languages, language]
+            example.click(lambda c=chosen: c, None, outputs, api_visibility="private").then(**searching)
+        drawing = {"fn": lambda group, found: map_figure(collection, group, found, texts), "inputs": [color, last]}
+        drawing |= {"outputs": plot, "show_progress": "hidden", "api_visibility": "private"}
+        color.change(**drawing)
+        page.load(**drawing)
     return page
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What a visitor types and chooses; language: of the query; examples: buttons, one for each example."""
-
-    query: gr.Textbox
-    button: gr.Button
-    languages: gr.CheckboxGroup
-    count: gr.Slider
-    language: gr.Dropdown
-    examples: list[gr.Button]
-
-    def values(self) -> list[Any]:
-        return [self.query, self.count, self.languages, self.language]
-
-
-def _query_part(collection: Collection) -> _Inputs:
-    import gradio as gr
-
-    choices = _choices(collection)
-    embedder = collection.index.embedder
-    known = list(embedder.model.config.languages) if embedder.needs_language else []
-    query = gr.Textbox(
-        label="Query, in any language", placeholder="A sentence or a whole document", max_lines=6, autofocus=True,
-        elem_id="query",
-    )  # fmt: skip
-    button = gr.Button("Search", variant="primary", elem_id="search")
-    examples = []
-    if collection.examples:
-        with gr.Column(elem_id="examples"):
-            other = ", searched in the other languages" if len(choices) > 1 else ""
-            gr.HTML(f'<p class="tmde-caption">Examples{other}</p>', apply_default_css=False)
-            examples = [gr.Button(f"{code}: {text}", size="sm") for code, text in collection.examples]
-    with gr.Row():
-        languages = gr.CheckboxGroup(
-            choices, value=[value for _, value in choices], label="Languages of the hits", visible=len(choices) > 1,
-            scale=2, min_width=200, elem_id="languages",
-        )  # fmt: skip
-        count = gr.Slider(1, _MOST_HITS, value=10, step=1, label="Hits", min_width=140, elem_id="count")
-        language = gr.Dropdown(
-            known, value=known[0] if known else None, label="Language of the query", visible=bool(known), min_width=140
-        )
-    return _Inputs(query, button, languages, count, language, examples)
-
-
-def _choices(collection: Collection) -> list[tuple[str, str]]:
-    """What the page calls each language, and its value."""
-    return [(NOTHING, NO_LANGUAGE) if code is None else (code, code) for code in collection.languages]
-
-
-def _connect(
-    page: gr.Blocks,
-    searcher: Searcher,
-    inputs: _Inputs,
-    colour: gr.Radio,
-    last: gr.State,
-    hits: gr.HTML,
-    plot: gr.Plot,
-) -> None:
-    import gradio as gr
-
-    from modeling_tmde.cli.demo_figure import hover_texts, map_figure
-    from modeling_tmde.cli.demo_views import failure_view, hits_view
-
-    collection = searcher.collection
-    texts = hover_texts(collection)
-
-    def search(query, count, languages, language, group):
-        try:
-            found = searcher.search(query, int(count), languages, language)
-        except EmbedError as error:
-            return failure_view(str(error)), gr.skip(), gr.skip()
-        return hits_view(found, collection), map_figure(collection, group, found, texts), found
-
-    def draw(group, found):
-        return map_figure(collection, group, found, texts)
-
-    def choose(number):
-        code, text = collection.examples[number]
-        others = [value for _, value in _choices(collection) if value != code] or [code]
-        known = inputs.language.choices and code in [value for _, value in inputs.language.choices]
-        return text, others, code if known else gr.skip()
-
-    options = {"show_progress_on": hits, "api_visibility": "private"}
-    searching = {"fn": search, "inputs": [*inputs.values(), colour], "outputs": [hits, plot, last], **options}
-    inputs.query.submit(**searching)
-    inputs.button.click(**searching)
-    for number, button in enumerate(inputs.examples):
-        chosen = [inputs.query, inputs.languages, inputs.language]
-        button.click(partial(choose, number), None, chosen, api_visibility="private").then(**searching)
-    drawing = {"fn": draw, "inputs": [colour, last], "outputs": plot, "show_progress": "hidden"}
-    colour.change(**drawing, api_visibility="private")
-    page.load(**drawing, api_visibility="private")
-
-
 def launch_page(page: gr.Blocks, host: str = "127.0.0.1", port: int | None = None) -> str:
-    """Serves the page from a thread of its own, until `page.close()`; returns its address.
-
-    Args:
-        page: Of `demo_page`.
-        host: Address to listen on.
-        port: None for the first free one from 7860.
-
-    Raises:
-        EmbedError: It cannot be served there.
-    """
-    import gradio as gr
-
-    from modeling_tmde.cli.demo_views import CSS
-
-    # Fonts of the system: others would come from the network.
+    """Serves the page from a thread of its own until `page.close()`; returns its address."""
+    # System fonts: others would come from the network.
     fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="slate", **fonts)
     theme.set(body_text_color_subdued="*neutral_600", block_label_text_color="*neutral_600")  # WCAG AA on white
-    # gradio asks its own page whether it is there, which no proxy can answer.
-    for name in ("NO_PROXY", "no_proxy"):
+    for name in ("NO_PROXY", "no_proxy"):  # gradio asks its own page whether it is there, which no proxy can answer
         os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1", host]))
-    try:
-        _, address, _ = page.launch(
-            server_name=host, server_port=port, theme=theme, css=CSS, quiet=True, share=False, inbrowser=False,
-            prevent_thread_lock=True, ssr_mode=False, footer_links=[], enable_monitoring=False, mcp_server=False,
-        )  # fmt: skip
-    except (OSError, ValueError, RuntimeError) as error:
-        raise EmbedError(f"--port: the page cannot be served at {host} ({error})") from None
+    css = Path(__file__).with_name("demo.css").read_text(encoding="utf-8")
+    _, address, _ = page.launch(
+        server_name=host, server_port=port, theme=theme, css=css, quiet=True, share=False, inbrowser=False,
+        prevent_thread_lock=True, ssr_mode=False, footer_links=[], enable_monitoring=False, mcp_server=False,
+    )  # fmt: skip
     return address
+
+
+def hits_view(found: Found, collection: Collection) -> str:
+    """A table of the hits, best first, as HTML."""
+    if not found.hits:
+        return '<p class="tmde-message" role="status">No document of the chosen languages was found.</p>'
+    heads = ["#", "Cosine", "Language", "Document"] if collection.languages else ["#", "Cosine", "Document"]
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    rows = "".join(_row(rank, hit, collection) for rank, hit in enumerate(found.hits, 1))
+    caption = f"The {len(found.hits)} nearest documents." if len(found.hits) > 1 else "The nearest document."
+    if found.cut:
+        limit = collection.index.embedder.max_length
+        caption += f" The query was too long: its first {limit:,} tokens count."
+    return (
+        f'<table class="tmde-hits"><caption role="status">{caption}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _row(rank: int, hit: Hit, collection: Collection) -> str:
+    code = as_text(hit.metadata.get("language"))
+    lang = f' lang="{escape(code)}"' if code else ""
+    language = f"<td>{_tag(code)}</td>" if collection.languages else ""
+    title = as_text(hit.metadata.get("title"))
+    title = f'<p class="tmde-title"{lang}>{escape(title)}</p>' if title else ""
+    labels = "".join(_tag(as_text(hit.metadata.get(name))) for name in collection.groups if name != "language")
+    text = hit.text if len(hit.text) <= 3000 else hit.text[:3000] + " …"
+    return (
+        f'<tr><td class="tmde-number">{rank}</td><td class="tmde-number">{hit.score:.3f}</td>{language}'
+        f'<td>{title}<p{lang}>{escape(hit.snippet)}</p><div class="tmde-more">{labels}<details><summary>Whole '
+        f"document ({escape(hit.id)})</summary><p{lang}>{escape(text)}</p></details></div></td></tr>"
+    )
+
+
+def _tag(value: str | None) -> str:
+    return f'<span class="tmde-tag">{escape(value)}</span>' if value else ""
+
+
+def _header(collection: Collection) -> str:
+    codes = ", ".join(filter(None, collection.languages))
+    languages, count = f" in {codes}" if codes else "", len(collection.index)
+    return (
+        '<header class="tmde-header"><h1>Search across languages</h1>'
+        f"<p>{count:,} document{'s' * (count > 1)} of {escape(collection.name)}{escape(languages)}, embedded by "
+        f"{escape(collection.model)}. A query finds documents of its meaning, whatever their language.</p></header>"
+    )
+
+
+def _map_note(collection: Collection) -> str:
+    drawn, count = len(collection.drawn), len(collection.index)
+    share = f"{drawn:,} of {count:,} documents, chosen at random" if drawn < count else "all documents"
+    method = "t-SNE" if collection.map.method == "tsne" else "their first two principal components"
+    return (
+        f'<p class="tmde-note">The map shows {share}, by {method}: neighbors on it are mostly neighbors in the space '
+        "of the vectors, but distances between groups mean little. A query stands among the "
+        f"{min(NEIGHBOURS, drawn)} nearest documents on the map; hits have rings. Hover over a point to read it, drag "
+        "to zoom, double-click to zoom out, click on a name to hide its points.</p>"
+    )
+
+
+def map_figure(
+    collection: Collection, group: str | None = None, found: Found | None = None, texts: list[str] | None = None
+) -> go.Figure:
+    """The drawn documents as points, colored by a group, with the query and its hits."""
+    places, texts = collection.map.places, texts or _hover_texts(collection)
+    values = collection.groups.get(group) or ["documents"] * len(texts)
+    figure = go.Figure(layout=_LAYOUT)
+    options = {"mode": "markers", "hoverinfo": "text"}
+    for number, value in enumerate(sorted(set(values))):
+        rows = [row for row, each in enumerate(values) if each == value]
+        color, symbol = COLORS[number % len(COLORS)], SYMBOLS[number // len(COLORS) % len(SYMBOLS)]
+        marker = {"color": color, "symbol": symbol, "size": 6 if len(texts) <= 1500 else 5, "opacity": 0.75}
+        hover = [texts[row] for row in rows]
+        figure.add_scatter(
+            x=places[rows, 0], y=places[rows, 1], name=_escaped(value), marker=marker, hovertext=hover, **options
+        )
+    if found is None:
+        return figure
+    row_of = {hit.id: row for row, hit in enumerate(collection.drawn)}
+    if marked := [(rank, row_of[hit.id]) for rank, hit in enumerate(found.hits, 1) if hit.id in row_of]:
+        rows = [row for _, row in marked]
+        marker = {"symbol": "circle-open", "size": 14, "color": _MARK, "line": {"width": 1.8}}
+        hover = [f"<b>{rank}</b> · {texts[row]}" for rank, row in marked]
+        figure.add_scatter(
+            x=places[rows, 0], y=places[rows, 1], name="hits", marker=marker, hovertext=hover, **options
+        )
+    marker = {"symbol": "star", "size": 16, "color": _MARK, "line": {"width": 1.5, "color": "white"}}
+    hover = [f"<b>Query</b><br>{_wrapped(found.query)}"]
+    figure.add_scatter(x=found.place[:1], y=found.place[1:], name="query", marker=marker, hovertext=hover, **options)
+    return figure
+
+
+def _hover_texts(collection: Collection) -> list[str]:
+    """Title, beginning and groups of each drawn document; escaped, as plotly reads some tags."""
+    texts = []
+    for row, hit in enumerate(collection.drawn):
+        title = as_text(hit.metadata.get("title"))
+        head = f"<b>{_wrapped(title)}</b><br>" if title else ""
+        values = [*(values[row] for values in collection.groups.values()), hit.id]
+        texts.append(f"{head}{_wrapped(hit.text)}<br><i>{_escaped(' · '.join(values))}</i>")
+    return texts
+
+
+def _wrapped(text: str) -> str:
+    return "<br>".join(_escaped(line) for line in textwrap.wrap(shortened(text, 160), 56))
+
+
+def _escaped(text: str) -> str:
+    return escape(text, quote=False)  # plotly does not know the names of quotes

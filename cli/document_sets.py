@@ -1,59 +1,80 @@
-"""Whole collections of documents in memory, with their ids and other columns: what is aligned, mined and indexed."""
+"""Whole files of documents in memory, for the commands that align, mine and show them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from modeling_tmde.data.documents import EmbedError, InputFormat, open_documents
+import pyarrow as pa
+import typer
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from modeling_tmde.cli.options import LONG_PANEL, LongDocuments
+from modeling_tmde.data.checks import is_code
+from modeling_tmde.data.documents import Documents, InputFormat, open_documents
+from modeling_tmde.embedding import DocumentEmbedder
 
-_CHUNK = 8192
+_INPUT = "Input"  # a heading of the help
+
+FormatOption = Annotated[
+    InputFormat | None, typer.Option(help="Default: by the suffix; text for stdin.", rich_help_panel=_INPUT)
+]
+FieldOption = Annotated[
+    str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.", rich_help_panel=_INPUT)
+]
+IdFieldOption = Annotated[
+    str | None,
+    typer.Option(help="That of the id. Default: id if there is one, else the line or row.", rich_help_panel=_INPUT),
+]
+LanguageAOption = Annotated[str | None, typer.Option(help="Code of A's language, such as de.", rich_help_panel=_INPUT)]
+LanguageBOption = Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel=_INPUT)]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
+SentencesOption = Annotated[
+    LongDocuments | None,
+    typer.Option(
+        help="Embed a document too long for the model sentence by sentence (sentences, the default), in overlapping "
+        "windows (chunk), or cut it off (truncate).",
+        rich_help_panel=LONG_PANEL,
+    ),
+]
+Scoring = Literal["ratio", "distance", "cosine"]
 
 
 @dataclass(frozen=True)
 class DocumentSet:
-    """The documents of one file.
+    """The n documents of one file. numbers: line or row of each; columns: the other columns that were read."""
 
-    name: of the file; texts: (n,); ids: (n,) strings, the line or row number (from 1) where the file has none;
-    numbers: (n,) line or row of each, for messages; columns: those that were read, of n rows; words: what the file
-    calls a document's place and a value in it; fields: names of all of the file's columns, read or not.
-    """
-
-    name: str
+    documents: Documents
     texts: list[str]
     ids: list[str]
     numbers: list[int]
     columns: pa.Table
-    words: tuple[str, str] = ("line", "field")
-    fields: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        return self.documents.name
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def strings(self, column: str, option: str) -> list[str]:
-        """A column as strings.
+    def filled(self) -> list[int]:
+        """Rows of the documents that are not empty.
 
         Raises:
-            EmbedError: It is not there (`option` named it), or holds nulls or anything but strings and integers.
+            ValueError: All are.
         """
+        rows = [row for row, text in enumerate(self.texts) if text.strip()]
+        if not rows:
+            raise ValueError(f"{self.name}: found no document that is not empty, expected at least one")
+        return rows
+
+    def values(self, column: str, option: str) -> list:
+        """A column that `option` names."""
         if column not in self.columns.column_names:
-            found = list(self.fields or self.columns.column_names)
-            raise EmbedError(f"{self.name}: no {self.words[1]} {column!r}, found {found}; see {option}")
-        place, value_word = self.words
-        strings = []
-        for number, value in zip(self.numbers, self.columns.column(column).to_pylist(), strict=True):
-            if isinstance(value, bool) or not isinstance(value, (str, int)):
-                raise EmbedError(
-                    f"{self.name}, {place} {number}, {value_word} {column!r}: found {value!r}, expected a string or "
-                    "an integer"
-                )
-            strings.append(str(value))
-        return strings
+            found = list(self.documents.fields or self.columns.column_names)
+            raise ValueError(f"{self.name}: no {self.documents.words[1]} {column!r}, found {found}; see {option}")
+        return self.columns.column(column).to_pylist()
 
 
 def read_document_set(
@@ -66,56 +87,64 @@ def read_document_set(
     """Reads text (one document a line), TSV (id, tab, text), JSONL or parquet; `-` is stdin.
 
     Args:
-        format: None for that of the suffix, text for stdin.
-        field: JSONL field or parquet column of the text; None is "text".
-        id_field: That of the document's id; None is "id" where there is such a column, else documents are numbered.
-        columns: Others to read, where they are there. Of what is not read the types do not matter.
+        format: None: that of the suffix, text for stdin.
+        field: JSONL field or parquet column of the text; None: "text".
+        id_field: That of the ids; None: "id" if there is such a column, else documents are numbered.
+        columns: Others to read, if they are there.
 
     Raises:
-        EmbedError: What cannot be read, a missing column, an id that occurs twice.
+        ValueError, EmbedError: The file cannot be read, a column is missing, an id occurs twice.
     """
-    import pyarrow as pa
-
-    texts: list[str] = []
-    numbers: list[int] = []
-    tables: list[pa.Table] = []
+    texts, numbers, tables = [], [], []
     with ExitStack() as stack:
-        documents = open_documents(stack, source, format, field, (id_field or "id", *columns), _CHUNK)
+        documents = open_documents(stack, source, format, field, (id_field or "id", *columns), 8192)
         for chunk in documents.chunks:
             first = len(texts) + 1
             texts.extend(chunk.texts)
             numbers.extend(chunk.numbers or range(first, first + chunk.rows))
             tables.append(chunk.columns)
-        table = pa.concat_tables(tables) if tables else pa.schema(documents.schema).empty_table()
-    numbered = [str(number) for number in numbers]
-    found = DocumentSet(documents.name, texts, numbered, numbers, table, documents.words, documents.fields)
+    table = pa.concat_tables(tables) if tables else pa.schema(documents.schema).empty_table()
+    found = DocumentSet(documents, texts, [str(number) for number in numbers], numbers, table)
     if id_field is None and "id" not in table.column_names:
         return found
-    ids = found.strings(id_field or "id", "--id-field")
-    _check_unique(ids, id_field or "id", documents.name, documents.words[0], numbers)
-    return replace(found, ids=ids)
+    ids = checked_ids(documents, id_field or "id", found.values(id_field or "id", "--id-field"), numbers, {})
+    return DocumentSet(documents, texts, ids, numbers, table)
 
 
-def check_languages(language_a: str | None, language_b: str | None) -> None:
-    """
+def checked_ids(
+    documents: Documents, id_field: str, values: Sequence, numbers: Sequence[int], seen: dict[str, int]
+) -> list[str]:
+    """The ids as strings, noted with their line or row in `seen`.
+
     Raises:
-        EmbedError: --language-a or --language-b is no code, or they are the same.
+        ValueError: An id that is not a string or an integer, or occurs twice.
     """
-    from modeling_tmde.data.checks import is_code
+    ids = []
+    for number, value in zip(numbers, values, strict=True):
+        where = documents.place(number, id_field)
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise ValueError(f"{where}: found {value!r}, expected a string or an integer")
+        if str(value) in seen:
+            word = documents.words[0]
+            raise ValueError(f"{where}: found {value!r}, which {word} {seen[str(value)]} has too; expected unique ids")
+        seen[str(value)] = number
+        ids.append(str(value))
+    return ids
 
-    for option, code in (("--language-a", language_a), ("--language-b", language_b)):
+
+def check_sides(a: str, b: str, languages: tuple[str | None, str | None]) -> None:
+    """Raises ValueError if both files are stdin, or a language is no code or that of the other side."""
+    if a == b == "-":
+        raise ValueError("A and B are both -, but there is one stdin; give a file for one of them")
+    for option, code in zip(("--language-a", "--language-b"), languages, strict=True):
         if code is not None and not is_code(code):
-            raise EmbedError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
-    if language_a is not None and language_a == language_b:
-        raise EmbedError(f"--language-b: found {language_b!r}, that of --language-a too; expected another one")
+            raise ValueError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
+    if languages[0] is not None and languages[0] == languages[1]:
+        raise ValueError(f"--language-b: found {languages[1]!r}, that of --language-a too; expected another one")
 
 
-def _check_unique(ids: list[str], id_field: str, name: str, word: str, numbers: Sequence[int]) -> None:
-    seen: dict[str, int] = {}
-    for number, id in zip(numbers, ids, strict=True):
-        if id in seen:
-            raise EmbedError(
-                f"{name}, {word} {number}, {id_field!r}: found {id!r}, which {word} {seen[id]} has too; expected ids "
-                "that occur once"
-            )
-        seen[id] = number
+def check_model_language(embedder: DocumentEmbedder, option: str, code: str | None) -> None:
+    """Raises ValueError if the model has an encoder for each language, and none for this one."""
+    if embedder.needs_language and code not in embedder.model.config.languages:
+        known = ", ".join(embedder.model.config.languages)
+        raise ValueError(f"{option}: found {code!r}, expected one of {known}: the model has an encoder for each one")

@@ -14,7 +14,8 @@ from typer.core import TyperGroup
 
 # Extras of setup.cfg by the modules that they bring.
 EXTRAS = {
-    "faiss": "eval",
+    "faiss": "search",
+    "lancedb": "search",
     "gradio": "demo",
     "plotly": "demo",
     "matplotlib": "figures",

@@ -1,113 +1,43 @@
-"""`tmde index`: documents into a folder that `tmde search` reads, and that the next `tmde index` brings up to date."""
+"""`tmde index` and `tmde search`: an index of documents, kept up to date and searched across languages."""
 
 from __future__ import annotations
 
+import json
+import logging
+import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from tqdm import tqdm
 
-from modeling_tmde.cli.document_sets import DocumentSet
-from modeling_tmde.cli.embedder_options import (
-    LONG_PANEL,
+from modeling_tmde.cli.document_sets import SentencesOption, checked_ids
+from modeling_tmde.cli.options import (
     AggregationOption,
     DeviceOption,
     DtypeOption,
-    LongDocumentsMode,
     MaxLengthOption,
     PoolingOption,
     RevisionOption,
     StrideOption,
     TrustRemoteCodeOption,
     WindowOption,
-    long_document_options,
+    load_embedder,
 )
-from modeling_tmde.cli.embedding_job import load_model, stderr_is_terminal, told_out_of_memory
-from modeling_tmde.cli.search import embedder_of_index, file_lines, opened_index, told_errors
-from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, EmbedError, InputFormat, open_documents
+from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, open_documents
+from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit, is_unused, loading_options
+from modeling_tmde.embedding import DocumentEmbedder
 
-# pyarrow, torch and faiss are imported where they are used: `tmde --help` must not wait for them.
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from modeling_tmde.documents.index import DocumentIndex
-    from modeling_tmde.documents.index_documents import Changes
-
-_BATCH = 1024  # documents embedded and written at a time: so many are done again after an interruption
-
-
-@dataclass
-class _Batch:
-    ids: list[str]
-    texts: list[str]
-    metadata: pa.Table
-    languages: list[str] | str | None
-    place: str  # for messages
-
-
-@dataclass
-class _Reader:
-    """Documents of one input as batches of an index; counts what it leaves out.
-
-    seen: number of the line or row of each id.
-    """
-
-    documents: Documents
-    field: str
-    id_field: str | None
-    language: str | None
-    seen: dict[str, int] = field(default_factory=dict)
-    empty: list[str] = field(default_factory=list)
-
-    def batches(self) -> Iterator[_Batch]:
-        done = 0
-        for chunk in self.documents.chunks:
-            numbers = list(chunk.numbers) or list(range(done + 1, done + 1 + chunk.rows))
-            done += chunk.rows
-            yield self._batch(chunk, numbers)
-
-    def _batch(self, chunk: Chunk, numbers: list[int]) -> _Batch:
-        import pyarrow as pa
-
-        name, word = self.documents.name, self.documents.words[0]
-        ids = self._ids(chunk, numbers)
-        for number, id in zip(numbers, ids, strict=True):
-            if id in self.seen:
-                raise EmbedError(
-                    f"{name}, {word} {number}, {self.id_field!r}: found {id!r}, which {word} {self.seen[id]} has too; "
-                    "expected ids that occur once"
-                )
-            self.seen[id] = number
-        kept = [row for row, text in enumerate(chunk.texts) if text.strip()]
-        if len(kept) < len(ids):
-            for row in sorted(set(range(len(ids))) - set(kept)):
-                self.empty.append(f"{word} {numbers[row]}")
-                del self.seen[ids[row]]
-        dropped = {self.field, self.id_field, VECTOR_COLUMN} & set(chunk.columns.column_names)
-        metadata = chunk.columns.drop_columns(sorted(dropped))
-        languages: list[str] | str | None = self.language
-        if chunk.languages is not None:
-            languages = [chunk.languages[row] for row in kept]
-        codes = [self.language] * chunk.rows if chunk.languages is None else chunk.languages
-        if (self.language or chunk.languages) and "language" not in metadata.column_names:  # whatever its field's name
-            metadata = metadata.append_column("language", pa.array(codes, pa.string()))
-        place = f"{name}, {word}s {numbers[0]} to {numbers[-1]}"
-        if not metadata.num_columns:  # a table without columns forgets its rows
-            metadata = None
-        else:
-            metadata = metadata.take(kept)
-        return _Batch([ids[row] for row in kept], [chunk.texts[row] for row in kept], metadata, languages, place)
-
-    def _ids(self, chunk: Chunk, numbers: list[int]) -> list[str]:
-        if self.id_field is None:  # the whole path: files of one name in two folders keep their documents apart
-            return [f"{self.documents.name}:{number}" for number in numbers]
-        words = self.documents.words
-        documents = DocumentSet(self.documents.name, chunk.texts, [], numbers, chunk.columns, words)
-        return documents.strings(self.id_field, "--id-field")
+BATCH = 1024  # documents embedded and written at a time: at most so many are done again after an interruption
+_USAGE = 'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
 
 
 def index(
@@ -115,7 +45,7 @@ def index(
         str | None, typer.Argument(metavar="DOCS", help="File of documents: text, JSONL or parquet; - for stdin.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--output", "-o", metavar="INDEX", help="Folder of the index, made or brought up to date.")
+        Path, typer.Option("--output", "-o", metavar="INDEX", help="Folder of the index, created or updated.")
     ] = ...,
     model: Annotated[
         str | None,
@@ -127,10 +57,7 @@ def index(
     ] = None,
     id_field: Annotated[
         str | None,
-        typer.Option(
-            help="That of the id. Default: id if there is one, else DOCS as given and the line; lines of stdin go "
-            "only into an empty index."
-        ),
+        typer.Option(help="That of the id. Default: id if there is one, else the name of DOCS and the line."),
     ] = None,
     language: Annotated[str | None, typer.Option(help="Code of the documents' language, such as de.")] = None,
     language_field: Annotated[
@@ -143,14 +70,7 @@ def index(
     prune: Annotated[bool, typer.Option("--prune", help="Remove documents that are not in DOCS.")] = False,
     pooling: PoolingOption = None,
     max_length: MaxLengthOption = None,
-    long_documents: Annotated[
-        LongDocumentsMode | None,
-        typer.Option(
-            help="A document too long for the model: embed it sentence by sentence (sentences, the default), in "
-            "overlapping windows (chunk), or cut it off (truncate).",
-            rich_help_panel=LONG_PANEL,
-        ),
-    ] = None,
+    long_documents: SentencesOption = None,
     window: WindowOption = None,
     stride: StrideOption = None,
     aggregation: AggregationOption = None,
@@ -159,192 +79,286 @@ def index(
     trust_remote_code: TrustRemoteCodeOption = False,
     revision: RevisionOption = None,
 ) -> None:
-    """Index documents for `tmde search`, or bring an index up to date.
+    """Index documents for `tmde search`, or update an index.
 
-    A document whose id and text are in the index already is left alone; new ones are added, changed ones replaced. The
-    other fields of DOCS are kept as metadata. What is done is on disk every 1,024 documents: after an interruption,
-    the same command goes on.
+    A document whose id, text and other fields are in the index already is left alone; new ones are added, changed ones
+    replaced. The other fields of DOCS are kept as metadata. Every 1,024 documents, the work is on disk: after an
+    interruption, the same command goes on.
 
         tmde index news.jsonl -o news.index -m path/to/model
 
         tmde index -o news.index --delete 17 --delete 18
     """
-    start = time.perf_counter()
-    settings = {"pooling": pooling and pooling.value, "max_length": max_length, "revision": revision}
-    settings = {name: value for name, value in settings.items() if value is not None}
-    loading = {"dtype": dtype and dtype.value, "trust_remote_code": trust_remote_code}
-    try:
-        # The default is that of the index, or sentences.
-        settings |= long_document_options(long_documents, window, stride, aggregation, default=None)
-        run = _Run(out, model, device, settings, loading)
-        removed = _ids_to_delete(delete, delete_file)
-        if documents is None and delete is None and delete_file is None:
-            raise EmbedError("found neither DOCS nor --delete, expected one of them")
-        if documents is None and prune:
-            raise EmbedError("--prune: removes what is not in DOCS, and there is no DOCS")
-        with ExitStack() as stack, told_errors(out):
-            reader = None
-            if documents is not None:
-                reader = _reader(stack, documents, format, field, id_field, language, language_field)
-            run.open(stack, reader)
-            run.delete(removed, missing_ok=reader is not None)  # the same command goes on after an interruption
-            if reader is not None:
-                run.put(reader)
-                run.prune(reader if prune else None)
-    except EmbedError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted; what was written is in {out}, and the same command goes on", err=True)
-        raise typer.Exit(130) from None
-    _summarise(run, reader, time.perf_counter() - start)
-
-
-def _ids_to_delete(ids: Sequence[str] | None, file: Path | None) -> list[str]:
-    found = list(ids or ())
-    if file is not None:
-        found += file_lines(str(file), "--delete-file")
-    return found
-
-
-def _reader(
-    stack: ExitStack,
-    source: str,
-    format: InputFormat | None,
-    field: str | None,
-    id_field: str | None,
-    language: str | None,
-    language_field: str | None,
-) -> _Reader:
+    start, changes, deleted, reader = time.perf_counter(), None, 0, None
+    loading = {"pooling": pooling, "max_length": max_length, "long_documents": long_documents, "window": window}
+    loading |= {"stride": stride, "aggregation": aggregation, "revision": revision, "dtype": dtype}
+    loading |= {"device": device, "trust_remote_code": trust_remote_code}
+    removed = [*(delete or ()), *(file_lines(str(delete_file), "--delete-file") if delete_file else ())]
+    if documents is None and (prune or delete is None and delete_file is None):
+        raise ValueError("DOCS is missing" + ("; --prune removes what is not in it" if prune else " (or --delete)"))
     if language is not None and language_field is not None:
-        raise EmbedError("--language and --language-field exclude each other; give one of them")
-    documents = open_documents(stack, source, format, field, True, _BATCH, language_field=language_field)
-    if id_field is not None and id_field not in documents.schema.names:
-        raise EmbedError(f"{documents.name}: no column {id_field!r}, found {documents.schema.names}; see --id-field")
-    if id_field is None and "id" in documents.schema.names:
-        id_field = "id"
-    return _Reader(documents, "text" if field is None else field, id_field, language)
+        raise ValueError("--language and --language-field exclude each other; give one of them")
+    with ExitStack() as stack, truncation_counted():
+        if documents is not None:
+            opened = open_documents(stack, documents, format, field, True, BATCH, language_field=language_field)
+            reader = _Reader(opened, field or "text", id_field, language)
+        found = _open_or_create(out, model, loading, reader)
+        stack.enter_context(found.writing())
+        there = [id for id in dict.fromkeys(removed) if reader is None or id in found]
+        found.delete(there)
+        deleted = len(there)
+        if reader is not None:
+            changes = _put(found, reader)
+        if prune:
+            gone = [id for id in found if id not in reader.seen]
+            found.delete(gone)
+            deleted += len(gone)
+    parts = [f"{getattr(changes, name):,} {name}" for name in ("added", "updated", "unchanged")] if changes else []
+    parts.append(f"{deleted:,} deleted")
+    if len(there) < len(set(removed)):
+        parts.append(f"{len(set(removed)) - len(there):,} to delete not there")
+    if reader is not None and reader.empty:
+        parts.append(f"{len(reader.empty):,} empty ones left out (first: {reader.empty[0]})")
+    if changes and changes.report:
+        parts.append(f"{changes.report.tokens:,} tokens, {changes.report.truncated:,} texts truncated")
+    kind = "exact" if found.exact else f"approximate, recall@10 {found.recall:.3f}, unless --exact is given"
+    typer.echo(
+        f"{', '.join(parts)}, in {time.perf_counter() - start:.1f} s -> {out} ({len(found):,} documents, search: "
+        f"{kind})",
+        err=True,
+    )
 
 
 @dataclass
-class _Run:
-    """One command: what it opens, and what it did.
+class _Reader:
+    """Documents of one input. seen: line or row of each id; empty: places of the documents that are left out."""
 
-    settings: of the embedder, that were given and that an index keeps; loading: those that it does not keep.
-    """
+    documents: Documents
+    field: str
+    id_field: str | None
+    language: str | None
+    seen: dict[str, int] = field(default_factory=dict)
+    empty: list[str] = field(default_factory=list)
 
-    out: Path
-    model: str | None
-    device: str | None
-    settings: dict[str, Any]
-    loading: dict[str, Any]
-    index: DocumentIndex | None = None
-    changes: Changes | None = None
-    deleted: int = 0
-    missing: int = 0  # of those to delete
+    def __post_init__(self) -> None:
+        names = self.documents.schema.names
+        if self.id_field is not None and self.id_field not in names:
+            raise ValueError(f"{self.documents.name}: no column {self.id_field!r}, found {names}; see --id-field")
+        self.id_field = self.id_field or ("id" if "id" in names else None)
 
-    def open(self, stack: ExitStack, reader: _Reader | None) -> None:
-        """Opens the index, or makes it; no other process writes to it until `stack` ends."""
-        from modeling_tmde.documents.index import DocumentIndex
-        from modeling_tmde.documents.index_files import MANIFEST, is_unused
+    def batches(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Place of every batch, for messages, and the arguments of `DocumentIndex.upsert`."""
+        name, word, done = self.documents.name, self.documents.words[0], 0
+        for chunk in self.documents.chunks:
+            numbers = list(chunk.numbers) or list(range(done + 1, done + 1 + chunk.rows))
+            done += chunk.rows
+            yield f"{name}, {word}s {numbers[0]} to {numbers[-1]}", self._arguments(chunk, numbers)
 
-        if (self.out / MANIFEST).exists() or reader is None:
-            self.index = opened_index(self.out)
-            stack.enter_context(self.index.writing())
-            if reader is not None:
-                if reader.id_field is None and reader.documents.name == "stdin" and len(self.index):
-                    raise EmbedError(
-                        f"stdin: its documents have no ids, and would replace those of another stdin in {self.out}; "
-                        "give a file, or --format jsonl with --id-field"
-                    )
-                self._check_settings()
-                loading = self.loading | self.settings
-                self.index.embedder = embedder_of_index(self.index, self.model, self.device, loading)
-            return
-        if self.model is None:
-            raise EmbedError(f"{self.out}: there is no index yet; give --model to make one")
-        if not is_unused(self.out):
-            raise EmbedError(f"--output {self.out}: is not an index; expected a new name, or an empty folder")
-        loading = {"long_documents": "sentences"} | self.loading | self.settings
-        embedder = load_model(self.model, self.device, stderr_is_terminal(), loading)
-        revision = {"revision": self.settings["revision"]} if "revision" in self.settings else None
-        try:
-            self.index = DocumentIndex.create(self.out, embedder, loading=revision)
-        except ImportError as error:
-            raise EmbedError(str(error)) from None
-        stack.enter_context(self.index.writing())
+    def _arguments(self, chunk: Chunk, numbers: list[int]) -> dict[str, Any]:
+        rows = chunk.columns.to_pylist()
+        if self.id_field is None:  # the whole path: files of one name in two folders keep their documents apart
+            ids = [f"{self.documents.name}:{number}" for number in numbers]
+            self.seen |= dict(zip(ids, numbers, strict=True))
+        else:
+            values = [row[self.id_field] for row in rows]
+            ids = checked_ids(self.documents, self.id_field, values, numbers, self.seen)
+        codes = chunk.languages or [self.language] * chunk.rows
+        kept = {"ids": [], "texts": [], "metadata": [], "language": []}
+        for id, text, row, code, number in zip(ids, chunk.texts, rows, codes, numbers, strict=True):
+            if not text.strip():
+                self.empty.append(f"{self.documents.words[0]} {number}")
+                del self.seen[id]
+                continue
+            own = (self.field, self.id_field, VECTOR_COLUMN)
+            row = {name: value for name, value in row.items() if name not in own}
+            for values, value in zip(kept.values(), (id, text, {"language": code} | row, code), strict=True):
+                values.append(value)
+        return kept | {"language": kept["language"] if chunk.languages else self.language}
 
-    def _check_settings(self) -> None:
-        """
-        Raises:
-            EmbedError: Another way to embed than that of the documents that are in the index.
-        """
-        from modeling_tmde.long_documents import NO_LIMIT
 
-        if self.index.settings is None:  # made without a model, which is said when it is to be opened
-            return
-        kept = self.index.settings
-        for name in ("pooling", "long_documents", "max_length"):
-            found = self.settings.get(name, kept.get(name))
-            # A larger max_length may be lowered to what the model takes, as it was when the index was made.
-            if found != kept.get(name) and not (name == "max_length" and found > kept[name]):
-                option, was = name.replace("_", "-"), kept.get(name)
-                was = "no limit" if name == "max_length" and was >= NO_LIMIT else was
-                raise EmbedError(
-                    f"--{option}: found {found}, but {self.out} was made with {was}; leave it out, or make "
-                    "another index"
-                )
-
-    def delete(self, ids: Sequence[str], missing_ok: bool = False) -> None:
-        if missing_ok:
-            there = [id for id in dict.fromkeys(ids) if id in self.index]
-            self.missing = len(set(ids)) - len(there)
-            ids = there
-        if ids:
-            before = len(self.index)
-            self.index.delete(ids)
-            self.deleted += before - len(self.index)
-
-    def put(self, reader: _Reader) -> None:
-        """Adds and replaces documents, batch by batch."""
-        from tqdm import tqdm
-
-        from modeling_tmde.documents.index_documents import Changes
-
-        self.changes = Changes()
-        rows = reader.documents.rows
-        with tqdm(total=rows, desc="Indexing", unit=" texts", disable=not stderr_is_terminal()) as bar:
-            for batch in reader.batches():
-                if batch.ids:
-                    try:
-                        with told_out_of_memory(self.index.embedder, "lower --max-length, or give --device cpu"):
-                            change = self.index.upsert(
-                                batch.ids, batch.texts, batch.metadata, language=batch.languages
-                            )
-                    except ValueError as error:
-                        raise EmbedError(f"{batch.place}: {error}") from None
-                    self.changes += change
-                bar.update(len(batch.ids))
-
-    def prune(self, reader: _Reader | None) -> None:
+def _open_or_create(out: Path, model: str | None, loading: dict[str, Any], reader: _Reader | None) -> DocumentIndex:
+    if (out / SETTINGS).exists() or reader is None:
+        found = DocumentIndex.open(out)
         if reader is not None:
-            self.delete([id for id in self.index if id not in reader.seen])
-
-
-def _summarise(run: _Run, reader: _Reader | None, seconds: float) -> None:
-    parts = []
-    if run.changes is not None:
-        parts += [f"{getattr(run.changes, name):,} {name}" for name in ("added", "updated", "unchanged")]
-    parts.append(f"{run.deleted:,} deleted")
-    if run.missing:
-        parts.append(f"{run.missing:,} to delete not there")
-    if reader is not None and reader.empty:
-        parts.append(f"{len(reader.empty):,} empty ones left out (first: {reader.empty[0]})")
-    report = run.changes and run.changes.report
-    if report:
-        parts.append(f"{report.tokens:,} tokens, {report.truncated:,} texts truncated")
-    search = "exact" if run.index.exact else "approximate, unless --exact is given"
-    typer.echo(
-        f"{', '.join(parts)}, in {seconds:.1f} s -> {run.out} ({len(run.index):,} documents, search: {search})",
-        err=True,
+            if reader.id_field is None and reader.documents.name == "stdin" and len(found):
+                raise ValueError(
+                    f"stdin: its documents have no ids, and would replace those of another stdin in {out}; give a "
+                    "file, or --format jsonl with --id-field"
+                )
+            found.embedder = embedder_of_index(found, model, loading)
+        return found
+    if model is None:
+        raise ValueError(f"{out}: there is no index yet; give --model to make one")
+    if not is_unused(out):
+        raise ValueError(f"--output {out}: is not an index; expected a new name, or an empty folder")
+    embedder = load_embedder(model, **{**loading, "long_documents": loading["long_documents"] or "sentences"})
+    return DocumentIndex.create(
+        out, embedder, loading={"revision": loading["revision"]} if loading["revision"] else {}
     )
+
+
+def _put(found: DocumentIndex, reader: _Reader) -> Changes:
+    changes = Changes()
+    with tqdm(total=reader.documents.rows, desc="Indexing", unit=" texts", disable=None) as bar:
+        for place, batch in reader.batches():
+            try:
+                changes += found.upsert(**batch)
+            except ValueError as error:
+                raise ValueError(f"{place}: {error}") from error
+            bar.update(len(batch["ids"]))
+    return changes
+
+
+def search(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="[QUERY] INDEX", help="Query, in quotes if it has spaces; folder of the index."),
+    ],
+    queries: Annotated[
+        str | None, typer.Option(metavar="FILE", help="In place of QUERY: queries, one a line; - for stdin.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Documents for each query.")] = 10,
+    filter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="NAME=VALUE",
+            help="Only documents with this in their metadata, or in a list of them; one NAME twice: either.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each hit.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Scan all documents of a large index.")] = False,
+    snippet_width: Annotated[int, typer.Option(min=0, help="Characters of a snippet; 0: none.")] = 200,
+    language: Annotated[
+        str | None, typer.Option(help="Code of the queries' language: for a model with an encoder for each one.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Where the index's model is now. Default: where it was.")
+    ] = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
+    trust_remote_code: TrustRemoteCodeOption = False,
+) -> None:
+    """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
+
+    The score is the cosine of query and document; the snippet is the sentence, among a document's first 256, that is
+    nearest to the query.
+
+        tmde search "a bridge is closed" news.index -k 5 --filter language=de
+
+        tmde search news.index --queries queries.txt --json
+    """
+    texts, wanted = _queries(arguments, queries), {}
+    for pair in filter or ():
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise ValueError(f"--filter: found {pair!r}, expected NAME=VALUE, such as language=de")
+        wanted.setdefault(name, []).append(value)
+    with truncation_counted():
+        found = DocumentIndex.open(arguments[-1])
+        loading = {"dtype": dtype, "device": device, "trust_remote_code": trust_remote_code}
+        found.embedder = embedder_of_index(found, model, loading)
+        hits = found.search(texts, k, wanted, exact, snippet_width, language)
+    if cut := found.query_report.truncated:
+        limit = found.embedder.max_length
+        typer.echo(f"{cut:,} of {len(texts):,} queries truncated: longer than {limit:,} tokens", err=True)
+    if not found.exact and not exact and sys.stderr.isatty():
+        typer.echo(f"Approximate search (recall@10 {found.recall:.3f}); --exact scans all documents.", err=True)
+    for query, of_query in zip(texts, hits, strict=True):
+        if as_json:
+            _print_json(query, of_query)
+        else:
+            _print_table(query if len(texts) > 1 else None, of_query)
+
+
+def embedder_of_index(found: DocumentIndex, model: str | None, loading: dict[str, Any]) -> DocumentEmbedder:
+    """The model of an index, from `model` or from where it was, with its settings and those of `loading`.
+
+    Raises:
+        ValueError: It cannot be loaded, or the index has no model.
+    """
+    if found.settings is None:
+        raise ValueError(f"{found.folder} was made of given vectors, and has no model to embed texts with")
+    given = {name: value for name, value in loading.items() if value is not None}
+    options = loading_options(found.settings, found.folder) | given
+    try:
+        return load_embedder(model or found.settings["model"], **options)
+    except ValueError as error:
+        if model is not None or str(error).startswith("--"):
+            raise
+        raise ValueError(
+            f"{found.folder}: its model cannot be opened ({error}); if it was moved, give --model"
+        ) from None
+
+
+@contextmanager
+def truncation_counted() -> Iterator[None]:
+    """Silences the embedder's warnings of truncated texts: the command reports their number once."""
+    logger = logging.getLogger("modeling_tmde.embedding")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _queries(arguments: Sequence[str], file: str | None) -> list[str]:
+    if file is not None:
+        if len(arguments) > 1:
+            raise ValueError(f"found {arguments[0]!r} and --queries, expected one of them: {_USAGE}")
+        texts = [line.strip() for line in file_lines(file, "--queries")]
+        if not texts:
+            raise ValueError(f"--queries {file}: found no query, only empty lines")
+        return texts
+    if len(arguments) != 2:
+        raise ValueError(f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: {_USAGE}")
+    if not arguments[0].strip() or arguments[0] == "-":
+        raise ValueError(f"query: found {arguments[0]!r}, expected a text; --queries - reads the lines of stdin")
+    return [arguments[0]]
+
+
+def file_lines(file: str, option: str) -> list[str]:
+    """Lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
+    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        lines = content.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:  # its places are those after the byte order mark
+        line, found = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise ValueError(f"{option} {file}, line {line}: found 0x{found:02x}, expected UTF-8") from None
+    return [line.removesuffix("\r") for line in lines if line.strip()]
+
+
+def _print_json(query: str, hits: Sequence[Hit]) -> None:
+    for rank, hit in enumerate(hits, 1):
+        row = {"query": query, "rank": rank, "score": round(hit.score, 6), "id": hit.id, "snippet": hit.snippet}
+        typer.echo(json.dumps(row | {"metadata": _finite(hit.metadata)}, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """With null for a number that is not finite, which JSON cannot hold."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _print_table(query: str | None, hits: Sequence[Hit]) -> None:
+    console = Console()
+    if query is not None:
+        console.print(f"[bold]{escape(query)}[/bold]")
+    if not hits:
+        console.print("No documents.")
+        return
+    table = Table()
+    for name, options in {"": {"justify": "right"}, "score": {"no_wrap": True}, "language": {}}.items():
+        table.add_column(name, **options)
+    table.add_column("document", overflow="fold", ratio=1)
+    for rank, hit in enumerate(hits, 1):
+        title = hit.metadata.get("title")
+        lines = [f"[bold]{escape(str(title))}[/bold]"] if title else []
+        lines += [escape(hit.snippet), f"[dim]{escape(hit.id)}[/dim]"]
+        language = escape(str(hit.metadata.get("language") or ""))
+        table.add_row(str(rank), f"{hit.score:.3f}", language, "\n".join(filter(None, lines)))
+    console.print(table)

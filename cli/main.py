@@ -13,11 +13,10 @@ from modeling_tmde.cli.compare import compare
 from modeling_tmde.cli.demo import demo
 from modeling_tmde.cli.embed import embed
 from modeling_tmde.cli.errors import CommandGroup
-from modeling_tmde.cli.index import index
+from modeling_tmde.cli.index import index, search
 from modeling_tmde.cli.mine import mine
 from modeling_tmde.cli.push import push
 from modeling_tmde.cli.quickstart import quickstart
-from modeling_tmde.cli.search import search
 from modeling_tmde.training.train import train
 
 TRAIN, SEARCH, MEASURE, SHARE = "Train", "Embed and search", "Measure", "Share"  # headings of the help

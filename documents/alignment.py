@@ -1,22 +1,72 @@
-"""Documents of two languages, one to one: competitive matching by cosine or margin, and by URL before that."""
+"""Alignment of documents of two languages, one to one: by URL first, then by competitive matching of scores."""
 
 from __future__ import annotations
 
 import heapq
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 import scipy.sparse
 from tqdm.auto import tqdm
 
-from modeling_tmde.documents.margins import SCORINGS
-from modeling_tmde.documents.nearest import Matrix, ranked_ratios, say_without_ratio, two_sides
-from modeling_tmde.documents.urls import match_urls, website
+from modeling_tmde.documents.mining import SCORINGS
+from modeling_tmde.documents.neighbours import Matrix, ranked_ratios, say_without_ratio, slices, two_sides
 
 _CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
 _COLUMNS = 4096  # vectors of the second side that are brought to float64 at a time
 _DECIMALS = 9  # scores equal to these are ties: sums of float64 depend on their order in the last digits
+
+# By ISO 639-1 code, what else stands for a language in URLs; the code itself always does. Without accents, lower case.
+_NAMES = {
+    line.split()[0]: line.split()
+    for line in """ar ara arabic arabe
+bg bul bulgarian
+ca cat catalan catala
+cs cz cze ces czech cesky
+da dan danish dansk
+de ger deu german deutsch allemand aleman tedesco
+el gr gre ell greek ellinika
+en eng english englisch anglais ingles inglese
+es esp spa spanish espanol spanisch espagnol spagnolo castellano
+et est estonian eesti
+fi fin finnish suomi
+fr fra fre fran french francais franzoesisch franzosisch frances francese
+hr hrv croatian hrvatski
+hu hun hungarian magyar
+it ita italian italiano italienisch italien
+ja jp jpn japanese nihongo
+ko kr kor korean
+lt lit lithuanian lietuviu
+lv lav latvian latviesu
+nl nld dut dutch nederlands
+no nb nn nor norwegian norsk
+pl pol polish polski
+pt por portuguese portugues
+ro ron rum romanian romana
+ru rus russian russkij
+sk slk slo slovak slovensky
+sl slv slovenian slovenski
+sv se swe swedish svenska
+tr tur turkish turkce
+uk ua ukr ukrainian
+zh cn chi zho chinese""".splitlines()
+}
+_PARAMETERS = frozenset(
+    "lang language langue lingua idioma sprache locale hl lg ln lng setlang setlanguage sitelang uselang clang "
+    "selectedlocale langid languageid culture".split()
+)
+_SHORT_PARAMETERS = frozenset("l")  # stand for other things, too: only where their value is a mark
+_GENERIC = frozenset("ac co com edu gov net org".split())  # before a country, as in .co.uk
+_INTERNATIONAL = frozenset(("", "co", "com"))  # as good as the domain of a country
+_SCRIPTS = "hans|hant|latn|cyrl|arab|deva"
+_LOCALE = re.compile(rf"([a-z]{{2,3}})(?:[-_](?:{_SCRIPTS}))?(?:[-_](?:[a-z]{{2}}|[0-9]{{3}}))?")  # pt_BR, zh-hans-cn
+_SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//")
+_WORD = re.compile(r"[^\W_]+")
 
 
 class AlignedPair(NamedTuple):
@@ -44,13 +94,15 @@ def align_documents(
 ) -> list[AlignedPair]:
     """Pairs documents one to one, as WMT16 does: the pair of the best score, then the best of those left, and so on.
 
-    Scores are those of paper 003 (LAWDR, section 5): the cosine, or the margins of Artetxe & Schwenk 2019 (arXiv
-    1811.01136, section 3), `ratio` (LAWDR's eq. 4, times 2) and `distance`, whose neighbours are searched among all
-    documents of the other side. A pair whose neighbours have a mean cosine of 1e-6 or less has no ratio: its score
-    is -2e6 or less, below all others, by cosine among its like. Scores are computed in float64; those that agree to
-    nine decimals are ties, of which the first row of `first`, then of `second`, comes first. The result is that of
-    sorting all scores, but not all are held: a document keeps its best candidates, and is searched again when others
-    have taken them.
+    Scores are cosines, or the margins of Artetxe & Schwenk 2019 (arXiv 1811.01136, section 3) `ratio` and `distance`,
+    whose neighbors are searched among all documents of the other side. `ratio` is 2k times eq. 4 of paper 003 (LAWDR),
+    which divides by the sum over all 2k neighbors and not by their mean; and eq. 4 is printed with inner products,
+    where these are cosines. Neither changes the ranking of unit vectors, but thresholds are on this scale. A pair
+    whose neighbors have a mean cosine of 1e-6 or less has no ratio: it ranks below all others, by cosine.
+
+    Scores are computed in float64; those that agree to nine decimals are ties, of which the first row of `first`, then
+    of `second`, comes first. The result is that of sorting all scores, but not all are held: a document keeps its best
+    candidates, and is searched again when others have taken them.
 
     Args:
         first: (n, d), dense or sparse.
@@ -75,8 +127,20 @@ def align_documents(
             dimensions, numbers that are not finite, URLs on one side only, not one for each row, or none where
             `same_domain` needs them.
     """
-    _check(scoring, k, threshold, candidates)
-    urls = _checked_urls(first_urls, second_urls, first, second, same_domain)
+    if scoring not in SCORINGS:
+        raise ValueError(f"scoring: found {scoring!r}, expected one of {', '.join(SCORINGS)}")
+    if min(k, candidates) < 1:
+        raise ValueError(f"k, candidates: found {k}, {candidates}, expected at least 1")
+    if threshold is not None and np.isnan(threshold):
+        raise ValueError("threshold: found nan, expected a number, or None for all pairs")
+    urls = None if first_urls is None and second_urls is None else (first_urls or [], second_urls or [])
+    if urls is None and same_domain:
+        raise ValueError("same_domain: found no URLs, expected first_urls and second_urls")
+    if urls and (len(urls[0]), len(urls[1])) != (first.shape[0], second.shape[0]):
+        raise ValueError(
+            f"first_urls, second_urls: found {len(urls[0])} and {len(urls[1])}, expected {first.shape[0]} and "
+            f"{second.shape[0]}, one for each row"
+        )
     scorer = _Scorer(first, second, scoring, k, show_progress_bar)
     codes = None if languages is None else tuple(languages)
     matched = match_urls(*urls, codes) if urls else []
@@ -119,6 +183,69 @@ def alignment_precision(pairs: Iterable[Sequence], reference: Iterable[Sequence]
     known = [{pair[side] for pair in right} for side in (0, 1)]
     judged = [pair for pair in found if pair[0] in known[0] or pair[1] in known[1]]
     return len(found & right) / len(judged) if judged else 0.0
+
+
+def strip_language_markers(url: str, languages: Iterable[str] | None = None) -> str:
+    """What is left of a URL without scheme, country domain and all marks of a language.
+
+    Marks are codes and names of languages, alone or with a region, that stand as a subdomain (de.example.org) or a
+    part of the path (/en-us/, page_fr.html, index.es.html), and parameters that are called lang, hl, locale and the
+    like (`l` where its value is a mark). Codes of three letters, many of which are words (spa, cat), count as
+    subdomain and as first part of the path only. Of a path that is nothing but marks (/en/it), only the first is one.
+    Case, order of parameters, separators within a name, and fragments do not count; for domains see [`website`].
+
+    Args:
+        url: With or without its scheme.
+        languages: ISO 639-1 codes of the languages whose marks are stripped; None for some thirty, which also strips
+            words that happen to be codes ("it", "no"): give the two of your documents where you know them.
+
+    Returns:
+        A key for comparison, no URL; "" of an empty string.
+
+    """
+    marks = _marks(None if languages is None else tuple(languages))
+    host, path, query = _parts(url)
+    parameters = sorted(
+        (name, value)
+        for name, value in parse_qsl(query, keep_blank_values=True)
+        if name not in _PARAMETERS and not (name in _SHORT_PARAMETERS and _is_mark(value, marks))
+    )
+    key = "/".join([_site(host, marks), *_segments(path, marks)])
+    return key + ("?" + "&".join(f"{name}={value}" for name, value in parameters) if parameters else "")
+
+
+def website(url: str, languages: Iterable[str] | None = None) -> str:
+    """The host of a URL without `www`, subdomains that name a language, and the domain of a country.
+
+    foo.de, foo.fr, foo.co.uk, foo.eu and foo.com are one website, "foo"; other generic domains are others, such as
+    "foo.org", also in foo.org.uk. "" where a URL has no host. WMT16 aligns within websites.
+
+    Arguments as for [`strip_language_markers`].
+    """
+    return _site(_parts(url)[0], _marks(None if languages is None else tuple(languages)))
+
+
+def match_urls(
+    first: Sequence[str], second: Sequence[str], languages: Iterable[str] | None = None
+) -> list[tuple[int, int]]:
+    """Pairs of documents whose URLs are equal without their marks of language, and on each side like no other's.
+
+    Args:
+        first, second: URL of each document, "" where it is not known, which matches nothing.
+        languages: See [`strip_language_markers`].
+
+    Returns:
+        Positions in `first` and `second`, in order of `first`.
+    """
+    codes = None if languages is None else tuple(languages)
+    sides = [[strip_language_markers(url, codes) for url in urls] for urls in (first, second)]
+    counts = [Counter(keys) for keys in sides]
+    position = {key: number for number, key in enumerate(sides[1])}
+    return [
+        (number, position[key])
+        for number, key in enumerate(sides[0])
+        if key and counts[0][key] == 1 and counts[1][key] == 1
+    ]
 
 
 class _Scorer:
@@ -171,14 +298,14 @@ class _Scorer:
 
     def _parts(self, rows: int, columns: int) -> Iterator[slice]:
         self.bar.total += rows
-        for part in _slices(rows, max(1, _CELLS // columns)):
+        for part in slices(rows, max(1, _CELLS // columns)):
             yield part
             self.bar.update(part.stop - part.start)
 
     def _cosines(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         left = self._unit(0, rows)
         cosines = np.empty((len(rows), len(columns)))
-        for part in _slices(len(columns), _COLUMNS):
+        for part in slices(len(columns), _COLUMNS):
             products = left @ self._unit(1, columns[part]).T
             cosines[:, part] = products.toarray() if scipy.sparse.issparse(products) else products
         return cosines
@@ -250,31 +377,6 @@ def _competitive_matching(
                 heapq.heappush(heap, (-float(scores[one, 0]), one, 0, int(searches[one])))
 
 
-def _check(scoring: str, k: int, threshold: float | None, candidates: int) -> None:
-    if scoring not in SCORINGS:
-        raise ValueError(f"scoring: found {scoring!r}, expected one of {', '.join(SCORINGS)}")
-    for name, number in (("k", k), ("candidates", candidates)):
-        if number < 1:
-            raise ValueError(f"{name}: found {number}, expected at least 1")
-    if threshold is not None and np.isnan(threshold):
-        raise ValueError("threshold: found nan, expected a number, or None for all pairs")
-
-
-def _checked_urls(
-    first_urls: Sequence[str] | None, second_urls: Sequence[str] | None, first: Matrix, second: Matrix, needed: bool
-) -> tuple[Sequence[str], Sequence[str]] | None:
-    if first_urls is None and second_urls is None:
-        if needed:
-            raise ValueError("same_domain: found no URLs, expected first_urls and second_urls")
-        return None
-    if first_urls is None or second_urls is None:
-        raise ValueError("Found URLs of one side, expected first_urls and second_urls, or neither")
-    for name, urls, matrix in (("first", first_urls, first), ("second", second_urls, second)):
-        if len(urls) != matrix.shape[0]:
-            raise ValueError(f"{name}_urls: found {len(urls)} for {matrix.shape[0]} rows of {name}, expected as many")
-    return first_urls, second_urls
-
-
 def _groups(
     urls: tuple[Sequence[str], Sequence[str]] | None, languages: tuple[str, ...] | None, shape: tuple[int, int]
 ) -> Iterator[tuple[Iterable[int], Iterable[int]]]:
@@ -302,11 +404,55 @@ def _best_first(pair: AlignedPair) -> tuple[float, int, int]:
     return -pair.score, pair.first, pair.second
 
 
-def _slices(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-
 def _largest(values: np.ndarray, k: int, axis: int) -> np.ndarray:
     """The k largest along an axis, in no order."""
     size = values.shape[axis]
     return np.take(np.partition(values, size - k, axis=axis), range(size - k, size), axis=axis)
+
+
+@lru_cache(maxsize=64)
+def _marks(codes: tuple[str, ...] | None) -> frozenset[str]:
+    chosen = _NAMES if codes is None else codes
+    return frozenset(mark for code in chosen for mark in _NAMES.get(code, [code]))
+
+
+def _is_mark(part: str, marks: frozenset[str]) -> bool:
+    locale = _LOCALE.fullmatch(part)
+    return part in marks or (locale is not None and locale[1] in marks)
+
+
+def _segments(path: str, marks: frozenset[str]) -> list[str]:
+    """The parts of a path without marks, words joined by hyphens."""
+    given = [segment for segment in path.split("/") if segment]
+    inner = frozenset(mark for mark in marks if len(mark) != 3)
+    kept = []
+    for number, segment in enumerate(given):
+        if number == 0 and _is_mark(segment, marks):
+            continue
+        parts = [part for part in segment.split(".") if not _is_mark(part, inner)]
+        kept.append("-".join(word for part in parts for word in _WORD.findall(part) if word not in inner))
+    kept = [segment for segment in kept if segment]
+    return kept or ["-".join(_WORD.findall(segment)) for segment in given[1:]]
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """Host, path and query, in lower case."""
+    url = url.strip().lower()
+    try:
+        parts = urlsplit(url if _SCHEME.match(url) else "//" + url)
+    except ValueError:  # brackets of no IPv6 address
+        return "", unquote(url), ""
+    host = parts.netloc.rpartition("@")[2]
+    return re.sub(r":\d*$", "", host), unquote(parts.path), parts.query
+
+
+def _site(host: str, marks: frozenset[str]) -> str:
+    labels = [label for label in host.split(".") if label]
+    if all(label.isdigit() for label in labels) or host.startswith("["):
+        return host  # an address of numbers
+    domain = labels.pop() if len(labels) > 1 else ""
+    if len(domain) == 2:  # of a country
+        domain = labels.pop() if len(labels) > 1 and labels[-1] in _GENERIC else ""
+    *subdomains, name = labels
+    kept = [label for label in subdomains if label != "www" and not _is_mark(label, marks)]
+    return ".".join([*kept, name] if domain in _INTERNATIONAL else [*kept, name, domain])

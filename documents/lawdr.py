@@ -1,7 +1,7 @@
-"""Document vectors without their language, of sentences weighted by how rare they are (paper 003, LAWDR).
+"""LAWDR: document vectors without their language, of sentences weighted by how rare they are (paper 003).
 
+from modeling_tmde.documents import Lawdr
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.documents.lawdr import Lawdr
 
 lawdr = Lawdr(DocumentEmbedder.from_pretrained("path/to/checkpoint"), rank=4)
 vectors = lawdr.fit_transform(documents, languages)  # n texts and their n codes -> (n, d)
@@ -9,12 +9,11 @@ vectors = lawdr.fit_transform(documents, languages)  # n texts and their n codes
 
 from __future__ import annotations
 
-import hashlib
 import io
+import itertools
 import json
 import os
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +21,112 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from modeling_tmde.data.io import replacing, write_atomically
-from modeling_tmde.documents.debiasing import LanguageDebiaser, rows_by_language
-from modeling_tmde.documents.sentence_stream import Document, SentenceChunk, Split, sentence_chunks
-from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.data.io import replacing
+from modeling_tmde.embedding import DocumentEmbedder, progress_bar
 from modeling_tmde.long_documents import SentenceDensity, split_sentences
 
-SETTINGS_NAME = "lawdr.json"
+Document = str | Sequence[str]
+Split = Callable[[str, str], list[str]]
+Chunk = tuple[list[int], list[str], list[str]]  # number of the document, language, and text of each sentence
+
+FILE_NAME = "lawdr.npz"
 WEIGHTINGS = ("density", None)
 _CHUNK = 8192  # sentences embedded at once
-_FORMAT = 1
+
+
+class LanguageDebiaser(TransformerMixin, BaseEstimator):
+    """Removes from each vector v its language component, sum_i (v.u_i) u_i (paper 003, section 3.2 and algorithm 1).
+
+    The u_i are the first right singular vectors of the matrix of a language's sentence vectors. The matrix is not
+    centered: of closely packed vectors, the first is nearly their mean. Fitting is out of core and exact:
+    `partial_fit` adds to each language's Gram matrix (d, d) in float64, whose eigenvectors are the singular vectors.
+
+    Args:
+        rank: m, directions to remove, of every language or by language (`{"de": 2, "en": 4}`). The paper removes 32
+            to 256.
+
+    Attributes:
+        languages_: Codes, sorted. components_: By language (rank, d) float64, orthonormal, the dominant first.
+    """
+
+    def __init__(self, rank: int | Mapping[str, int] = 1) -> None:
+        self.rank = rank
+
+    def fit(self, vectors: np.ndarray, languages: str | Sequence[str]) -> LanguageDebiaser:
+        """Forgets what was fitted before, and learns each language's directions.
+
+        Args:
+            vectors: (n, d).
+            languages: One code for all vectors, or one for each.
+
+        Raises:
+            ValueError: A language whose vectors span fewer directions than its rank, a rank that is missing or not
+                below d, not as many codes as vectors, numbers that are not finite.
+        """
+        self._grams: dict[str, np.ndarray] = {}
+        for language, rows in rows_by_language(languages, len(vectors)).items():
+            self.partial_fit(vectors[rows], language)
+        return self.finish()
+
+    def fit_transform(self, vectors: np.ndarray, languages: str | Sequence[str]) -> np.ndarray:
+        """`fit` and `transform` of the same vectors."""
+        return self.fit(vectors, languages).transform(vectors, languages)
+
+    def partial_fit(self, vectors: np.ndarray, language: str) -> LanguageDebiaser:
+        """Adds vectors (n, d) of one language to those it has seen; `components_` are there after `finish`."""
+        vectors = np.asarray(vectors, np.float64)
+        if not np.isfinite(vectors).all():
+            raise ValueError(f"vectors: found a number that is not finite in those of {language!r}")
+        grams = self.__dict__.setdefault("_grams", {})
+        grams[language] = grams.get(language, 0) + vectors.T @ vectors
+        return self
+
+    def finish(self) -> LanguageDebiaser:
+        """Computes `components_` of the vectors that `partial_fit` has seen. Raises ValueError as `fit`."""
+        components = {}
+        for language, gram in sorted(self._grams.items()):
+            rank = self.rank.get(language) if isinstance(self.rank, Mapping) else self.rank
+            values, vectors = np.linalg.eigh(gram)  # (d,) rising, (d, d)
+            spanned = np.count_nonzero(values > values[-1] * len(values) * np.finfo(float).eps)
+            if not isinstance(rank, (int, np.integer)) or not 1 <= rank < len(gram) or rank > spanned:
+                raise ValueError(
+                    f"rank: found {rank!r} for {language!r}, expected an integer from 1 to "
+                    f"{min(spanned, len(gram) - 1)}: its sentences span {spanned} of the {len(gram)} dimensions"
+                )
+            components[language] = np.ascontiguousarray(vectors[:, ::-1][:, :rank].T)
+        self.components_, self.languages_ = components, list(components)
+        return self
+
+    def transform(self, vectors: np.ndarray, languages: str | Sequence[str]) -> np.ndarray:
+        """The semantic component of each vector: (n, d), float32 unless the vectors are float64.
+
+        Raises:
+            ValueError: Not fitted (`NotFittedError`), an unknown language, not as many codes as vectors.
+        """
+        if not hasattr(self, "components_"):
+            raise NotFittedError("LanguageDebiaser: fit it to sentence vectors first")
+        vectors = np.asarray(vectors)
+        result = np.empty(vectors.shape, np.float64 if vectors.dtype == np.float64 else np.float32)
+        for language, rows in rows_by_language(languages, len(vectors)).items():
+            if language not in self.components_:
+                raise ValueError(f"languages: found {language!r}, expected one of those fitted: {self.languages_}")
+            directions = self.components_[language]
+            block = vectors[rows].astype(np.float64)
+            result[rows] = block - (block @ directions.T) @ directions
+        return result
 
 
 class Lawdr(TransformerMixin, BaseEstimator):
     """Language-agnostic weighted document representations: paper 003, algorithm 1 and eq. 3.
 
     Sentences are embedded, rid of their language's dominant directions, and averaged with the weights
-    w = b / (b + P(s)), in which P is the density of sentence vectors of this language. Eq. 3 is the sum of w v; what
-    is returned is that sum over the sum of the weights, the weighted mean, which points in the same direction and does
-    not grow with the document. As algorithm 1 prints it, the density is that of the vectors before debiasing (section
-    4.1 can be read the other way). Directions and densities are each language's own.
+    w = b / (b + P(s)), where P is the density of the sentence vectors of this language. Eq. 3 is the sum of w v; this
+    returns that sum over the sum of the weights, which points in the same direction and does not grow with the
+    document. As algorithm 1 prints it, the density is that of the vectors before debiasing (section 4.1 can be read
+    the other way). Directions and densities are each language's own.
 
-    Documents are read once by `fit` and once by `transform`, 8,192 sentences at a time: any iterable will do, and
-    memory holds for each language a Gram matrix (8 d^2 bytes), in `fit` a sample of sentences (4 d `density_sample`
-    bytes), and what `transform` returns. The result does not depend on how a stream is cut into chunks.
+    Documents are read once by `fit` and once by `transform`, 8,192 sentences at a time: any iterable will do. Memory
+    holds for each language a Gram matrix (8 d^2 bytes) and in `fit` a sample of sentences.
 
     Args:
         embedder: A `DocumentEmbedder`, or anything with `encode(list of n str) -> (n, d)`. `clone` shares it.
@@ -60,8 +141,7 @@ class Lawdr(TransformerMixin, BaseEstimator):
     Attributes:
         languages_: Codes that were fitted, sorted. debiaser_: `LanguageDebiaser`, or None. densities_: By language
             its `SentenceDensity`; empty without weighting.
-        truncated_: Sentences that were longer than the embedder takes, in the last `fit` or `transform`, where the
-            embedder counts them.
+        truncated_: Sentences that were longer than the embedder takes, in the last `fit` or `transform`.
     """
 
     def __init__(
@@ -101,60 +181,45 @@ class Lawdr(TransformerMixin, BaseEstimator):
             documents: Texts, which are split into sentences, or lists of sentences, of which blank ones are left out.
             languages: One code for all, or one for each, read in step with the documents.
 
-        Returns:
-            Itself.
-
         Raises:
             ValueError: No documents, a document without a sentence (its number is named), not as many codes as
                 documents, a language with fewer sentences than the rank, vectors that are not finite, an argument of
                 the constructor out of its range.
-            TypeError: A document that is neither a string nor a list of strings.
         """
-        density = self._density()  # of which nothing is learnt, but arguments are checked before hours of work
+        density = self._density()  # checks its arguments before hours of work
         debiaser = LanguageDebiaser(self.rank) if self.debias else None
         samples: dict[str, _Reservoir] = {}
         found: set[str] = set()
         self.truncated_ = 0
-        for chunk in sentence_chunks(documents, languages, self.split, _CHUNK):
-            rows_of = rows_by_language(chunk.languages, len(chunk.sentences))
-            found.update(rows_of)
+        for _, codes, sentences in sentence_chunks(documents, languages, self.split):
+            found.update(codes)
             if debiaser is None and density is None:
                 continue
-            vectors = self._embed(chunk)
-            for language, rows in rows_of.items():
+            vectors = self._embed(codes, sentences)
+            for language, rows in rows_by_language(codes, len(sentences)).items():
                 if debiaser is not None:
                     debiaser.partial_fit(vectors[rows], language)
                 if density is not None:
-                    if language not in samples:
-                        samples[language] = _Reservoir(self.density_sample, self.seed)
-                    samples[language].add(vectors[rows])
+                    sample = samples.setdefault(language, _Reservoir(self.density_sample, self.seed))
+                    sample.add(vectors[rows])
         if not found:
             raise ValueError("documents: found none, expected at least one")
         if debiaser is not None:
             debiaser.finish()
         densities: dict[str, SentenceDensity] = {}
         for language in sorted(samples):
-            sample = samples.pop(language).vectors()
+            sample = samples.pop(language).vectors
             if len(sample) < 2:
                 raise ValueError(f"documents: found {len(sample)} sentence of {language!r}, expected 2 for a density")
             densities[language] = self._density().fit(sample)
-        # only now, all of them: an error leaves what was fitted before
         self.debiaser_, self.densities_, self.languages_ = debiaser, densities, sorted(found)
         return self
 
     def transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> np.ndarray:
-        """One vector for each document.
-
-        Args:
-            documents, languages: As for `fit`; languages that were fitted.
-
-        Returns:
-            (n, d) float32.
+        """One vector for each document, (n, d) float32; arguments as for `fit`, of languages that were fitted.
 
         Raises:
-            ValueError: Not fitted (`NotFittedError`), a language that was not fitted, an embedder of another dimension
-                than was fitted, or as `fit`.
-            TypeError: As `fit`.
+            ValueError: Not fitted (`NotFittedError`), a language that was not fitted, or as `fit`.
         """
         parts = list(self.transform_iter(documents, languages))
         if not parts:
@@ -162,28 +227,25 @@ class Lawdr(TransformerMixin, BaseEstimator):
         return np.concatenate(parts)
 
     def transform_iter(self, documents: Iterable[Document], languages: str | Iterable[str]) -> Iterator[np.ndarray]:
-        """`transform` in flat memory: yields vectors (some, d) float32 of documents in order, as they are done."""
+        """`transform` in flat memory: yields vectors (some, d) float32 of documents in order."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("Lawdr: fit it to documents first")
-        return self._transform(documents, languages)
-
-    def _transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> Iterator[np.ndarray]:
         self.truncated_ = 0
-        sums, totals, document = None, None, -1  # of the last document, which the next chunk may go on with
-        for chunk in sentence_chunks(documents, languages, self.split, _CHUNK, self.languages_):
-            weighted, weights = self._weighted(chunk)  # (sentences, d), (sentences,) float64
-            starts = np.flatnonzero(np.diff(chunk.documents, prepend=-1))
+        sums, totals, last = np.empty((0, 0)), np.empty(0), None  # of a document that may go on in the next chunk
+        for numbers, codes, sentences in sentence_chunks(documents, languages, self.split, self.languages_):
+            weighted, weights = self._weighted(codes, sentences)  # (sentences, d), (sentences,) float64
+            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
             weighted, weights = np.add.reduceat(weighted, starts), np.add.reduceat(weights, starts)
-            if sums is not None and document == chunk.documents[0]:
-                weighted[0] += sums
-                weights[0] += totals
-            elif sums is not None:
+            if last == numbers[0]:
+                weighted[0] += sums[0]
+                weights[0] += totals[0]
+            elif last is not None:
                 weighted, weights = np.vstack([sums, weighted]), np.append(totals, weights)
             if len(weights) > 1:
                 yield (weighted[:-1] / weights[:-1, None]).astype(np.float32)
-            sums, totals, document = weighted[-1], weights[-1], chunk.documents[-1]
-        if sums is not None:
-            yield (sums / totals)[None].astype(np.float32)
+            sums, totals, last = weighted[-1:], weights[-1:], numbers[-1]
+        if last is not None:
+            yield (sums / totals[:, None]).astype(np.float32)
 
     def fit_transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> np.ndarray:
         """`fit` and `transform` of the same documents, which are embedded twice: vectors are not kept.
@@ -191,89 +253,57 @@ class Lawdr(TransformerMixin, BaseEstimator):
         Raises:
             TypeError: An iterator, which can be read only once. Else as `fit`.
         """
-        for name, given in (("documents", documents), ("languages", languages)):
-            if isinstance(given, Iterator):
-                raise TypeError(f"{name}: found an iterator, which can be read once, expected a list or the like")
+        if isinstance(documents, Iterator) or isinstance(languages, Iterator):
+            raise TypeError("documents, languages: found an iterator, which can be read once; expected a list")
         return self.fit(documents, languages).transform(documents, languages)
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes `lawdr.json` and one file of arrays, without pickle; of the embedder and of `split` nothing.
-
-        An earlier one in the folder is replaced at once, when all is written.
+        """Writes `lawdr.npz` (no pickle) with everything but the embedder and `split`; replaces an earlier one.
 
         Raises:
             ValueError: Not fitted (`NotFittedError`).
         """
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("Lawdr: nothing to save, it is not fitted")
-        arrays: dict[str, np.ndarray] = {}
+        settings = {name: value for name, value in self.get_params(False).items() if name not in ("embedder", "split")}
+        about = {"settings": settings, "languages": self.languages_, "split": _name_of(self.split)}
+        arrays = {"about": np.array(json.dumps(about, default=lambda value: value.item()))}
         for number, language in enumerate(self.languages_):
             if self.debiaser_ is not None:
                 arrays[f"{number}/directions"] = self.debiaser_.components_[language]
             if language in self.densities_:
-                learnt = self.densities_[language].to_arrays()
-                arrays |= {f"{number}/density/{name}": array for name, array in learnt.items()}
+                learned = self.densities_[language].to_arrays()
+                arrays |= {f"{number}/density/{name}": array for name, array in learned.items()}
+        Path(folder).mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
-        content = buffer.getvalue()
-        name = f"lawdr-{hashlib.sha256(content).hexdigest()[:16]}.npz"
-        settings = {
-            key: value for key, value in self.get_params(deep=False).items() if key not in ("embedder", "split")
-        }
-        settings["rank"] = dict(self.rank) if isinstance(self.rank, Mapping) else self.rank
-        about = {"format": _FORMAT, "arrays": name, "languages": self.languages_, "split": _name_of(self.split)}
-        if self.debiaser_ is not None:
-            about["sentences"] = self.debiaser_.counts_
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / name) as temporary:
-            temporary.write_bytes(content)
-        about["settings"] = settings
-        written = json.dumps(about, indent=2, default=lambda number: number.item())  # a number of numpy's
-        write_atomically(folder / SETTINGS_NAME, written + "\n")
-        for other in folder.glob("lawdr-*.npz"):
-            if other.name != name:
-                other.unlink()
+        with replacing(Path(folder) / FILE_NAME) as temporary:
+            temporary.write_bytes(buffer.getvalue())
 
     @classmethod
     def load(cls, folder: str | os.PathLike, embedder: Any, split: Split = split_sentences) -> Lawdr:
-        """What `save` wrote, with the embedder that it was fitted with.
+        """Opens what `save` wrote, with the embedder that it was fitted with.
 
         Raises:
-            FileNotFoundError: No `lawdr.json` in the folder.
-            ValueError: A damaged one, or another `split` than it was fitted with.
+            FileNotFoundError: No `lawdr.npz` in the folder.
+            ValueError: Another `split` than it was fitted with.
         """
-        path = Path(folder) / SETTINGS_NAME
-        about = path.read_text(encoding="utf-8")
-        try:
-            about = json.loads(about)
-            if about["format"] != _FORMAT:
-                raise ValueError(f"found format {about['format']}, expected {_FORMAT}")
-            with np.load(path.with_name(about["arrays"]), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            lawdr = cls(embedder, split=split, **about["settings"])
-            lawdr._restore(about, arrays)
-        except (KeyError, ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path}: not a whole Lawdr as Lawdr.save writes it: {error}") from error
+        with np.load(Path(folder) / FILE_NAME, allow_pickle=False) as file:
+            arrays = dict(file)
+        about = json.loads(str(arrays["about"]))
         if about["split"] != _name_of(split):
-            raise ValueError(
-                f"split: found {_name_of(split)}, expected {about['split']}, with which {path} was fitted"
-            )
+            raise ValueError(f"split: found {_name_of(split)}, expected {about['split']}, with which it was fitted")
+        lawdr = cls(embedder, split=split, **about["settings"])
+        lawdr.languages_, lawdr.truncated_ = about["languages"], 0
+        lawdr.debiaser_, lawdr.densities_ = (LanguageDebiaser(lawdr.rank) if lawdr.debias else None), {}
+        if lawdr.debias:
+            components = {code: arrays[f"{number}/directions"] for number, code in enumerate(lawdr.languages_)}
+            lawdr.debiaser_.components_, lawdr.debiaser_.languages_ = components, lawdr.languages_
+        for number, language in enumerate(lawdr.languages_ if lawdr.weighting else []):
+            start = f"{number}/density/"
+            learned = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            lawdr.densities_[language] = SentenceDensity.from_arrays(learned)
         return lawdr
-
-    def _restore(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        languages = list(about["languages"])
-        self.debiaser_, self.densities_ = None, {}
-        if self.debias:
-            self.debiaser_ = LanguageDebiaser(self.rank)
-            self.debiaser_.components_ = {code: arrays[f"{n}/directions"] for n, code in enumerate(languages)}
-            self.debiaser_.languages_, self.debiaser_.counts_ = languages, dict(about["sentences"])
-        if self.weighting is not None:
-            for number, language in enumerate(languages):
-                start = f"{number}/density/"
-                learnt = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-                self.densities_[language] = SentenceDensity.from_arrays(learnt)
-        self.languages_, self.truncated_ = languages, 0
 
     def _density(self) -> SentenceDensity | None:
         if self.weighting not in WEIGHTINGS:
@@ -282,36 +312,28 @@ class Lawdr(TransformerMixin, BaseEstimator):
             return None
         return SentenceDensity(self.components, self.kernel, self.bandwidth, self.density_sample, self.seed)
 
-    def _embed(self, chunk: SentenceChunk) -> np.ndarray:
+    def _embed(self, codes: list[str], sentences: list[str]) -> np.ndarray:
         """(sentences, d)."""
         options: dict[str, Any] = {}
         if isinstance(self.embedder, DocumentEmbedder):
-            options["show_progress_bar"] = False  # one for each chunk
-            if self.embedder.needs_language:
-                options["language"] = chunk.languages
-        vectors = np.asarray(self.embedder.encode(chunk.sentences, **options))
-        if vectors.ndim != 2 or len(vectors) != len(chunk.sentences):
-            raise ValueError(
-                f"embedder: found vectors of shape {vectors.shape} for {len(chunk.sentences)} sentences, expected "
-                f"({len(chunk.sentences)}, d)"
-            )
+            options = {"show_progress_bar": False, "language": codes if self.embedder.needs_language else None}
+        vectors = np.asarray(self.embedder.encode(sentences, **options))
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
             raise ValueError(
-                f"embedder: found a number that is not finite in the vector of {chunk.sentences[bad[0]][:60]!r}, a "
-                f"sentence of document {chunk.documents[bad[0]]}, expected finite numbers. Look at the model"
+                f"embedder: found a vector that is not finite, of {sentences[bad[0]][:60]!r}; look at the model"
             )
         self.truncated_ += getattr(getattr(self.embedder, "last_report", None), "truncated", 0)
         return vectors
 
-    def _weighted(self, chunk: SentenceChunk) -> tuple[np.ndarray, np.ndarray]:
-        vectors = self._embed(chunk)
-        weights = np.ones(len(vectors))
+    def _weighted(self, codes: list[str], sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Sentence vectors times their weights (n, d), and the weights (n,)."""
+        vectors, weights = self._embed(codes, sentences), np.ones(len(sentences))
         if self.densities_:
-            for language, rows in rows_by_language(chunk.languages, len(vectors)).items():
+            for language, rows in rows_by_language(codes, len(vectors)).items():
                 weights[rows] = self.densities_[language].weights(vectors[rows])
         if self.debiaser_ is not None:
-            vectors = self.debiaser_.transform(vectors, chunk.languages)
+            vectors = self.debiaser_.transform(vectors, codes)
         return vectors * weights[:, None], weights
 
 
@@ -319,23 +341,78 @@ class _Reservoir:
     """A uniform sample of a stream of vectors: those of the lowest random keys, however the stream is cut."""
 
     def __init__(self, size: int, seed: int) -> None:
-        self._size = size
-        self._rng = np.random.default_rng(seed)
-        self._keys = np.empty(0)
-        self._kept: np.ndarray | None = None  # (up to size, d)
+        self.size = size
+        self.rng = np.random.default_rng(seed)
+        self.keys = np.empty(0)
+        self.vectors: np.ndarray | None = None  # (up to size, d)
 
     def add(self, vectors: np.ndarray) -> None:
-        keys = self._rng.random(len(vectors))
-        if len(self._keys) == self._size:
-            low = np.flatnonzero(keys < self._keys.max())
-            keys, vectors = keys[low], vectors[low]
-        keys = np.concatenate([self._keys, keys])
-        lowest = np.argsort(keys)[: self._size]
-        self._kept = vectors[lowest] if self._kept is None else np.concatenate([self._kept, vectors])[lowest]
-        self._keys = keys[lowest]
+        keys = np.concatenate([self.keys, self.rng.random(len(vectors))])
+        lowest = np.argsort(keys)[: self.size]
+        vectors = vectors if self.vectors is None else np.concatenate([self.vectors, vectors])
+        self.keys, self.vectors = keys[lowest], vectors[lowest]
 
-    def vectors(self) -> np.ndarray:
-        return self._kept
+
+def sentence_chunks(
+    documents: Iterable[Document],
+    languages: str | Iterable[str],
+    split: Split,
+    known: Sequence[str] | None = None,
+    size: int | None = None,
+) -> Iterator[Chunk]:
+    """The sentences of documents, `size` (8,192) at a time; a document may go on in the next chunk.
+
+    Args:
+        documents, languages: As for `Lawdr.fit`.
+        split: Makes sentences of a text and its language.
+        known: Languages that there may be; None for any.
+
+    Raises:
+        ValueError: A document without a sentence, an unknown language, not as many codes as documents.
+        TypeError: A document that is neither a string nor a list of strings.
+    """
+    if isinstance(documents, str):
+        raise TypeError("documents: found one str, expected an iterable of documents")
+    codes = itertools.repeat(languages) if isinstance(languages, str) else iter(languages)
+    size, total = size or _CHUNK, len(documents) if hasattr(documents, "__len__") else None
+    chunk: Chunk = ([], [], [])
+    number = -1
+    for number, document in enumerate(progress_bar(documents, desc="Documents", unit="", total=total)):
+        language = next(codes, None)
+        if language is None:
+            raise ValueError(f"languages: found {number}, expected one for each document, of which there are more")
+        if known is not None and language not in known:
+            raise ValueError(
+                f"languages: found {language!r} for document {number}, expected one of those fitted: "
+                f"{', '.join(known)}. Fit documents of all languages"
+            )
+        if not isinstance(document, str) and not all(isinstance(each, str) for each in document):
+            raise TypeError(f"documents: found {document!r:.80} as document {number}, expected str or list of str")
+        sentences = split(document, language) if isinstance(document, str) else filter(str.strip, document)
+        sentences = list(sentences)
+        if not sentences:
+            raise ValueError(f"documents: document {number} is empty, expected at least one sentence")
+        for sentence in sentences:
+            for column, value in zip(chunk, (number, language, sentence), strict=True):
+                column.append(value)
+            if len(chunk[0]) == size:
+                yield chunk
+                chunk = ([], [], [])
+    if not isinstance(languages, str) and next(codes, None) is not None:
+        raise ValueError(f"languages: found more than {number + 1}, expected one for each of {number + 1} documents")
+    if chunk[0]:
+        yield chunk
+
+
+def rows_by_language(languages: str | Sequence[str], count: int) -> dict[str, np.ndarray]:
+    """Row numbers of each language, in order; one code for all of `count` rows, or one for each."""
+    languages = [languages] * count if isinstance(languages, str) else languages
+    if len(languages) != count:
+        raise ValueError(f"languages: found {len(languages)}, expected one for each of {count} vectors, or one in all")
+    rows: dict[str, list[int]] = {}
+    for row, language in enumerate(languages):
+        rows.setdefault(language, []).append(row)
+    return {language: np.array(found) for language, found in rows.items()}
 
 
 def _name_of(split: Split) -> str:

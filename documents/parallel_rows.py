@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from modeling_tmde.documents.bead_costs import unit_rows
-from modeling_tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
+from modeling_tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans, unit_rows
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.long_documents import split_sentences
 

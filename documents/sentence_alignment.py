@@ -9,16 +9,20 @@ for bead in align_sentences(first, second, lengths=lengths):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import log_ndtr
 
-from modeling_tmde.documents.bead_costs import BeadCosts, Spans, VectorCosts, checked_lengths, unit_spans
-from modeling_tmde.documents.length_model import LengthModel
-
+Spans = Sequence[np.ndarray]
 Windows = tuple[np.ndarray, np.ndarray]
 Encode = Callable[[list[str]], np.ndarray]
 
+_SHORT = 20  # sentences of a document, too few of which say what unrelated ones have in common
+_SMALLEST = 1e-6  # of the mean distance to the other document, which a cost is divided by
+_LARGEST_SURPRISE = 5.0  # a probability of 1 in 150: what is rarer counts no more, so that no length forbids a pair
+_VARIANCE = 6.8  # of the characters of a translation, for each of the original: section 2.3 of the paper
 _FULL = 300  # sentences of both documents up to which every cell is computed, as in vecalign
 _ROWS = 32  # rows of cells whose cosines are computed at once
 _SKIP_FIRST, _SKIP_SECOND, _OUTSIDE = 253, 254, 255  # steps besides the numbers of moves
@@ -36,15 +40,6 @@ class Bead(NamedTuple):
     cost: float
     similarity: float | None
     score: float | None = None
-
-
-class BlockCosts(Protocol):
-    """Costs (rows, columns) of aligning spans of a + b sentences.
-
-    rows and columns say where spans begin: spans of `a` sentences in the first document, of `b` in the second.
-    """
-
-    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray: ...
 
 
 def align_sentences(
@@ -71,7 +66,7 @@ def align_sentences(
     Two costs are not vecalign's, and their defaults were chosen on development documents, together with `skip`: what
     each sentence beyond one on each side costs, as most beads are one to one; and, where lengths are known, how
     surprising those of the two sides are (Gale & Church 1993; see
-    [`~modeling_tmde.documents.length_model.LengthModel`]).
+    [`LengthModel`]).
 
     Above 300 sentences the path is searched near that of a coarser pass, over means of two neighbouring
     vectors, as in vecalign; near is made wider where the path touches its edge. Time and memory grow with n + m but
@@ -129,18 +124,102 @@ def align_sentences(
     return list(_beads(path, costs, skips, costs.vectors if means is None else VectorCosts(*sides, means)))
 
 
-def align_by_costs(costs: BlockCosts, skips: tuple[np.ndarray, np.ndarray], max_size: int = 3) -> list[Bead]:
-    """The same by any costs, every cell computed: what a baseline needs.
+@dataclass(frozen=True)
+class _Side:
+    """Unit vectors of spans by length, float32, and 1 - their mean cosine to the sentences of the other document."""
+
+    units: list[np.ndarray]
+    distances: list[np.ndarray]
+
+
+class VectorCosts:
+    """a b (1 - cos(x, y)) by the mean of both distances.
+
+    means: (d,) of each side, the mean unit vector of sentences of many documents. It stands for those that a document
+    of fewer than 20 lacks, so that the distances are not those of the pair alone.
+    """
+
+    def __init__(
+        self,
+        first: list[np.ndarray],
+        second: list[np.ndarray],
+        means: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        of_first, of_second = (
+            _filled_mean(units[0], None if means is None else means[side])
+            for side, units in enumerate((first, second))
+        )
+        self.first = _Side(first, [1 - units @ of_second for units in first])
+        self.second = _Side(second, [1 - units @ of_first for units in second])
+
+    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
+        cosines = self.first.units[a - 1][rows] @ self.second.units[b - 1][columns].T
+        distances = self.first.distances[a - 1][rows, None] + self.second.distances[b - 1][None, columns]
+        # a cosine of equal vectors may be above 1 by a rounding
+        return a * b * np.maximum(1 - cosines, 0) / np.maximum(distances / 2, _SMALLEST)
+
+
+@dataclass(frozen=True)
+class BeadCosts:
+    """What vectors cost, sentences beyond one on each side, and the surprise at lengths where these are known."""
+
+    vectors: VectorCosts
+    merge: float
+    lengths: LengthModel | None
+    length_weight: float
+
+    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
+        costs = self.vectors(a, b, rows, columns) + self.merge * (a + b - 2)
+        if self.lengths is not None:
+            surprise = np.minimum(self.lengths(a, b, rows, columns), _LARGEST_SURPRISE)
+            costs += self.length_weight * surprise
+        return costs
+
+    def halved(self) -> BeadCosts:
+        """Those of single sentences, where two neighbours are one."""
+        vectors = VectorCosts(*([_halved(side.units[0])] for side in (self.vectors.first, self.vectors.second)))
+        lengths = None if self.lengths is None else self.lengths.halved()
+        return BeadCosts(vectors, self.merge, lengths, self.length_weight)
+
+
+class LengthModel:
+    """Lengths of consecutive sentences of two documents, and how surprising it is that some translate others.
+
+    Gale & Church 1993 ("A program for aligning sentences in bilingual corpora", Computational Linguistics 19(1)): a
+    translation of l characters has about c l, with variance s^2 l, s^2 = 6.8. So
+
+        delta = (l2 - c l1) / sqrt(s^2 (l1 + l2 / c) / 2)
+
+    is standard normal for translations (the length in the denominator is the mean of both sides, as in their program),
+    and the surprise is -log of the probability that |delta| is as large or larger: 0 for the expected length, and 1 in
+    the mean over translations. c is the ratio of the totals of the two documents, which is off where one lacks a long
+    part. (Theirs is 1 for all languages.)
 
     Args:
-        costs: Of all spans; see [`BlockCosts`].
-        skips: What each sentence of the first document (n,), and of the second (m,), costs where it is left alone.
-        max_size: See [`align_sentences`].
-
-    Returns:
-        Beads without similarity, in order.
+        first: Characters of each sentence of the first document, (n,).
+        second: Those of the second, (m,).
     """
-    return list(_beads(_path(costs, skips, _moves(max_size), None, 1), costs, skips, None))
+
+    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
+        self.first, self.second = (np.asarray(side, np.float64) for side in (first, second))
+        self._ratio = max(self.second.sum(), 1) / max(self.first.sum(), 1)
+        self._before = [np.concatenate([[0.0], np.cumsum(side)]) for side in (self.first, self.second)]
+
+    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
+        """Surprise of aligning spans of a and b sentences, which begin at these rows and columns: (rows, columns)."""
+        first, second = (
+            before[size:] - before[:-size] for before, size in zip(self._before, (a, b), strict=True)
+        )  # (n - a + 1,), (m - b + 1,)
+        return self._surprise(first[rows, None], second[None, columns])
+
+    def halved(self) -> LengthModel:
+        """That of two neighbours as one sentence; the last one alone where their number is odd."""
+        return LengthModel(*(np.add.reduceat(side, range(0, len(side), 2)) for side in (self.first, self.second)))
+
+    def _surprise(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        mean = (first + second / self._ratio) / 2
+        delta = np.abs(second - first * self._ratio) / np.sqrt(np.maximum(mean, 1) * _VARIANCE)
+        return -np.log(2) - log_ndtr(-delta)
 
 
 def span_texts(sentences: Sequence[str], size: int) -> list[str]:
@@ -181,7 +260,7 @@ def _coarse_path(costs: BeadCosts, skip: float, width: int) -> np.ndarray | None
 
 
 def _path(
-    costs: BlockCosts,
+    costs: BeadCosts,
     skips: tuple[np.ndarray, np.ndarray],
     moves: list[tuple[int, int]],
     near: np.ndarray | None,
@@ -216,7 +295,7 @@ def _windows(n: int, m: int, near: np.ndarray | None, width: int) -> Windows:
 
 
 def _steps(
-    costs: BlockCosts, skips: tuple[np.ndarray, np.ndarray], moves: list[tuple[int, int]], windows: Windows
+    costs: BeadCosts, skips: tuple[np.ndarray, np.ndarray], moves: list[tuple[int, int]], windows: Windows
 ) -> list[np.ndarray]:
     """The last step of the cheapest path to each node, row by row: number of a move, or a skip; uint8."""
     n, m = (len(side) for side in skips)
@@ -255,7 +334,7 @@ def _steps(
 
 
 def _block(
-    costs: BlockCosts, move: tuple[int, int], start: int, stop: int, windows: Windows, m: int
+    costs: BeadCosts, move: tuple[int, int], start: int, stop: int, windows: Windows, m: int
 ) -> tuple[np.ndarray, int, int]:
     """Costs of a move to the nodes of some rows, and the sentences of both documents that the first of them is of."""
     a, b = move
@@ -296,7 +375,7 @@ def _trace(
 
 def _beads(
     path: list[tuple[int, int]],
-    costs: BlockCosts,
+    costs: BeadCosts,
     skips: tuple[np.ndarray, np.ndarray],
     vectors: VectorCosts | None,
 ) -> Iterator[Bead]:
@@ -318,3 +397,67 @@ def _moves(max_size: int) -> list[tuple[int, int]]:
     """Sentences on both sides, small beads first: ties go to them."""
     sizes = range(1, max_size)
     return sorted(((a, b) for a in sizes for b in sizes if a + b <= max_size), key=lambda move: (sum(move), move))
+
+
+def unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.ndarray]:
+    """Unit vectors of spans of 1, 2, ... sentences, as many lengths as moves have; sums of units where none are given.
+
+    Raises:
+        ValueError: Shapes that do not fit, numbers that are not finite.
+    """
+    spans = [np.asarray(some) for some in ([given] if isinstance(given, np.ndarray) else given)]
+    if not spans:
+        raise ValueError(f"{name}: found no arrays, expected at least the vectors of sentences")
+    n = len(spans[0])
+    if n == 0:
+        return [spans[0]]
+    dimensions = spans[0].shape[-1]
+    for size, some in enumerate(spans[:largest], 1):
+        rows = max(n - size + 1, 0)
+        if some.shape != (rows, dimensions) and not (rows == 0 and len(some) == 0) or some.ndim != 2:
+            raise ValueError(
+                f"{name}: found shape {some.shape} for spans of {size} sentences, expected ({rows}, {dimensions})"
+            )
+        bad = np.flatnonzero(~np.isfinite(some).all(axis=1))
+        if len(bad):
+            raise ValueError(f"{name}: found a vector that is not finite, span {bad[0]} of {size} sentences")
+    units = [unit_rows(some.reshape(-1, dimensions)) for some in spans[:largest]]
+    while len(units) < largest:
+        size = len(units) + 1
+        rows = max(n - size + 1, 0)
+        units.append(unit_rows(sum(units[0][start : start + rows].astype(np.float64) for start in range(size))))
+    return units
+
+
+def checked_lengths(name: str, given: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
+    """As float64.
+
+    Raises:
+        ValueError: Not one for each of n sentences, negative, not finite.
+    """
+    lengths = np.asarray(given, np.float64)
+    if lengths.shape != (n,):
+        raise ValueError(f"lengths: found shape {lengths.shape} for {name}, expected ({n},), one of each sentence")
+    if not np.all((lengths >= 0) & np.isfinite(lengths)):
+        raise ValueError(f"lengths: found a number of {name} that is negative or not finite, expected characters")
+    return lengths
+
+
+def _filled_mean(units: np.ndarray, background: np.ndarray | None) -> np.ndarray:
+    """Mean of (n, d) units and of as many of the background as 20 sentences are short of; float64."""
+    mean = units.mean(axis=0, dtype=np.float64)
+    if background is None or len(units) >= _SHORT:
+        return mean
+    return background + (mean - background) * len(units) / _SHORT
+
+
+def _halved(units: np.ndarray) -> np.ndarray:
+    """Directions of the means of two neighbours; the last one alone where their number is odd."""
+    even = len(units) // 2 * 2
+    return unit_rows(np.concatenate([units[0:even:2] + units[1:even:2], units[even:]]))
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    vectors = vectors.astype(np.float64)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)

@@ -19,7 +19,7 @@ import scipy.sparse
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import normalize
 
-from modeling_tmde.documents.nearest import Matrix
+from modeling_tmde.documents.neighbours import Matrix
 from modeling_tmde.eval.heads import Classifier, Head, get_head, pair_features
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from modeling_tmde.documents.nearest import TIE, Matrix, row_cosines
+from modeling_tmde.documents.neighbours import TIE, Matrix, row_cosines
 from modeling_tmde.eval.results import ACCURACY_OF, CONTROL, Cell
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import ContrastData, TaskError

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from modeling_tmde.documents.nearest import Matrix
+from modeling_tmde.documents.neighbours import Matrix
 from modeling_tmde.eval.classification import split_features, stack_rows
 from modeling_tmde.eval.heads import Head, get_head
 from modeling_tmde.eval.systems import System

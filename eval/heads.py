@@ -22,7 +22,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 from transformers.utils import logging
 
-from modeling_tmde.documents.nearest import Matrix
+from modeling_tmde.documents.neighbours import Matrix
 
 logger = logging.get_logger(__name__)
 

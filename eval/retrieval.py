@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from modeling_tmde.documents.nearest import SCORINGS, Matrix, target_ranks
+from modeling_tmde.documents.neighbours import SCORINGS, Matrix, target_ranks
 from modeling_tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System
@@ -91,7 +91,7 @@ def evaluate_retrieval(
     The pool of a pair is the rows that have both languages and repeat no text of either. Its source texts are the
     queries; the candidates are its target texts and the distractors of the target language, but for those equal to a
     text of the pool. A candidate that ties with the right one counts as before it (see
-    [`~modeling_tmde.documents.nearest.target_ranks`]). Each text is represented once, however many pairs it is in.
+    [`~modeling_tmde.documents.neighbours.target_ranks`]). Each text is represented once, however many pairs it is in.
 
     Args:
         data: Aligned texts, and distractors if there are any.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from modeling_tmde.documents.nearest import TIE, row_cosines
+from modeling_tmde.documents.neighbours import TIE, row_cosines
 from modeling_tmde.eval.metrics.sts_correlation.sts_correlation import correlations
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System

@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
 from modeling_tmde.data.io import replacing
-from modeling_tmde.documents.nearest import Matrix
+from modeling_tmde.documents.neighbours import Matrix
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.embedding import logger as embedding_logger
 from modeling_tmde.eval.tasks.base import text_fingerprint

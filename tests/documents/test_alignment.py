@@ -15,6 +15,9 @@ from modeling_tmde.documents.alignment import (
     align_documents,
     alignment_precision,
     alignment_recall,
+    match_urls,
+    strip_language_markers,
+    website,
 )
 
 
@@ -54,7 +57,7 @@ def test_pairs_without_a_ratio_come_last():
     said = []
     pairs = align_documents(first, second, "ratio", k=2, say=said.append)
     assert pairs == [(0, 0, pytest.approx(1 / 0.1), False), (1, 1, pytest.approx(-2.72e6), False)]
-    assert said[0].startswith("1 of 2 pairs have no ratio: the mean cosine of their neighbours is 1e-6 or less.")
+    assert said[0].startswith("1 of 2 pairs have no ratio: the mean cosine of their neighbors is 1e-6 or less.")
     assert align_documents(first, second, "ratio", k=2, threshold=-1e6) == pairs[:1]
     align_documents(first, second, "distance", k=2, say=said.append)
     align_documents(first[:1], second[:1], "ratio", k=2, say=said.append)
@@ -196,16 +199,15 @@ def test_recall_and_precision_by_hand():
     ("changes", "message"),
     [
         ({"scoring": "euclid"}, "scoring: found 'euclid', expected one of cosine, ratio, distance"),
-        ({"k": 0}, "k: found 0"),
-        ({"candidates": 0}, "candidates: found 0"),
+        ({"k": 0}, "k, candidates: found 0, 32"),
+        ({"candidates": 0}, "found 4, 0"),
         ({"threshold": float("nan")}, "threshold: found nan"),
         ({"first": np.empty((0, 3))}, r"first: found shape \(0, 3\)"),
         ({"second": np.empty((0, 3))}, r"second: found shape \(0, 3\)"),
         ({"second": np.ones((2, 4))}, "3 dimensions in first and 4 in second"),
         ({"second": np.array([[1, 2, 3], [1, np.nan, 3]])}, "second: found a vector that is not finite in row 1"),
         ({"second": scipy.sparse.eye(3, format="csr")}, "both dense or both sparse"),
-        ({"first_urls": ["a", "b"]}, "URLs of one side"),
-        ({"first_urls": ["a", "b"], "second_urls": ["a"]}, "second_urls: found 1 for 2 rows"),
+        ({"first_urls": ["a", "b"]}, "second_urls: found 2 and 0, expected 2 and 2"),
         ({"same_domain": True}, "same_domain: found no URLs"),
     ],
 )
@@ -213,3 +215,99 @@ def test_bad_input(changes, message):
     arguments = {"first": np.ones((2, 3)), "second": np.ones((2, 3))} | changes
     with pytest.raises(ValueError, match=message):
         align_documents(**arguments)
+
+
+# ---- URLs
+
+SAME = [
+    ("http://example.org/en/news/1", "http://example.org/fr/news/1"),
+    ("http://example.org/en/news/1", "https://www.example.org/news/1/"),
+    ("http://example.org/index.de.html", "http://example.org/index.html"),
+    ("http://example.org/seite-de.html", "http://example.org/seite_en.html"),
+    ("http://example.org/seite_fr.html", "http://example.org/seite.html"),
+    ("http://example.org/de-AT/a", "http://example.org/en_us/a"),
+    ("http://example.org/zh-hans/a", "http://example.org/es-419/a"),
+    ("http://example.org/a?id=7&lang=de", "http://example.org/a?id=7"),
+    ("http://example.org/a?lang=de&id=7", "http://example.org/a?id=7&hl=en-GB"),
+    ("http://example.org/a?l=it", "http://example.org/a"),
+    ("http://de.example.org/a", "http://www.example.org/a"),
+    ("http://de-de.example.org/a", "http://en.example.org/a"),
+    ("http://example.de/a", "http://example.com/a"),
+    ("http://example.co.uk/a", "http://example.fr/a"),
+    ("http://example.org/deutsch/a", "http://example.org/english/a"),
+    ("http://example.org/A%20b", "HTTP://EXAMPLE.org/a b"),
+    ("http://example.org:8080/a", "http://user@example.org/a#top"),
+    ("example.org/fr/a", "http://example.org/a"),
+    ("http://example.org/zh-hans-cn/a", "http://example.org/zh/a"),
+    ("http://example.org/deu/a", "http://spa.example.org/a"),
+    ("http://example.org/a?sprache=de", "http://example.org/a?locale=pt_br"),
+    ("example.org/a//b", "http://example.org/en/a/b"),
+    ("//example.org/a", "https://example.org/a"),
+    ("http://example.eu/a", "http://example.com.br/a"),
+    ("http://example.org.uk/a", "http://example.org/a"),
+]
+DIFFERENT = [
+    ("http://example.org/en/1", "http://example.org/fr/2"),
+    ("http://example.org/a?id=7", "http://example.org/a?id=8"),
+    ("http://news.example.org/a", "http://example.org/a"),
+    ("http://example.org/entry", "http://example.org/try"),  # a code inside a word is none
+    ("http://example.org/modell", "http://example.org/mol"),
+    ("http://10.0.0.1/a", "http://10.0.0.2/a"),
+    ("http://example.org/a/b", "http://example.org/ab"),
+    ("http://example.com/de/it-news", "http://example.com/it/"),
+    ("http://example.com/en/it-jobs", "http://example.com/de"),
+    ("http://example.com/de-luxe", "http://example.com/en"),
+    ("http://example.com/en/spa", "http://example.com/es/"),
+    ("http://example.com/en/it", "http://example.com/it"),
+    ("http://example.com/pets/cat", "http://example.com/pets"),
+    ("http://example.com/a?country=de", "http://example.com/a"),
+    ("http://example.com/a?cat=en", "http://example.com/a?cat=fr"),
+    ("http://example.com/a?l=7", "http://example.com/a?l=8"),
+    ("http://example.com/a", "http://example.org/a"),
+    ("http://example.de/a", "http://example.org/a"),
+    ("http://example.co.uk/a", "http://example.org.uk/a"),
+    ("example.com/a//b", "example.org/a//b"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_translations_have_one_key(first, second):
+    assert strip_language_markers(first) == strip_language_markers(second)
+
+
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_other_pages_do_not(first, second):
+    assert strip_language_markers(first) != strip_language_markers(second)
+
+
+def test_only_the_languages_that_are_asked_for():
+    url = "http://example.org/how-it-works/de"
+    assert strip_language_markers(url) == "example.org/how-works"
+    assert strip_language_markers(url, ["de", "en"]) == "example.org/how-it-works"
+    assert strip_language_markers(url, ["fr", "en"]) == "example.org/how-it-works/de"
+    assert strip_language_markers("http://example.org/xx/a", ["xx"]) == "example.org/a"  # a code without names
+
+
+def test_website():
+    for host in ("www.example.com", "de.example.com", "example.co.uk", "EXAMPLE.de:80", "example.eu"):
+        assert website(f"http://{host}/a?b=c") == "example"
+    for host in ("www.example.org", "de.example.org", "example.org.uk"):
+        assert website(f"http://{host}") == "example.org"
+    assert website("http://shop.example.com") == "shop.example"
+    assert website("example.com/a//b") == "example"
+    assert website("/a/b") == ""
+    assert website("http://127.0.0.1/a") == "127.0.0.1"
+    assert website("") == ""
+
+
+def test_keys_that_occur_twice_are_not_matched():
+    first = ["e.org/en/1", "e.org/en/2", "e.org/2", "", "e.org/en/4", "e.org/5"]
+    second = ["e.org/fr/2", "e.org/fr/1", "e.org/5?lang=fr", "e.org/fr/4", "e.org/4", ""]
+    # page 2 is there twice in first, page 4 twice in second; "" is not known
+    assert match_urls(first, second) == [(0, 1), (5, 2)]
+    assert match_urls([], second) == []
+
+
+def test_odd_urls_are_taken_as_they_are():
+    for url in ("", "?", "/", "http://", "http://[bad/a", "http://e.org/?&&=", "..", "://"):
+        assert isinstance(strip_language_markers(url), str) and isinstance(website(url), str)

@@ -1,22 +1,192 @@
-"""Bitext mining: retrieval by hand and against plain loops, planted translations, repeated and identical texts."""
+"""Bitext mining: margins by hand and against loops, retrieval, planted translations, and the protocol of BUCC."""
 
 import math
 
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.documents.margins import ScoredPairs, scored_pairs
 from modeling_tmde.documents.mining import (
     RETRIEVALS,
+    SCORINGS,
+    ScoredPairs,
+    best_threshold,
     first_occurrences,
+    matched_pairs,
     mine_bitext,
+    mining_quality,
     plain_text,
+    read_gold_pairs,
     retrieved_pairs,
+    scored_pairs,
 )
-from modeling_tmde.documents.mining import mine_bitext as exported
+
+# cosines (products of unit rows):
+#              y0 (1, 0, 0)  y1 (0, 1, 0)  y2 (0.6, 0.8, 0)
+#  x0 (1,0,0)      1             0              0.6
+#  x1 (.8,.6,0)    0.8           0.6            0.96
+#  x2 (0,0,1)      0             0              0
+FIRST = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 0, 1.0]])
+SECOND = np.array([[1, 0, 0], [0, 1, 0], [0.6, 0.8, 0]])
+# k 2: a(x0) 0.8, a(x1) 0.88, a(x2) 0; a(y0) 0.9, a(y1) 0.3, a(y2) 0.78
+BY_HAND = {
+    "cosine": {(0, 0): 1, (0, 2): 0.6, (1, 0): 0.8, (1, 1): 0.6, (1, 2): 0.96, (0, 1): 0, (2, 0): 0, (2, 1): 0},
+    "distance": {
+        (0, 0): 1 - 0.85,
+        (0, 1): 0 - 0.55,
+        (0, 2): 0.6 - 0.79,
+        (1, 0): 0.8 - 0.89,
+        (1, 1): 0.6 - 0.59,
+        (1, 2): 0.96 - 0.83,
+        (2, 0): 0 - 0.45,
+        (2, 1): 0 - 0.15,
+    },
+    "ratio": {
+        (0, 0): 1 / 0.85,
+        (0, 1): 0 / 0.55,
+        (0, 2): 0.6 / 0.79,
+        (1, 0): 0.8 / 0.89,
+        (1, 1): 0.6 / 0.59,
+        (1, 2): 0.96 / 0.83,
+        (2, 0): 0,
+        (2, 1): 0,
+    },
+}
+
+
+def as_dict(pairs):
+    return {(i, j): s for i, j, s in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores, strict=True)}
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_by_hand(kind, scoring):
+    """Listed with k 2: x0: y0, y2; x1: y2, y0; x2: y0, y1 (equal cosines, in order); y1: x1, x0; the rest again."""
+    pairs = scored_pairs(kind(FIRST), kind(SECOND), scoring, k=2)
+    assert pairs.first.dtype == pairs.second.dtype == np.int64 and pairs.scores.dtype == np.float32
+    found = as_dict(pairs)
+    assert len(found) == len(pairs), "a pair is listed twice"
+    assert found == pytest.approx(BY_HAND[scoring], abs=1e-6)
+    lengths = as_dict(scored_pairs(kind(FIRST * [[7], [0.1], [3]]), kind(SECOND * 1e-3), scoring, k=2))
+    assert lengths == pytest.approx(BY_HAND[scoring], abs=1e-6)
+
+
+def test_candidates_and_k_are_apart():
+    wide = as_dict(scored_pairs(FIRST, SECOND, "ratio", k=2, candidates=3))
+    assert len(wide) == 9 and wide[2, 2] == 0
+    assert {pair: wide[pair] for pair in BY_HAND["ratio"]} == pytest.approx(BY_HAND["ratio"], abs=1e-6)
+    narrow = as_dict(scored_pairs(FIRST, SECOND, "ratio", k=2, candidates=1))
+    # x0: y0, x1: y2, x2: y0; y0: x0, y1: x1, y2: x1
+    assert narrow == pytest.approx({p: BY_HAND["ratio"][p] for p in [(0, 0), (1, 2), (2, 0), (1, 1)]}, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
+def test_pairs_without_a_ratio_come_last(kind):
+    """Neighbours at a right angle or more: 0.28 over a floor would be the best ratio of all, -0.6 / -0.6 the next."""
+    # cosines: x0-y0 1, x0-y1 -0.8, x1-y0 -0.8, x1-y1 0.28; k 2: a(x0) = a(y0) = 0.1, a(x1) = a(y1) = -0.26
+    first, second = kind(np.array([[1, 0], [-0.8, 0.6]])), kind(np.array([[1, 0], [-0.8, -0.6]]))
+    said = []
+    pairs = scored_pairs(first, second, "ratio", k=2, say=said.append).best_first()
+    assert list(zip(pairs.first, pairs.second, strict=True)) == [(0, 0), (1, 1), (0, 1), (1, 0)]
+    assert pairs.scores == pytest.approx([1 / 0.1, -2.72e6, -3.8e6, -3.8e6], rel=1e-6)
+    assert said[-1].startswith("3 of 4 candidate pairs of first and second have no ratio: the mean")
+    pairs = scored_pairs(first[:1], second[1:], "ratio", k=1)
+    assert pairs.scores[0] == pytest.approx(-3.8e6)
+    for scoring in ("distance", "cosine"):
+        scored_pairs(first, second, scoring, k=2, say=said.append)
+    scored_pairs(kind(FIRST), kind(SECOND), "ratio", k=2, say=said.append)
+    assert sum("no ratio" in line for line in said) == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 4))
+def test_no_ratio_is_below_any(seed, k):
+    """Whatever the vectors: pairs with m(x, y) above 1e-6 come first, the others by cosine."""
+    first, second = np.random.default_rng(seed).normal(size=(2, 6, 2))
+    pairs = scored_pairs(first, second, "ratio", k, candidates=6).best_first()
+    assert len(pairs) == 36
+    first, second = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (first, second))
+    cosines = first @ second.T
+    of_first, of_second = (-np.sort(-each, axis=1)[:, :k].mean(axis=1) for each in (cosines, cosines.T))
+    means = ((of_first[:, None] + of_second) / 2)[pairs.first, pairs.second]
+    unknown = np.flatnonzero(means <= 1e-6)
+    assert unknown.tolist() == list(range(36 - len(unknown), 36))
+    assert (np.diff(cosines[pairs.first, pairs.second][unknown]) <= 1e-6).all()
+
+
+def plain_pairs(first, second, scoring, k, listed):
+    """By loops over Python floats."""
+
+    def unit(rows):
+        return [[x / (sum(y * y for y in row) ** 0.5 or 1.0) for x in row] for row in rows.tolist()]
+
+    first, second = unit(first), unit(second)
+    cosines = {
+        (i, j): sum(p * q for p, q in zip(x, y, strict=True))
+        for i, x in enumerate(first)
+        for j, y in enumerate(second)
+    }
+    nearest_of_first = [sorted(range(len(second)), key=lambda j: (-cosines[i, j], j)) for i in range(len(first))]
+    nearest_of_second = [sorted(range(len(first)), key=lambda i: (-cosines[i, j], i)) for j in range(len(second))]
+    a = [sum(cosines[i, j] for j in order[:k]) / len(order[:k]) for i, order in enumerate(nearest_of_first)]
+    b = [sum(cosines[i, j] for i in order[:k]) / len(order[:k]) for j, order in enumerate(nearest_of_second)]
+    pairs = {(i, j) for i, order in enumerate(nearest_of_first) for j in order[:listed]}
+    pairs |= {(i, j) for j, order in enumerate(nearest_of_second) for i in order[:listed]}
+    scores = {}
+    for i, j in pairs:
+        mean = (a[i] + b[j]) / 2
+        ratio = cosines[i, j] / mean if mean > 1e-6 else (cosines[i, j] - 3) / 1e-6
+        ways = {"cosine": cosines[i, j], "distance": cosines[i, j] - mean, "ratio": ratio}
+        scores[i, j] = ways[scoring]
+    return scores
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    k=st.integers(1, 6),
+    listed=st.integers(1, 6),
+    scoring=st.sampled_from(SCORINGS),
+    sparse=st.booleans(),
+)
+def test_equals_float64_loops(seed, sizes, k, listed, scoring, sparse):
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(size=6) * 1.5  # means away from 0, where a ratio is well-conditioned
+    first, second = (rng.normal(size=(size, 6)) + centre for size in sizes)
+    kind = scipy.sparse.csr_matrix if sparse else np.asarray
+    found = as_dict(scored_pairs(kind(first), kind(second), scoring, k, listed))
+    expected = plain_pairs(first, second, scoring, k, listed)
+    assert found.keys() == expected.keys()
+    for pair, score in expected.items():
+        assert found[pair] == pytest.approx(score, abs=1e-4, rel=1e-4)
+
+
+def test_matching_by_hand():
+    """(1, 1) 0.9 takes both its rows, so that (1, 0) 0.8 and (0, 1) 0.7 fall, and (0, 0) 0.1 is left."""
+    pairs = ScoredPairs(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([0.1, 0.7, 0.8, 0.9], np.float32))
+    matched = matched_pairs(pairs)
+    assert list(zip(matched.first.tolist(), matched.second.tolist(), strict=True)) == [(1, 1), (0, 0)]
+    assert len(matched_pairs(pairs[:0])) == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 5)), unique_by=lambda pair: pair[:2]))
+def test_matching_takes_the_best_that_is_left(rows):
+    """Plain greed: again and again the best of all pairs, without those that share a row with it."""
+    columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, np.int64)] * 3
+    matched = matched_pairs(ScoredPairs(columns[0], columns[1], columns[2].astype(np.float32)))
+    left, expected = list(rows), []
+    while left:
+        best = min(left, key=lambda row: (-row[2], row[0], row[1]))
+        expected.append(best)
+        left = [row for row in left if row[0] != best[0] and row[1] != best[1]]
+    assert list(zip(matched.first, matched.second, matched.scores, strict=True)) == expected
+
+
+# ---- Retrieval
 
 # scores:   y0    y1    y2
 #   x0      0.9   0.8   0.1
@@ -115,7 +285,7 @@ def planted(rows=400, translated=250, seed=0):
 @pytest.mark.parametrize("retrieval", RETRIEVALS)
 def test_planted_translations_are_found(kind, retrieval):
     first, second, right = planted()
-    mined = exported(kind(first), kind(second), retrieval=retrieval, max_pairs=len(right))
+    mined = mine_bitext(kind(first), kind(second), retrieval=retrieval, max_pairs=len(right))
     assert set(listed(mined)) == right
     assert len(mine_bitext(kind(first), kind(second), retrieval=retrieval)) > len(
         right
@@ -155,20 +325,6 @@ def test_identical_texts_are_dropped_after_the_choice():
     assert listed(dropped) == [(1, 1)]  # and the number counts what is left
 
 
-def test_lists_are_matrices():
-    first, second, _ = planted(20, 10)
-    texts = [str(row) for row in range(len(first))]
-    texts[3] = ""
-    found, expected = (mine_bitext(*each, texts) for each in ((first.tolist(), second.tolist()), (first, second)))
-    assert len(found) and listed(found) == listed(expected)
-
-
-def test_a_threshold_is_not_rounded_to_float32():
-    pairs = pairs_of({(0, 0): 1.0, (1, 1): 1 + 2**-23})  # a float32 and the next
-    assert listed(retrieved_pairs(pairs, threshold=1 + 2**-30)) == [(1, 1)]
-    assert listed(retrieved_pairs(pairs, threshold=1.0)) == [(1, 1), (0, 0)]
-
-
 def test_plain_text_and_first_occurrences():
     assert plain_text(" Caf\u0065\u0301\u00a0 du\u2028 Nord\n") == "Caf\u00e9 du Nord"
     texts = ["a b", "", "A b", "a  b", " ", "c", "c\n", "a b"]
@@ -177,15 +333,6 @@ def test_plain_text_and_first_occurrences():
     assert kept.tolist() == [0, 2, 5]
     for few in ([], ["", " "]):
         assert first_occurrences(few)[1].tolist() == []
-
-
-def test_the_options_reach_the_scores():
-    first, second, _ = planted(60, 40)
-    for scoring, k in (("cosine", 4), ("distance", 2), ("ratio", 7)):
-        mined = mine_bitext(first, second, scoring=scoring, k=k, retrieval="forward")
-        expected = retrieved_pairs(scored_pairs(first, second, scoring, k), "forward")
-        assert listed(mined) == listed(expected)
-        np.testing.assert_array_equal(mined.scores, expected.scores)
 
 
 @pytest.mark.parametrize(
@@ -204,3 +351,93 @@ def test_the_options_reach_the_scores():
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         mine_bitext(np.eye(3), np.eye(3), **options)
+
+
+# ---- Gold lists
+
+FIRST_IDS, SECOND_IDS = ["de-1", "de-2", "de-3"], ["en-1", "en-2"]
+
+
+def mined(*rows):
+    columns = list(zip(*rows, strict=True)) or [[], [], []]
+    return ScoredPairs(
+        np.array(columns[0], np.int64), np.array(columns[1], np.int64), np.array(columns[2], np.float32)
+    )
+
+
+# right: (0, 0), (1, 1), (2, 2), (3, 3)
+MINED = mined((0, 0, 1.5), (1, 1, 1.25), (4, 2, 1.0), (2, 2, 0.75), (5, 5, 0.5))
+GOLD = {(0, 0), (1, 1), (2, 2), (3, 3)}
+
+
+def test_quality_by_hand():
+    quality = mining_quality(MINED, GOLD)
+    assert (quality.correct, quality.found, quality.gold) == (3, 5, 4)
+    assert quality.precision == 3 / 5 and quality.recall == 3 / 4
+    assert quality.f1 == pytest.approx(2 / (5 / 3 + 4 / 3))  # harmonic mean
+    nothing = mining_quality(mined(), GOLD)
+    assert (nothing.precision, nothing.recall, nothing.f1) == (0, 0, 0)
+
+
+def test_best_threshold_by_hand():
+    """F1 of the best 1, 2, ...: 2/5, 4/6, 4/7, 6/8, 6/9: the first four, cut half-way to the fifth."""
+    threshold, quality = best_threshold(MINED, GOLD)
+    assert threshold == 0.625 and quality.f1 == pytest.approx(0.75) and quality.found == 4
+    turned = best_threshold(MINED[::-1], GOLD)
+    assert turned == (threshold, quality)
+    assert best_threshold(MINED, {(0, 0), (1, 1)}) == (1.125, mining_quality(MINED[:2], {(0, 0), (1, 1)}))
+    # the last score where all pairs are kept
+    assert best_threshold(MINED[:2], GOLD)[0] == 1.25
+
+
+def test_no_threshold_parts_equal_scores():
+    """The right one of two equal pairs cannot be had without the wrong one."""
+    pairs = mined((0, 0, 0.5), (1, 0, 0.5), (2, 0, 0.25))
+    threshold, quality = best_threshold(pairs, {(0, 0)})
+    assert threshold == 0.375 and (quality.correct, quality.found) == (1, 2)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12), st.integers(0, 3))
+def test_no_other_threshold_is_better(rows, missed):
+    assume(any(right for _, right in rows))
+    pairs = mined(*((number, number, score / 7) for number, (score, _) in enumerate(rows)))
+    gold = {(number, number) for number, (_, right) in enumerate(rows) if right}
+    gold |= {(100 + number, 0) for number in range(missed)}
+    threshold, quality = best_threshold(pairs, gold)
+    kept = retrieved_pairs(pairs, "forward", threshold)  # each row has one pair: all of them, above the threshold
+    assert mining_quality(kept, gold) == quality
+    best = max(mining_quality(pairs[pairs.scores >= score], gold).f1 for score in pairs.scores)
+    assert quality.f1 == pytest.approx(best)
+
+
+def test_nothing_to_optimise():
+    for pairs in (mined(), MINED):
+        with pytest.raises(ValueError, match=rf"none of the 1 gold pairs among {len(pairs)} mined ones, expected"):
+            best_threshold(pairs, {(9, 9)})
+
+
+def test_reads_a_list(tmp_path):
+    path = tmp_path / "gold"
+    path.write_bytes(b"score\tid_a\tid_b\n0.9\tde-3\ten-1\n")
+    assert read_gold_pairs(path, FIRST_IDS, SECOND_IDS) == [(2, 0)]
+    path.write_bytes("\ufeffde-3\ten-1\r\n\r\nde-1\ten-2\r\nde-1\ten-2".encode())
+    assert read_gold_pairs(path, FIRST_IDS, SECOND_IDS) == [(2, 0), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"de-1\ten-1\nde-1 en-2", r"gold, line 2: found 1 field\(s\), 'de-1 en-2', expected two ids"),
+        (b"de-1\ten-1\t0.3", r"line 1: found 3 field\(s\)"),
+        (b"de-1\ten-1\nen-2\tde-2", "line 2: found id 'en-2', which no text of the first side has, .* such as 'de-1'"),
+        (b"\nde-2\tde-2", "line 2: found id 'de-2', which no text of the second side has, .* such as 'en-1'"),
+        (b"de-1\ten-\xff", "line 1: found 0xff at byte 9, expected UTF-8"),
+        (b"\n", "gold: found no pair, expected one a line"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, content, message):
+    path = tmp_path / "gold"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_gold_pairs(path, FIRST_IDS, SECOND_IDS)

@@ -1,0 +1,122 @@
+"""Writes to a document index in processes that are killed; see `test_index_kill.py`.
+
+Operations follow from their numbers, so that whoever knows how many were committed knows what the index must hold.
+"""
+
+import itertools
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+import zlib
+from functools import partial
+
+import numpy as np
+
+from modeling_tmde.documents import index as module
+from modeling_tmde.documents.index import DocumentIndex
+
+DIMENSION = 16
+
+
+def vector_of(text: str) -> np.ndarray:
+    """(16,), of length 1, that only this text has."""
+    vector = np.random.default_rng(zlib.crc32(text.encode())).standard_normal(DIMENSION).astype(np.float32)
+    return vector / np.linalg.norm(vector)
+
+
+def operation(state: dict[str, str], number: int) -> tuple[list[str], dict[str, str]]:
+    """What operation `number` deletes from, or puts into, the state: ids, or texts by id. Changes the state."""
+    rng = random.Random(number)
+    if number % 4 == 3:
+        deleted = rng.sample(sorted(state), 3)
+        for id in deleted:
+            del state[id]
+        return deleted, {}
+    put = {f"{number}-{each}": f"text {number} {each}" for each in range(rng.randint(3, 6))}
+    if number % 4 == 2:  # updates as well
+        put |= {id: f"{state[id]}, and {number}" for id in rng.sample(sorted(state), 2)}
+    state |= put
+    return [], put
+
+
+def operate(index: DocumentIndex, state: dict[str, str], number: int) -> None:
+    """Operation `number` on both: one commit."""
+    deleted, put = operation(state, number)
+    if deleted:
+        index.delete(deleted)
+    else:
+        vectors = np.stack([vector_of(text) for text in put.values()])
+        index.upsert(list(put), list(put.values()), [{"number": number}] * len(put), vectors)
+
+
+def check(index: DocumentIndex, state: dict[str, str]) -> None:
+    """The index holds these texts and their vectors, and finds each by its vector."""
+    assert sorted(index) == sorted(state) and len(index) == len(state)
+    ids = sorted(state)
+    expected = np.stack([vector_of(state[id]) for id in ids])
+    np.testing.assert_allclose(index.vectors(ids), expected, atol=1e-6)
+    for id, (hit,) in zip(ids, index.search(expected, k=1), strict=True):
+        assert (hit.id, hit.text) == (id, state[id]) and abs(hit.score - 1) < 1e-5
+
+
+def write_for_ever(folder: str, done: int, log: int) -> None:
+    """Goes on with the operations, and reports after each how many there have been."""
+    module._FRAGMENTS = 3  # compaction is part of many writes
+    index, state = DocumentIndex.open(folder), {}
+    for number in range(done):
+        operation(state, number)
+    os.write(log, b"\n")  # it begins
+    for number in itertools.count(done):
+        operate(index, state, number)
+        os.write(log, f"{number + 1}\n".encode())
+
+
+def committed(folder: str, reported: int) -> int:
+    """Checks the index after `reported` operations, or one more: the process may die between commit and report."""
+    index, state = DocumentIndex.open(folder), {}
+    for number in range(reported):
+        operation(state, number)
+    if {hit.id: hit.text for hit in index.documents(list(index))} != state:
+        operation(state, reported)
+        reported += 1
+    check(index, state)
+    return reported
+
+
+def in_child(function) -> tuple[int, int]:
+    """Runs `function(log)` in a fork, which imports LanceDB for itself; process and the end of the log to read."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            function(writing)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(writing)
+    return child, reading
+
+
+def kill_writers(folder: str, kills: int) -> int:
+    """Kills one writer after the other at a random moment, and checks what it leaves; operations done in all."""
+    done = 0
+    for number in range(kills):
+        child, log = in_child(partial(write_for_ever, folder, done))
+        os.read(log, 1)
+        time.sleep(random.Random(number).uniform(0.01, 0.2))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with open(log, encoding="ascii") as lines:
+            reported = ([done] + [int(line) for line in lines if line.endswith("\n") and line.strip()])[-1]
+        child, log = in_child(lambda out, count=reported: os.write(out, str(committed(folder, count)).encode()))
+        assert os.waitpid(child, 0)[1] == 0, f"writer {number}, {reported} operations reported"
+        done = int(os.read(log, 20))
+    return done
+
+
+if __name__ == "__main__":
+    print(kill_writers(sys.argv[1], int(sys.argv[2])))

@@ -1,7 +1,6 @@
 """Several processes that train one model: settings of DDP and FSDP2, and the whole weights of a sharded model."""
 
 import copy
-import os
 from pathlib import Path
 
 import torch
@@ -33,18 +32,13 @@ def prepare_processes(accelerator: Accelerator, args: TmdeTrainingArguments, mod
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     if plugin is None:
-        asked = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-        if asked and args.world_size > 1:
+        if args.fsdp and args.world_size > 1:
             raise ValueError(
-                f"fsdp: found processes on {accelerator.device.type}, where accelerate does not shard a model, "
-                "expected accelerators; leave fsdp out to train with DDP"
+                f"fsdp: found processes on {accelerator.device.type}, expected accelerators: leave it out"
             )
         return
     if plugin.fsdp_version != 2:
-        raise ValueError(
-            f"fsdp: found version {plugin.fsdp_version}, expected 2: accelerate launch --fsdp_version 2, or "
-            'fsdp_config={"version": 2}'
-        )
+        raise ValueError(f'fsdp: found version {plugin.fsdp_version}, expected fsdp_config={{"version": 2}}')
     if plugin.mixed_precision_policy is not None:  # which would round losses and sums of gradients as well
         dtype = plugin.mixed_precision_policy.param_dtype
         plugin.mixed_precision_policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import datasets
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -61,27 +62,25 @@ def retrieval_pools(
 def dev_retrieval(
     model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
 ) -> dict[str, float]:
-    """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once, by an encoder with parameters for
-    each language once for each of its languages."""
+    """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once in each of its languages."""
     pools = retrieval_pools(rows, model.config.languages, args)
-    if not pools:
-        return {}
     system = _system(model, tokenizer, args)
-    by_language = system.embedder.needs_language
-
-    def keys(language: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-        return [(language if by_language else "", text) for text in texts]
-
-    sides = {
-        name: (keys(pool.source_language, pool.sources), keys(pool.target_language, pool.targets))
-        for name, pool in pools.items()
-    }
-    unique = dict.fromkeys(key for pair in sides.values() for side in pair for key in side)
-    index = {key: position for position, key in enumerate(unique)}
-    vectors = system.represent([text for _, text in unique], language=[code for code, _ in unique])  # (texts, d)
+    index: dict[str, dict[str, int]] = defaultdict(dict)  # row of each text, by language
+    for pool in pools.values():
+        for language, texts in ((pool.source_language, pool.sources), (pool.target_language, pool.targets)):
+            for text in texts:
+                index[language].setdefault(text, len(index[language]))
+    vectors = {language: system.represent(list(texts), language=language) for language, texts in index.items()}
     _warn_of_truncation(system, args)
+
+    def vectors_of(language: str, texts: Sequence[str]) -> np.ndarray:
+        return vectors[language][[index[language][text] for text in texts]]
+
     return {
-        name: precision_at_1(*(vectors[[index[key] for key in side]] for side in pair)) for name, pair in sides.items()
+        name: precision_at_1(
+            vectors_of(pool.source_language, pool.sources), vectors_of(pool.target_language, pool.targets)
+        )
+        for name, pool in pools.items()
     }
 
 
@@ -229,26 +228,22 @@ def check_metric(
     Raises:
         ValueError: Names the value, and the pairs or the metrics there are. Scores on a test split cannot choose.
     """
-    known = language_pairs(languages)
     for pair in args.eval_pairs or ():
-        if pair not in known:
+        if pair not in language_pairs(languages):
             raise ValueError(f"eval_pairs: found {pair!r}, expected pairs of the languages {', '.join(languages)}")
     pools = [f"{name}_{pool}" for name, rows in dev_sets.items() for pool in retrieval_pools(rows, languages, args)]
-    measured = ["mix"]
-    if dev_sets:
-        measured.append("retrieval")
+    measured = ["mix", *(["retrieval"] if dev_sets else []), *(TASK_METRICS if tasks else [])]
     if any("_doc_p1_" in pool for pool in pools):
         measured.append("document_retrieval")
-    if tasks:
-        measured += TASK_METRICS
     if len(tasks) > 1:
         measured += [f"{task}_{score}" for task in tasks for score in TASK_METRICS]
+    measured += pools
     losses = tuple(f"{name}_{objective}_" for name in dev_sets for objective in objectives)
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
-    if metric not in [*measured, *pools] and not metric.startswith(losses):
+    if metric not in measured and not metric.startswith(losses):
         raise ValueError(
             f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected one of "
-            + ", ".join([*measured, *pools, *(f"{loss}..." for loss in losses)])
+            + ", ".join([*measured, *(f"{loss}..." for loss in losses)])
         )
 
 

@@ -115,8 +115,6 @@ class Throughput:
 
         return {
             "words_per_second": rate("source_words", "target_words"),
-            "source_words_per_second": rate("source_words"),
-            "target_words_per_second": rate("target_words"),
             "tokens_per_second": rate("source_tokens", "target_tokens"),
             "padding": round(1 - new["source_tokens"] / max(new["padded_tokens"], 1.0), 4),
             "data_wait": round(new["data_wait"] / seconds, 4),

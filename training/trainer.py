@@ -68,7 +68,7 @@ class TmdeTrainer(HubTrainer):
         eval_task: Texts with classes in at least two of the model's languages, with the splits `train`, `dev`, `test`;
             or several such tasks by name.
         processing_class: The tokenizer.
-        callbacks, optimizers: As in `Trainer`.
+        kwargs: `callbacks` and `optimizers` of `Trainer`.
 
     Raises:
         ValueError: Nothing limits the run, the schedule needs a number of steps that is not known, the metric that
@@ -83,8 +83,7 @@ class TmdeTrainer(HubTrainer):
         processing_class: PreTrainedTokenizerBase,
         eval_dataset: datasets.Dataset | dict[str, datasets.Dataset] | None = None,
         eval_task: ClassificationData | dict[str, ClassificationData] | None = None,
-        callbacks: list | None = None,
-        optimizers: tuple = (None, None),
+        **kwargs,
     ):
         self.step_limit = limit_steps(args, streaming=not isinstance(train_dataset, datasets.Dataset))
         languages = model.config.languages
@@ -105,8 +104,7 @@ class TmdeTrainer(HubTrainer):
             args=args,
             eval_dataset=dev_sets or ({} if self.eval_tasks else None),
             processing_class=processing_class,
-            callbacks=callbacks,
-            optimizers=optimizers,
+            **kwargs,
         )
         prepare_processes(self.accelerator, args, model)
         self.parallel_dataset = train_dataset
@@ -241,11 +239,6 @@ class TmdeTrainer(HubTrainer):
             self._components.add(name, components, objectives[name].count(inputs.sizes))
         return (loss, outputs) if return_outputs else loss
 
-    def floating_point_ops(self, inputs: ParallelBatch) -> float:
-        """6 per parameter outside the tables and token (Kaplan et al. 2020)."""
-        model = self.accelerator.unwrap_model(self.model).model
-        return 6.0 * model.num_parameters(exclude_embeddings=True) * float(inputs.lengths.sum())
-
     # ---- Schedule
 
     def create_optimizer(self, *args, **kwargs):
@@ -319,19 +312,15 @@ class TmdeTrainer(HubTrainer):
                 f"No dev set has two rows of any of the pairs {self.args.eval_pairs or 'of its languages'}; "
                 "check eval_pairs and the dev data"
             )
-        scores = self._evaluate_tasks(model)
-        trained.train(was_training)
-        metrics |= scores | dev_means(retrieval, scores)
-        return {key: round(value, 6) for key, value in metrics.items()}
-
-    def _evaluate_tasks(self, model: ParallelModel) -> dict[str, float]:
-        """Measured by the first process for all: a classifier is trained for every language of every task."""
         scores = {}
-        if self.is_world_process_zero():
+        if self.is_world_process_zero():  # for all processes, see `evaluate`
             for name, task in self.eval_tasks.items():
                 autocast = self.compute_loss_context_manager()
                 scores[name] = measure_task(model, self.processing_class, task, self.args, autocast)
-        return task_means(scores)
+        scores = task_means(scores)
+        trained.train(was_training)
+        metrics |= scores | dev_means(retrieval, scores)
+        return {key: round(value, 6) for key, value in metrics.items()}
 
     # ---- Checkpoints
 

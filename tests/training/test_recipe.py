@@ -427,8 +427,6 @@ def test_the_bag_learns_and_is_measured(bag_run):
     assert evaluations[1]["eval_retrieval"] > 3 / 60  # chance is 1 / 60
     for name in ("eval_dev_p1_de-fr", "eval_dev_p1_en-es", "eval_dev_infonce_loss", "eval_dev_infonce_accuracy"):
         assert name in evaluations[1]
-    # 6 operations for each of the 16 dimensions of each token
-    assert trainer.state.total_flos == 6 * 16 * trainer.seen["source_tokens"] > 0
     assert json.loads((folder / "results.json").read_text())["best"]["eval_retrieval"] > 0
 
 

@@ -239,6 +239,11 @@ class TmdeTrainer(HubTrainer):
             self._components.add(name, components, objectives[name].count(inputs.sizes))
         return (loss, outputs) if return_outputs else loss
 
+    def floating_point_ops(self, inputs: ParallelBatch) -> float:
+        """6 per parameter outside the tables and token (Kaplan et al. 2020)."""
+        model = self.accelerator.unwrap_model(self.model).model
+        return 6.0 * model.num_parameters(exclude_embeddings=True) * float(inputs.lengths.sum())
+
     # ---- Schedule
 
     def create_optimizer(self, *args, **kwargs):

@@ -4,6 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -209,7 +210,7 @@ def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> Cla
     except TaskError as error:
         raise TaskError(f"eval_task: {error}") from error
     splits = {language: {name: data.splits[language][name] for name in TASK_SPLITS} for language in common}
-    return ClassificationData(splits, data.provenance)
+    return replace(data, splits=splits)
 
 
 def check_metric(
@@ -272,7 +273,7 @@ def measure_task(
     scores = {}
     with torch.enable_grad():  # for heads that are trained by gradients
         for split, prefix, names in (("dev", "", TASK_METRICS), ("test", "test_", ("same", "cross"))):
-            cells = evaluate_classification(data, system, args.eval_head, test_split=split, seeds=(0,))
+            cells = evaluate_classification(data, system, args.eval_head or data.head, test_split=split, seeds=(0,))
             means = {name.lower(): value for name, value in summarize(cells).items()}
             scores |= {f"{prefix}{name}": means[name] for name in names}
     _warn_of_truncation(system, args)

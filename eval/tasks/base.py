@@ -74,10 +74,14 @@ class Split:
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger one)."""
+    """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger one).
+
+    `head` is the classifier of the published protocol.
+    """
 
     splits: Mapping[str, Mapping[str, Split]]
     provenance: Provenance
+    head: str = "logistic_regression"
 
     @property
     def languages(self) -> list[str]:

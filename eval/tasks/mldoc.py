@@ -98,7 +98,7 @@ class MLDoc(Task):
                 if len(split) != SIZES[name]:
                     message = "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results"
                     logger.warning(message, language, name, len(split), SIZES[name])
-        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True))
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True), self.head)
 
     def _load_dataset(
         self, source: str, languages: Sequence[str] | None, streaming: bool, clean: bool

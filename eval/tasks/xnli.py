@@ -87,7 +87,7 @@ class XNLI(Task):
                 columns = (ids, rows["premise"], labels, rows["hypothesis"])
                 splits[language][name] = Split(*columns, place=table.place)
         check_parallel(source, splits, ("dev", "test"))
-        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True))
+        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True), self.head)
 
     def _train_languages(self, requested: Sequence[str] | None, chosen: Sequence[str]) -> list[str]:
         """Return the languages whose train split is read: the requested ones, else the task's that are chosen."""

@@ -181,7 +181,7 @@ def test_what_differs_cannot_be_compared():
         compare(a, replace(a, system="B", data={"fingerprint": "y"}))
     with pytest.raises(ComparisonError, match="head of"):
         compare(a, replace(a, system="B", settings={"head": "ffn"}))
-    with pytest.raises(ComparisonError, match="en -> de.*same items"):
+    with pytest.raises(ComparisonError, match="same items"):
         compare(a, replace(a, system="B", cells=[make_cell([1, 0], ids=["d1", "d0"])]))
     with pytest.raises(ComparisonError, match="A has 1 cells, B 2"):
         compare(a, replace(a, system="B", cells=[make_cell([1, 0]), make_cell([1, 0], "de", "en")]))

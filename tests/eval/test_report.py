@@ -1,0 +1,118 @@
+"""Tables and cards' metadata from results, by hand-made numbers."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from modeling_tmde.eval.published import published_tables
+from modeling_tmde.eval.report import (
+    Comparison,
+    eval_results,
+    markdown_escape,
+    markdown_report,
+    markdown_table,
+    percent,
+    print_report,
+    sections,
+)
+from modeling_tmde.eval.statistics import Difference
+from tests.eval.test_results import result
+
+
+def matrix(languages=("de", "en", "es"), **changes):
+    """Accuracy 0.9 within a language, 0.6 across."""
+    (cell, *_), cells = result().cells, []
+    for source in languages:
+        for target in languages:
+            value = 0.9 if source == target else 0.6
+            cells.append(cell.__class__(**vars(cell) | {"source": source, "target": target, "value": value}))
+    return result(cells=cells, **changes)
+
+
+def test_numbers_and_tables():
+    assert [percent(value) for value in (0.8314, 0.0004, 0.0, None)] == ["83.1", "<0.1", "0.0", "–"]
+    assert markdown_escape("a|b <c> *d*\n& $") == r"a\|b &lt;c> \*d\* &amp; \$"
+    header, rule, row = markdown_table(["system", "x"], [["a", "1.50"]])
+    assert [cell.strip() for cell in row.split("|")] == ["", "a", "1.50", ""]
+    assert rule.split("|")[1].startswith(":-") and rule.split("|")[2].endswith("-:")
+
+
+def test_report_has_means_baselines_matrix_and_settings():
+    text = markdown_report([matrix(("a", "b", "c")), matrix(("a", "b", "c"), system="TF-IDF", truncated=None)])
+    lines = [line.replace(" ", "") for line in text.splitlines()]
+    assert "## t: zero-shot" in text and "|System|Same|Cross|All|" in lines
+    assert any(line.startswith("|mine|90.0±14.1|60.0±14.1<br>[20.0,80.0]|70.0±14.1|") for line in lines)
+    assert "|*chance*|25.0|25.0|25.0|" in lines and "|*majority*|30.0|30.0|30.0|" in lines
+    assert "|MacroF1(%)|mine|50.0|50.0|50.0|" in lines
+    assert "### mine: trained on (rows), tested on (columns)" in text
+    assert any(line.startswith("|**a**|90.0±") for line in lines)
+    assert "`head: svm`" in text and "Tested on the split `test`." in text
+    assert "1 of 3 texts were longer than the limit of the model and were cut" in text
+
+
+def test_one_system_with_two_settings_is_told_apart():
+    (section,) = sections([matrix(), matrix(settings={"head": {"head": "ffn"}, "seeds": [0, 1]})])
+    assert section.labels == ["mine (head svm)", "mine (head ffn)"]
+
+
+def test_no_better_than_the_majority_is_said():
+    text = markdown_report([result(outcomes=(0.1, 0.2, 0.3))])
+    assert "mine: no better than always guessing the most frequent class (Same, Cross, All)." in text
+
+
+def test_terminal_table():
+    console = Console(file=StringIO(), width=120)
+    print_report([matrix()], console)
+    text = console.file.getvalue()
+    assert "t: zero-shot, svm, mean of 2 seeds, Accuracy (%)" in " ".join(text.split())
+    assert "mine" in text and "90.0" in text
+
+
+def test_model_index_entries():
+    entries = eval_results([matrix(data={"hub_id": "someone/data", "split": "test"})])
+    assert [(e.dataset_config, e.metric_type, e.metric_value) for e in entries] == [
+        ("Same", "accuracy", 0.9), ("Same", "f1", 0.5), ("Cross", "accuracy", 0.6), ("Cross", "f1", 0.5),
+    ]  # fmt: skip
+    assert {entry.dataset_type for entry in entries} == {"someone/data"}
+    assert entries[0].metric_args == {"protocol": "zero-shot", "head": "svm"}
+
+
+def test_comparison():
+    values = {"task": "t", "group": "Cross", "metric": "accuracy", "a": 0.5, "b": 0.6, "difference": 0.1}
+    found = Comparison("B - A", [Difference(**values, interval=(0.02, 0.2), p=0.00005, fold_p=0.03, items=9)])
+    assert found.rows() == [["t", "Cross", "50.0", "60.0", "+10.0", "[+2.0, +20.0]", "≤0.0001", "0.0300"]]
+    assert "### B - A (x 100)" in found.markdown() and "paired t-test" in found.note
+
+
+def mldoc(languages=("de", "en", "es", "fr", "it"), head="ffn", test=4000):
+    rows = {code: {"train": 1000, "dev": 1000, "test": test} for code in languages}
+    return matrix(languages, task="mldoc", settings={"head": {"head": head}}, data={"rows": rows})
+
+
+def test_published_numbers_stand_beside_the_same_protocol():
+    text = markdown_report([mldoc((*("de", "en", "es", "fr", "it"), "ru"))])  # Russian is left aside
+    lines = [line.replace(" ", "") for line in text.splitlines()]
+    assert "### Beside published numbers: trained on en, tested on de, es, fr, it" in text
+    assert "|T-MDE\\*|published,table4.2|84.6|73.8|74.9|70.5|76.0|" in lines
+    assert "|cT-MDE|published,table4.3|89.2|75.2|78.0|" in lines
+    assert any(line.startswith("|**mine**|**measured**|90.0|60.0|66.0|") for line in lines)
+
+
+@pytest.mark.parametrize(("changes", "expected"), [({"head": "svm"}, "head svm, published ffn"),
+                                                   ({"test": 200}, "test 200 instead of 4,000")])  # fmt: skip
+def test_other_conditions_are_not_compared(changes, expected):
+    text = markdown_report([mldoc(**changes)])
+    assert f"Not comparable with the published numbers: mine ({expected})." in text
+    assert "published, table" not in text
+
+
+def test_published_tables_are_whole():
+    tables = published_tables()
+    assert len(tables) > 10
+    for table in tables:
+        pairs = {f"{source} -> {target}" for source in table.sources for target in table.targets}
+        assert set(filter(None, table.columns.values())) <= pairs | {"Same", "Cross", "All"}, table.number
+        assert all(len(row) == len(table.labels) + len(table.columns) for row in table.rows), table.number
+    first = next(table for table in tables if table.number == "4.2")
+    assert first.rows[3] == ["T-MDE*", 84.6, 73.8, 74.9, 70.5, 76.0]

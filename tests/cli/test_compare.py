@@ -1,98 +1,169 @@
-"""`tmde compare` as a whole: comparisons from nothing, again, and after an interruption."""
+"""`tmde compare`: the file, what is made anew, the table's numbers, and a whole comparison in real processes."""
 
+import copy
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
+import numpy as np
 import pytest
-from typer.testing import CliRunner
+import yaml
 
-from modeling_tmde.cli.main import app
-from modeling_tmde.eval.results import read_results
-from tests.cli.compare_helpers import SHARED, TINY, change, content, write
+from modeling_tmde.cli.compare import Training, load_comparison, open_folder, write_table
+from modeling_tmde.eval.results import Cell, TaskResult, write_results
+from modeling_tmde.training.recipe import packaged_names
+
+TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
+HEADS = {
+    "d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "objectives.translation.sampled_vocabulary": None,
+}  # fmt: skip
+SHARED = {
+    "max_rows": 300, "eval_pairs": ["de-en"], "eval_pool": 50, "eval_loss_rows": 20, "eval_minutes": None,
+    "bf16": False, "max_steps": 3, "warmup_steps": 1, "cooldown": 0, "max_minutes": None, "max_cpu_minutes": 5,
+    "token_cache_dir": None,
+}  # fmt: skip
+CONTENT = {
+    "description": "tiny",
+    "shared": {"all": SHARED, "tmde": {"decoder_layers": 1}},
+    "start": {"base": {"recipe": "bag", "overrides": TINY}},
+    "systems": {
+        "bag": {"recipe": "bag", "overrides": TINY},
+        "warm": {"recipe": "small", "start": "base", "seeds": [1, 2], "overrides": HEADS},
+    },
+    "tasks": ["sample"],
+    "task_options": {"sample.sizes": [40, 20, 20]},
+    "contrasts": [["warm", "bag"]],
+}
 
 
-def test_bad_input_is_told_without_a_traceback(tmp_path):
-    file = write(tmp_path / "file.yaml", change("systems/bag/recipe", "bagg"))
-    result = CliRunner().invoke(app, ["compare", file, "--train", "sample", "-o", str(tmp_path / "out")])
-    assert result.exit_code == 1 and "There is no recipe 'bagg'" in result.output
-    assert not (tmp_path / "out").exists()
+def changed(path: str, value) -> dict:
+    """The comparison with one value changed, by its path."""
+    content = copy.deepcopy(CONTENT)
+    *parents, last = path.split("/")
+    place = content
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    return content
 
 
-def tmde(*arguments) -> list[str]:
-    return [sys.executable, "-m", "modeling_tmde.cli.main", *map(str, arguments)]
+def load(folder: Path, content: dict = CONTENT):
+    (folder / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return load_comparison(str(folder / "file.yaml"), folder / "out", {"data.train": "sample"}, None)
+
+
+def opened(folder: Path, content: dict = CONTENT, overwrite: bool = False) -> list[Training]:
+    file, trainings = load(folder, content)
+    (folder / "out").mkdir(exist_ok=True)
+    open_folder(folder / "out", file, None, trainings, overwrite)
+    return trainings
+
+
+def test_every_training_has_its_recipe(tmp_path):
+    _, trainings = load(tmp_path)
+    assert [each.name for each in trainings] == ["base", "bag-42", "warm-1", "warm-2"]
+    base, bag, warm, _ = (each.recipe for each in trainings)
+    assert (base.seed, bag.seed, warm.seed) == (42, 42, 1)
+    assert (bag.data.train, bag.data.max_rows, bag.sections["model"]["d_model"]) == ("sample", 300, 16)
+    assert warm.warm_start.checkpoint == str(tmp_path / "out" / "start" / "base")
+    assert warm.sections["model"]["decoder_layers"] == 1 and "decoder_layers" not in bag.sections["model"]
+
+
+@pytest.mark.parametrize("name", packaged_names("modeling_tmde.training.comparisons"))
+def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("modeling_tmde.cli.compare.find_tasks", lambda *_: [])
+    file, trainings = load_comparison(name, tmp_path, {"data.train": "sample"}, None)
+    assert len(trainings) == len(file.systems) + len(file.start) and all(pair for pair in file.contrasts)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("systemss", {}, "key 'systemss' is unknown; did you mean systems"),
+        ("systems/bag/recipes", "bag", "bag: key 'recipes' is unknown; did you mean recipe"),
+        ("systems/bag/recipe", "bagg", "bag: Recipe 'bagg' is unknown; did you mean bag"),
+        ("systems/warm/start", "bse", "start 'bse' is unknown; did you mean base"),
+        ("shared/all/max_stepps", 3, "'max_stepps' is unknown; did you mean"),
+        ("contrasts", [["warm", "bg"]], "system 'bg' is unknown; did you mean bag"),
+        ("seeds", ["one"], "'seeds' expected int|seeds"),
+        ("systems/bag/overrides", {"max_rows": 9}, "data.max_rows differs"),
+        ("tasks", ["xnlii"], "xnlii"),
+    ],
+)
+def test_mistakes_are_one_sentence(path, value, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, changed(path, value))
+
+
+def test_what_a_change_concerns_is_made_anew(tmp_path):
+    trainings = opened(tmp_path)
+    for training in trainings:
+        for folder in (training.run, training.evaluation):
+            folder.mkdir(parents=True)
+    opened(tmp_path)  # the same again
+    with pytest.raises(ValueError, match="--overwrite.*Changed: systems, recipe of bag-42$"):
+        opened(tmp_path, changed("systems/bag/overrides", {**TINY, "d_model": 32}))
+    opened(tmp_path, changed("systems/bag/overrides", {**TINY, "d_model": 32}), overwrite=True)
+    assert [each.run.exists() for each in trainings] == [True, False, True, True]
+    assert [each.evaluation.exists() for each in trainings[1:]] == [False, True, True]
+    opened(tmp_path, changed("start/base/seed", 5), overwrite=True)
+    assert [each.run.exists() for each in trainings] == [False, False, False, False]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    file, trainings = load(tmp_path)
+    with pytest.raises(ValueError, match="found other files"):
+        open_folder(tmp_path / "other", file, None, trainings, True)
+
+
+def result(system: str, right: int) -> TaskResult:
+    """100 items within German, all of them right, and 100 from German to English, so many of them right."""
+    ids = [str(number) for number in range(100)]
+    cells = [
+        Cell("de", target, "accuracy", share / 100, ids, (np.arange(100) < share).astype(float), 0.25)
+        for target, share in (("de", 100), ("en", right))
+    ]
+    return TaskResult("sib200", system, "zero-shot", cells, data={"fingerprint": "f"})
+
+
+def test_the_table_by_hand(tmp_path):
+    trainings = opened(tmp_path)
+    for training, right in zip(trainings[1:], (40, 60, 70), strict=True):
+        write_results(training.evaluation, [result(training.name, right)], {})
+        training.run.mkdir(parents=True)
+        costs = {"cpu_minutes": 5.0, "minutes": 6.0, "seen": {"source_words": 6000}}
+        (training.run / "results.json").write_text(json.dumps(costs))
+        (training.run / "run.json").write_text(json.dumps({"parameters": 9, "versions": {"torch": training.system}}))
+    file, trainings = load(tmp_path)
+    text = write_table(file, trainings, ["eval x: broke"])
+    cells = {
+        line.split("|")[1].strip(): [part.strip() for part in line.split("|")[2:-1]]
+        for line in text.split("\n")
+        if "|" in line
+    }
+    assert cells["bag"] == ["100.0", "40.0", "5.0", "20", "9"]
+    assert cells["warm"][:2] == ["100.0 ± 0.0", "65.0 ± 7.1 ▲"] and cells["chance"][:2] == ["25.0", "25.0"]
+    assert cells["warm - bag"] == ["+0.0 (1, 2/2)", "**+25.0** (0.0001, 2/2)"]
+    assert "eval x: broke" in text and "Not the same in all runs: versions (bag-42 unlike the rest)" in text
+    written = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert written["systems"]["warm"]["values"]["SIB-200 Cross"] == [0.6, 0.7]
+    assert written["systems"]["warm"]["differences_from_reference"]["SIB-200 Cross"]["p"] < 0.001
 
 
 @pytest.mark.slow
-def test_a_comparison_from_nothing_and_again(tmp_path):
-    """With a system that fails: the others are in the table; mended, what was finished is kept."""
-    values = content()
-    del values["start"], values["systems"]["warm"]
-    values |= {"contrasts": [["bag", "other"]]}
-    values["systems"]["other"] = {"recipe": "bag", "overrides": TINY | {"d_model": 8}, "title": "narrow"}
-    values["systems"]["broken"] = {"recipe": "bag", "overrides": TINY | {"tokenizer.path": str(tmp_path / "nowhere")}}
-    out = tmp_path / "out"
-    command = tmde("compare", write(tmp_path / "file.yaml", values), "--train", "sample", "--dev", "sample", "-o", out)
-    environment = os.environ | {"COLUMNS": "160"}
-    first = subprocess.run([*command, "--jobs", "2"], capture_output=True, text=True, env=environment)
-    assert first.returncode == 1, first.stdout + first.stderr
-    assert "train broken-42" in first.stderr and "nowhere" in first.stderr
-    assert "eval broken-42: needs 'train broken-42', which failed" in first.stderr
-    for word in ("TF-IDF", "bag", "narrow", "chance"):
-        assert word in first.stdout
-    table = json.loads((out / "table.json").read_text())
-    assert {name: len(system["values"]) for name, system in table["systems"].items()} == {
-        "bag": 2, "other": 2, "broken": 0
-    }  # fmt: skip
-    assert table["systems"]["bag"]["parameters"] > table["systems"]["other"]["parameters"]
-    assert table["systems"]["other"]["differences_from_reference"] and table["contrasts"][0]["measures"]
-    assert table["systems"]["bag"]["data"]["train"]["fingerprint"] and table["versions"]["torch"]
-    assert 0 < table["systems"]["bag"]["words_per_cpu_second"] and table["tfidf"]["sample Cross"] > 0
-    assert (
-        len([r for n in ("bag-42", "other-42") for r in read_results(out / "eval" / n) if r.system == "TF-IDF"]) == 1
-    )
-
-    finished = (out / "runs" / "bag-42" / "results.json").stat().st_mtime_ns
-    values["systems"]["broken"]["overrides"] = dict(TINY)
-    write(tmp_path / "file.yaml", values)
-    second = subprocess.run([*command, "--overwrite"], capture_output=True, text=True, env=environment)
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert "4 of 6 trainings and evaluations are finished already" in second.stdout
-    assert "systems.broken.overrides.tokenizer.path" in second.stdout
-    assert (out / "runs" / "bag-42" / "results.json").stat().st_mtime_ns == finished
-    systems = json.loads((out / "table.json").read_text())["systems"]
-    assert systems["broken"]["values"] == systems["bag"]["values"]  # the same recipe, data and seed
-
-
-@pytest.mark.slow
-def test_an_interrupted_comparison_goes_on_from_the_last_checkpoint(tmp_path):
-    values = content(contrasts=None, start=None, systems={"bag": {"recipe": "bag", "overrides": dict(TINY)}})
-    limits = {"max_steps": -1, "num_train_epochs": 1_000_000, "max_cpu_minutes": 0.5, "eval_steps": 20}
-    values["shared"] = {"all": SHARED | limits}
-    out = tmp_path / "out"
-    command = tmde("compare", write(tmp_path / "file.yaml", values), "--train", "sample", "--dev", "sample", "-o", out)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    run = out / "runs" / "bag-42"
-    deadline = time.monotonic() + 240
-    while not list(run.glob("checkpoint-*/trainer_state.json")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 130 and "the same command goes on from there" in " ".join(output.split())
-    assert not (run / "results.json").exists()
-    before = max(json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines())
-
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 0, again.stdout + again.stderr
-    log = (out / "logs" / "bag-42.log").read_text()
-    first, second = [line for line in log.splitlines() if line.startswith("$ tmde")]
-    assert second == f"{first} --resume"
-    losses = [line["step"] for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if "loss" in line]
-    assert losses.count(losses[0]) == 1 and losses[-1] > before  # it did not begin again
-    results = json.loads((run / "results.json").read_text())
-    assert 0.5 <= results["cpu_minutes"] < 1.0
-    assert json.loads((out / "table.json").read_text())["systems"]["bag"]["values"]
+def test_a_comparison_goes_on_where_it_stopped(tmp_path):
+    content = changed("systems/warm/seeds", [1])
+    content["systems"]["broken"] = {"recipe": "bag", "overrides": {**TINY, "max_rows": 300, "micro_batch_rows": 64}}
+    content["systems"]["broken"]["overrides"]["freeze"] = ["nothing_of_this_name"]
+    (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    command = [sys.executable, "-m", "modeling_tmde.cli.main", "compare", str(tmp_path / "file.yaml"), "-o"]
+    command += [str(tmp_path / "out"), "--train", "sample", "--dev", "sample", "--jobs", "2"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 1 and "Error: train broken-42: " in done.stderr and "Traceback" not in done.stderr
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "| warm " in table and "**Not measured:** broken-42." in table and "TF-IDF" in table
+    again = subprocess.run([*command, "--only", "bag"], capture_output=True, text=True, env=environment, timeout=600)
+    assert again.returncode == 0 and "train" not in again.stdout.split("#")[0]

@@ -35,8 +35,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase, Traine
 
 from modeling_tmde import train_tokenizer
 from modeling_tmde.data import load_parallel
-from modeling_tmde.data.token_cache import open_token_cache
-from modeling_tmde.data.token_store import tokenizer_threads
+from modeling_tmde.data.tokens import open_tokens, tokenizer_threads
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.building import build_model, prepare_tokenizer
 from modeling_tmde.training.parallel_model import ParallelModel
@@ -95,10 +94,10 @@ def measure_padding(source: str, folder: Path) -> list[dict[str, Any]]:
         recipe = open_recipe(name, source)
         rows = load_parallel(source, languages=LANGUAGES, document_ids=True, max_rows=recipe.data.max_rows)
         tokenizer = open_tokenizer(recipe, rows, folder)
-        cache = open_token_cache(rows, tokenizer, recipe.data.languages, folder / "tokens")
+        cache = open_tokens(rows, tokenizer, recipe.data.languages, folder / "tokens")
         own = recipe.build_arguments("unused").buffer_rows
         for buffer_rows in (own // 8, own):
-            batches = make_batches(recipe, rows, tokenizer, buffer_rows=buffer_rows, token_cache=cache)
+            batches = make_batches(recipe, rows, tokenizer, buffer_rows=buffer_rows, tokens=cache)
             real = padded = least = 0
             shares = []
             for batch in batches:
@@ -168,12 +167,12 @@ def measure_speed(source: str, folder: Path, max_rows: int) -> list[dict[str, An
     rows = rows.select(np.flatnonzero(whole))
     recipe = open_recipe("bag", source, "data.languages=[de, en]", "data.pivot_languages=[en]")
     tokenizer = open_tokenizer(recipe, rows, folder / "speed")
-    options = {"micro_batch_rows": 256, "max_length": 256, "micro_batch_tokens": 32768, "buffer_rows": 65536}
+    options = {"micro_batch_rows": 256, "max_length": 256, "micro_batch_tokens": 16384, "buffer_rows": 65536}
     tokens_folder = folder / "speed_tokens"
 
     def cached() -> ParallelBatches:
-        cache = open_token_cache(rows, tokenizer, ["de", "en"], tokens_folder)
-        return make_batches(recipe, rows, tokenizer, token_cache=cache, **options)
+        cache = open_tokens(rows, tokenizer, ["de", "en"], tokens_folder)
+        return make_batches(recipe, rows, tokenizer, tokens=cache, **options)
 
     plain = make_batches(recipe, rows, tokenizer, **options)
     stream = make_batches(recipe, rows.to_iterable_dataset(num_shards=8), tokenizer, **options)
@@ -309,7 +308,7 @@ def memory_of_stream(rows: int, buffer_rows: int) -> dict[str, float]:
     stream = builder.as_streaming_dataset(split="train")
     texts = {code: [f"{code[0]}{number}" for number in range(900)] for code in ("de", "en")}
     tokenizer = train_tokenizer(texts, vocab_size=2200)
-    options = {"micro_batch_tokens": 32768, "buffer_rows": buffer_rows}
+    options = {"micro_batch_tokens": 16384, "buffer_rows": buffer_rows}
     batches = ParallelBatches(stream, tokenizer, ["de", "en"], ["en"], **options)
     process = psutil.Process()
     before, found, peaks = process.memory_info().rss, 0, [0, 0]  # of the first two chunks, and of the whole run

@@ -173,7 +173,7 @@ def main(
     ]
     results: dict[tuple[str, int], list[dict[str, Any]]] = {run: [] for run in runs}
     options = {"size": size, "steps": steps, "micro_batches": micro_batches, "bf16": bf16}
-    options["micro_batch_tokens"] = micro_batch_tokens
+    options["micro_batch_tokens"] = micro_batch_tokens // 2
     with tempfile.TemporaryDirectory() as temporary:
         prepare(Path(temporary), train, rows, SIZES[size].vocab_size)
         for turn in range(repeats):

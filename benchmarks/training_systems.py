@@ -203,7 +203,7 @@ def tmde_system(
         model |= {"encoder_ffn_dim": size.ffn, "decoder_ffn_dim": size.ffn, "dropout": size.dropout}
         recipe.sections["model"].update(model)
     if size is not None:
-        training |= {"micro_batch_tokens": size.micro_batch_tokens, "train_max_length": size.max_length}
+        training |= {"micro_batch_tokens": size.micro_batch_tokens // 2, "train_max_length": size.max_length}
     training.pop("streaming")
     recipe.sections["training"].update(training)
     special = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.bos_token_id}

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from transformers import TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
+from modeling_tmde.data.dev_rows import MIN_ROWS
 from modeling_tmde.eval.heads import HEADS
-from modeling_tmde.training.dev_documents import MIN_ROWS
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
@@ -42,7 +42,8 @@ class TmdeTrainingArguments(TrainingArguments):
     Args:
         batch_tokens: Padded tokens of an optimizer step over all processes; gradient accumulation follows from it
             (128k in the thesis). None keeps `gradient_accumulation_steps` as given.
-        micro_batch_tokens: Padded tokens of one forward pass, all languages of its rows counted.
+        micro_batch_tokens: Padded tokens of one forward pass, of the longer side of its rows, as
+            `fairseq --max-tokens` counts them.
         micro_batch_rows: Most rows of one forward pass; None for no such limit.
         languages_per_row: Languages used of each row at a time; None uses all.
         pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate need anyway.
@@ -106,7 +107,7 @@ class TmdeTrainingArguments(TrainingArguments):
     metric_for_best_model: str | None = "mix"
     greater_is_better: bool | None = None
     batch_tokens: int | None = field(default=None)
-    micro_batch_tokens: int = field(default=8192)
+    micro_batch_tokens: int = field(default=4096)
     micro_batch_rows: int | None = field(default=None)
     languages_per_row: int | None = field(default=2)
     pivot_pairs: bool = field(default=False)

@@ -2,36 +2,332 @@
 
 An epoch is cut into chunks of `buffer_rows` rows. Each chunk is planned on its own from (seed, epoch, chunk): which
 languages of a row are used, which rows share a batch, in which order the batches come. So a run resumes at any
-batch by planning one chunk, and every process plans the same batches and keeps its share. Memory holds one chunk of a
-stream. The tokens of a map-style dataset are read from a `TokenCache`, if one is given; without it every process and
-DataLoader worker makes and holds the token ids of the rows drawn so far (2 bytes a token, 16 a text).
+batch by planning one chunk, and every process plans the same batches and keeps its share. The tokens of a map-style
+dataset are read from its cache; a stream is tokenised chunk by chunk, and memory holds one chunk.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.data.token_cache import TokenCache
-from modeling_tmde.data.token_store import (
-    ArrowSource,
-    ListSource,
+from modeling_tmde.data.checks import features_of
+from modeling_tmde.data.tokens import (
     TextEncoder,
     Tokens,
-    TokenStore,
     forkable_tokenizers,
+    open_tokens,
+    pack_bits,
+    text_bounds,
+    tokenize,
 )
-from modeling_tmde.training.collate import Collator, ParallelBatch
-from modeling_tmde.training.planning import ChunkCounts, Plan, Planner, Position
-from modeling_tmde.training.teacher_vectors import TeacherVectors, check_unjoined
-
-__all__ = ["ChunkCounts", "ParallelBatch", "ParallelBatches", "ParallelLoader", "Position"]
+from modeling_tmde.training.objectives import BatchSizes
+from modeling_tmde.training.teacher import TeacherVectors, check_unjoined
 
 logger = logging.get_logger("modeling_tmde.training")
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the stream of micro-batches."""
+
+    epoch: int = 0
+    chunk: int = 0
+    batch: int = 0
+
+
+@dataclass
+class ChunkCounts:
+    """What became of the rows and texts of a chunk."""
+
+    rows: int = 0
+    rows_without_pair: int = 0
+    texts: int = 0
+    truncated_texts: int = 0
+
+    def add(self, other: "ChunkCounts") -> None:
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows of one micro-batch: `rows` (languages, joined, rows) of the store, -1 where nothing is joined."""
+
+    languages: tuple[int, ...]
+    rows: np.ndarray
+
+
+@dataclass
+class Planner:
+    """
+    Plans the micro-batches of chunks, from the lengths of their texts. The fields are the options of
+    `ParallelBatches` of the same names.
+    """
+
+    languages: list[str]
+    pivot_languages: list[str]
+    micro_batch_tokens: int
+    languages_per_row: int | None
+    temperature: float
+    micro_batch_rows: int | None
+    max_joined_rows: int
+    neighbor_share: float
+    pivots_only: bool
+    max_length: int
+    shuffle: bool
+
+    def __post_init__(self):
+        if len(self.languages) < 2:
+            raise ValueError(f"Parallel rows need at least two languages, found {self.languages}")
+        least = {"languages_per_row": 2, "micro_batch_rows": 1, "max_joined_rows": 1}
+        unlimited = {"languages_per_row": ", or null for all of a row", "micro_batch_rows": ", or null for no limit"}
+        for name, number in least.items():
+            found = getattr(self, name)
+            if found is not None and found < number:
+                raise ValueError(f"{name}={found} must be at least {number}{unlimited.get(name, '')}")
+        if not 0 <= self.neighbor_share <= 1:
+            found = self.neighbor_share
+            raise ValueError(f"neighbor_share={found} is a share of the rows and must lie between 0 and 1")
+        if self.temperature <= 0:
+            raise ValueError(f"pair_temperature={self.temperature} must be above 0 (inf is uniform)")
+        self._language_sets: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+
+    def _choices(self, available: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The sets of languages (by number) that a row with these can give: every one holds a pivot, if needed."""
+        if available in self._language_sets:
+            return self._language_sets[available]
+        size = len(available) if self.languages_per_row is None else min(self.languages_per_row, len(available))
+        sets = itertools.combinations(available, size) if size >= 2 else ()
+        pivots = [number for number, language in enumerate(self.languages) if language in self.pivot_languages]
+        found = [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
+        self._language_sets[available] = found
+        return found
+
+    def plan(self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[Plan], ChunkCounts]:
+        """The micro-batches of a chunk, in their final order."""
+        groups, counts = self._draw_languages(tokens, rows, rng)
+        planned = []
+        for languages, group in sorted(groups.items()):
+            cells = self._neighbors(tokens, languages, group, rng)  # (languages, joined, rows)
+            lengths = self._lengths(tokens, languages, cells, counts)
+            planned.extend(Plan(languages, cells[..., batch]) for batch in self._pack(lengths, rng))
+        if self.shuffle:
+            planned = [planned[index] for index in rng.permutation(len(planned))]
+        return planned, counts
+
+    def _draw_languages(
+        self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator
+    ) -> tuple[dict[tuple[int, ...], np.ndarray], ChunkCounts]:
+        """The rows of each set of languages, and the counts of rows without one."""
+        counts = ChunkCounts(rows=len(rows))
+        available = tokens.available(rows)
+        _, first, kind_of_row = np.unique(pack_bits(available), return_index=True, return_inverse=True)
+        choices = [self._choices(tuple(np.flatnonzero(available[row]).tolist())) for row in first]
+        frequency: dict[tuple[int, ...], int] = defaultdict(int)
+        for sets, size in zip(choices, np.bincount(kind_of_row), strict=True):
+            counts.rows_without_pair += 0 if sets else int(size)
+            for languages in sets:
+                frequency[languages] += int(size)
+        members: dict[tuple[int, ...], list[np.ndarray]] = defaultdict(list)
+        draws = rng.random(len(rows))
+        for kind, sets in enumerate(choices):
+            if sets:
+                of_kind = np.flatnonzero(kind_of_row == kind)
+                weights = np.cumsum([float(frequency[languages]) ** (1 / self.temperature - 1) for languages in sets])
+                drawn = np.searchsorted(weights, draws[of_kind] * weights[-1])
+                for number in np.unique(drawn):
+                    members[sets[number]].append(of_kind[drawn == number])
+        groups = {languages: np.sort(np.concatenate(parts)) for languages, parts in members.items()}
+        return {languages: rows[places] for languages, places in groups.items() if len(places)}, counts
+
+    def _neighbors(
+        self, tokens: Tokens, languages: tuple[int, ...], rows: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """The rows that make up each text: (languages, joined, rows), -1 for none.
+
+        A row is joined by those that follow it, as long as they have all of these languages. Of `neighbor_share` of
+        the rows the last language's text is the row after the first language's, in the same document.
+        """
+        sizes = np.ones(len(rows), dtype=np.int64)
+        if self.max_joined_rows > 1:
+            sizes = rng.integers(1, self.max_joined_rows + 1, size=len(rows))
+
+        def next_of(before: np.ndarray) -> np.ndarray:
+            after = np.where(before >= 0, tokens.following[before], -1)
+            return np.where((after >= 0) & tokens.available(after)[:, languages].all(axis=1), after, -1)
+
+        cells = np.full((self.max_joined_rows, len(rows)), -1, dtype=np.int64)
+        cells[0] = rows
+        for step in range(1, self.max_joined_rows):
+            cells[step] = np.where(step < sizes, next_of(cells[step - 1]), -1)
+        cells = np.repeat(cells[None], len(languages), axis=0)
+        if self.neighbor_share and tokens.documented:
+            joined = (cells[-1] >= 0).sum(axis=0) - 1
+            after = next_of(cells[-1, joined, np.arange(len(rows))])
+            moved = (rng.random(len(rows)) < self.neighbor_share) & (after >= 0)
+            cells[-1, 0] = np.where(moved, after, cells[-1, 0])
+            cells[-1, 1:] = np.where(moved, -1, cells[-1, 1:])
+        return cells
+
+    def _lengths(
+        self, tokens: Tokens, languages: tuple[int, ...], cells: np.ndarray, counts: ChunkCounts
+    ) -> np.ndarray:
+        """Tokens of the longest text of each row, `<s>` and `</s>` counted, after truncation: (rows,)."""
+        there = cells >= 0
+        numbers = np.broadcast_to(np.array(languages)[:, None, None], cells.shape)
+        lengths = np.zeros(cells.shape, dtype=np.int64)
+        lengths[there] = tokens.lengths(cells[there], numbers[there])
+        lengths = lengths.sum(axis=1) + 2  # (languages, rows)
+        counts.texts += lengths.size
+        counts.truncated_texts += int((lengths > self.max_length).sum())
+        return np.minimum(lengths, self.max_length).max(axis=0)
+
+    def _pack(self, lengths: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """Rows of similar length together, as many as the budget holds; rows of equal length in random order.
+
+        All languages of a batch are padded to its longest text, so the longer side has rows times length tokens.
+        """
+        order = rng.permutation(len(lengths)) if self.shuffle else np.arange(len(lengths))
+        order = order[np.argsort(-lengths[order], kind="stable")]
+        begin = 0
+        while begin < len(order):
+            size = max(1, self.micro_batch_tokens // int(lengths[order[begin]]))
+            size = min(size, self.micro_batch_rows or size)
+            # A row alone has no negatives: one that would be left over joins the batch before it.
+            end = len(order) if begin + size + 1 == len(order) and size > 1 else begin + size
+            yield order[begin:end]
+            begin = end
+
+
+@dataclass
+class ParallelBatch:
+    """One micro-batch: `rows` rows in the same `languages`.
+
+    Attributes:
+        input_ids: (languages, rows, length) `<s> tokens </s>`, right-padded to one length.
+        attention_mask: (languages, rows, length).
+        languages: Codes in the order of the first dimension.
+        sizes: What the objectives divide by.
+        words: Whitespace-separated words of (all texts, all target texts of all directions).
+        lengths: (languages, rows) int64, tokens of each text, `<s>` and `</s>` among them. Always in the memory of the
+            host, where they are known without waiting for a GPU.
+        teacher_vectors, taught: (rows, d) of a teacher, and bool (rows,), which rows it read; None without a teacher.
+        position: Where this batch stands; `next_position` is where the stream goes on after the round it belongs to.
+        counts: Of the chunk that this batch comes from.
+        chunk_done: Share of its chunk that is done after the round this batch belongs to.
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    languages: tuple[str, ...]
+    sizes: BatchSizes
+    words: tuple[int, int]
+    lengths: np.ndarray
+    teacher_vectors: torch.Tensor | None = None
+    taught: torch.Tensor | None = None
+    position: Position = field(default_factory=Position)
+    next_position: Position = field(default_factory=Position)
+    counts: ChunkCounts = field(default_factory=ChunkCounts)
+    chunk_done: float = 0.0
+
+    @property
+    def padding(self) -> float:
+        """Share of the positions that are padding."""
+        return 1 - float(self.lengths.sum()) / self.attention_mask.numel()
+
+    def model_inputs(self) -> dict:
+        names = ("input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught")
+        return {name: getattr(self, name) for name in names}
+
+    def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "ParallelBatch":
+        for name in ("input_ids", "attention_mask", "teacher_vectors", "taught"):
+            if getattr(self, name) is not None:
+                setattr(self, name, move(getattr(self, name)))
+        return self
+
+    def to(self, device: torch.device) -> "ParallelBatch":
+        return self._move(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "ParallelBatch":
+        return self._move(torch.Tensor.pin_memory)
+
+
+class Collator:
+    """
+    Makes the tensors of planned batches.
+
+    Args:
+        tokenizer: Whose special tokens are put around and after the texts.
+        languages, pivot_languages: Codes of all languages, and of those that are translated into.
+        max_length: Longer texts are truncated to this many tokens.
+        teacher: Gives the vectors of a teacher, for rows that are not joined with others.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: list[str],
+        pivot_languages: list[str],
+        max_length: int,
+        teacher: TeacherVectors | None = None,
+    ):
+        self.bos, self.eos, _ = text_bounds(tokenizer)
+        self.pad = tokenizer.pad_token_id
+        self.languages, self.pivot_languages, self.max_length = languages, pivot_languages, max_length
+        self.teacher = teacher
+
+    def __call__(self, tokens: Tokens, plan: Plan, position: Position, counts: ChunkCounts) -> ParallelBatch:
+        rows = plan.rows.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
+        there = rows >= 0
+        numbers = np.broadcast_to(np.array(plan.languages)[:, None, None], rows.shape)
+        texts = (rows[there], numbers[there])
+        pieces, words = np.zeros((2, *rows.shape), dtype=np.int64)
+        pieces[there], words[there] = tokens.lengths(*texts), tokens.words(*texts)
+        before = np.cumsum(pieces, axis=-1) - pieces
+        pieces = np.clip(self.max_length - 2 - before, 0, pieces)
+        words = words.sum(-1)  # (languages, rows)
+        lengths = pieces.sum(-1) + 2
+        steps = np.arange(lengths.max())
+        ends = lengths[..., None] - 1
+        input_ids = np.full((*lengths.shape, len(steps)), self.pad, dtype=np.int64)
+        input_ids[(steps > 0) & (steps < ends)] = tokens.gather(*texts, pieces[there])
+        input_ids[..., 0] = self.bos
+        np.put_along_axis(input_ids, ends, self.eos, axis=-1)
+        languages = tuple(self.languages[number] for number in plan.languages)
+        targets = [index for index, language in enumerate(languages) if language in self.pivot_languages]
+        sources = len(languages) - 1  # of each pivot
+        teacher_vectors = taught = None
+        if self.teacher is not None:
+            teacher_vectors, taught = map(torch.from_numpy, self.teacher(tokens, plan.rows[0, 0]))
+        sizes = BatchSizes(
+            rows=lengths.shape[1],
+            languages=len(languages),
+            directions=sources * len(targets),
+            target_tokens=sources * int((lengths[targets] - 1).sum()),
+            tokens=int(lengths.sum()),
+            taught_rows=0 if taught is None else int(taught.sum()),
+        )
+        return ParallelBatch(
+            torch.from_numpy(input_ids),
+            torch.from_numpy((steps <= ends).astype(np.int64)),
+            languages,
+            sizes,
+            (int(words.sum()), sources * int(words[targets].sum())),
+            lengths,
+            teacher_vectors,
+            taught,
+            position,
+            counts=counts,
+        )
 
 
 class ParallelBatches(IterableDataset):
@@ -47,8 +343,8 @@ class ParallelBatches(IterableDataset):
         dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
         tokenizer: Makes `<s> tokens </s>`.
         languages, pivot_languages: Languages to use, and those the decoder translates into.
-        micro_batch_tokens: Most padded tokens of a micro-batch, all languages counted; a row longer than that is a
-            micro-batch of its own.
+        micro_batch_tokens: Most padded tokens of one language of a micro-batch: of the longer side of its pairs, as
+            `fairseq --max-tokens` counts. A row longer than that is a micro-batch of its own.
         languages_per_row: Languages used of each row; None uses all that a row has.
         temperature: Of the draw described above.
         buffer_rows: Rows of a chunk.
@@ -56,10 +352,11 @@ class ParallelBatches(IterableDataset):
         max_joined_rows: Joins a row with up to this many less one that follow it in its document (a number drawn
             evenly from 1 to it) to one longer text in every language, so that the encoder also learns texts of several
             sentences; 1 leaves rows as they are. The tokenizer must begin texts with a blank, which then is between
-            them. Which document a row belongs to says the column `doc_id` of a map-style dataset; without it, or of
-            a stream, rows stay as they are, and a warning says so.
+            them. The column `doc_id` of a map-style dataset says which document a row belongs to. Rows without one,
+            and those of a stream, are a running text: a row is followed by the next with the same languages. A stream
+            then is not shuffled but in chunks.
         neighbor_share: Of so many of the rows the last language's text is replaced by the row that follows in the
-            document, if there is one: neighbours share their topic, not their words.
+            document, if `doc_id` names any: neighbours share their topic, not their words.
         pivots_only: Whether every set of languages must hold a pivot, as translation needs it.
         max_length: Longer texts are truncated to this many tokens, and counted.
         seed: Of shuffling and drawing.
@@ -68,14 +365,12 @@ class ParallelBatches(IterableDataset):
         rank, world_size: Micro-batches `rank`, `rank + world_size`, ... are this process's. Rounds that cannot be
             filled for all processes at the very end are left out.
         start: Where to begin, for resuming.
-        token_cache: The tokens of `dataset`, from `open_token_cache`; None makes them as rows are drawn. The batches
-            are the same.
+        tokens: The tokens of `dataset`, from `open_tokens`; None makes them in memory, of a stream chunk by chunk.
         teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
 
     Raises:
         ValueError: If there are fewer than two languages or `languages_per_row` is below two, if an option is out of
-            its range, rows are joined whose tokenizer leaves no blank between them or which a teacher reads, or the
-            cache has other languages.
+            its range, or rows are joined whose tokenizer leaves no blank between them or which a teacher reads.
     """
 
     def __init__(
@@ -84,7 +379,7 @@ class ParallelBatches(IterableDataset):
         tokenizer: PreTrainedTokenizerBase,
         languages: list[str],
         pivot_languages: list[str],
-        micro_batch_tokens: int = 8192,
+        micro_batch_tokens: int = 4096,
         languages_per_row: int | None = 2,
         temperature: float = float("inf"),
         buffer_rows: int = 8192,
@@ -99,7 +394,7 @@ class ParallelBatches(IterableDataset):
         rank: int = 0,
         world_size: int = 1,
         start: Position | None = None,
-        token_cache: TokenCache | None = None,
+        tokens: Tokens | None = None,
         teacher: TeacherVectors | None = None,
     ):
         self.planner = Planner(
@@ -123,14 +418,13 @@ class ParallelBatches(IterableDataset):
                 f"max_joined_rows={max_joined_rows}: the tokenizer makes {joined!r} of the texts 'a' and 'a' joined, "
                 "expected 'a a': train it with tokenizer.add_prefix_space=true, or set max_joined_rows=1"
             )
-        if token_cache is not None and token_cache.languages != list(languages):
-            raise ValueError(
-                f"The token cache {token_cache.folder} holds {token_cache.languages}, expected {list(languages)}"
-            )
         self.dataset = dataset
         self.languages = list(languages)
         self.pivot_languages = list(pivot_languages)
         self.encoder = TextEncoder(tokenizer)
+        self.tokens = tokens
+        if tokens is None and isinstance(dataset, datasets.Dataset):
+            self.tokens = open_tokens(dataset, tokenizer, languages, folder=None)
         self.collator = Collator(tokenizer, self.languages, self.pivot_languages, max_length, teacher)
         self.buffer_rows = buffer_rows
         self.seed = seed
@@ -139,9 +433,6 @@ class ParallelBatches(IterableDataset):
         self.rank = rank
         self.world_size = world_size
         self.start = start or Position()
-        self._tokens: tuple[datasets.Dataset, Tokens] | None = None
-        if token_cache is not None:
-            self._tokens = (dataset, token_cache)
 
     @property
     def num_rows(self) -> int | None:
@@ -184,38 +475,28 @@ class ParallelBatches(IterableDataset):
 
     def _chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Tokens, np.ndarray]]:
         """The rows of an epoch, `buffer_rows` at a time from chunk `first_chunk` on, and their tokens."""
-        if isinstance(self.dataset, datasets.Dataset):
-            if self._tokens is None or self._tokens[0] is not self.dataset:
-                source = ArrowSource(self.dataset, self.languages)
-                self._tokens = (self.dataset, TokenStore(source, self.encoder))
-            tokens = self._tokens[1]
-            order = np.arange(len(self.dataset))
+        if self.tokens is not None:
+            order = np.arange(len(self.tokens))
             if self.shuffle:
                 order = np.random.default_rng([self.seed, epoch]).permutation(order)
-            self._check_documents(tokens)
+            if self.planner.neighbor_share and not self.tokens.documented:
+                logger.warning_once(f"neighbor_share={self.planner.neighbor_share} has no effect without doc_id")
             for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
-                yield tokens, order[begin : begin + self.buffer_rows]
+                yield self.tokens, order[begin : begin + self.buffer_rows]
             return
         stream = self.dataset
         if self.shuffle:
-            stream = stream.shuffle(seed=self.seed, buffer_size=self.buffer_rows)
+            # Rows that are to be joined stay in their order; then only the stream's files are shuffled.
+            size = 1 if self.planner.max_joined_rows > 1 else self.buffer_rows
+            stream = stream.shuffle(seed=self.seed, buffer_size=size)
             stream.set_epoch(epoch)
         # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take a share of its
         # files and another seed; and `skip` would forget the epoch.
-        for rows in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
-            tokens = TokenStore(ListSource(rows["translation"], self.languages), self.encoder)
-            self._check_documents(tokens)
-            yield tokens, np.arange(len(tokens.neighbors))
-
-    def _check_documents(self, tokens: Tokens) -> None:
-        if (self.planner.max_joined_rows > 1 or self.planner.neighbor_share) and not tokens.neighbors.any():
-            option = f"neighbor_share={self.planner.neighbor_share}"
-            if self.planner.max_joined_rows > 1:
-                option = f"max_joined_rows={self.planner.max_joined_rows}"
-            logger.warning_once(
-                f"{option} has no effect: no two rows of the training data follow each other in a document, which a "
-                "column doc_id of map-style data would say"
-            )
+        type_of_rows = features_of(self.languages).arrow_schema
+        for chunk in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
+            rows = pa.table({"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)})
+            tokens = Tokens(tokenize(rows, self.encoder, self.languages), self.languages, texts=rows)
+            yield tokens, np.arange(len(tokens))
 
 
 class ParallelLoader(DataLoader):

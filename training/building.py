@@ -18,11 +18,11 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport, load_parallel
+from modeling_tmde.data.dev_rows import hold_out_rows
 from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.evaluation import language_pairs
-from modeling_tmde.training.held_out import hold_out_rows
 from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, token_settings
 from modeling_tmde.training.recipe import ADAPTED, DataSection, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.replay import load_replayed

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from modeling_tmde.data.dev_rows import MIN_DOCUMENTS, documents_of, join_documents
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import check_labels, check_plans, evaluate_classification, plan_protocol
 from modeling_tmde.eval.results import summarize
@@ -20,9 +21,8 @@ from modeling_tmde.eval.systems import EmbeddingSystem
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, TaskError
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.dev_documents import MIN_DOCUMENTS, document_pool, documents_of
 from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.teacher_vectors import open_teacher_vectors
+from modeling_tmde.training.teacher import open_teacher_vectors
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -53,7 +53,8 @@ def retrieval_pools(
     pools = {}
     for source, target in pairs:
         sentences = retrieval_pool(translations, source, target, args.eval_pool)
-        joined = document_pool(documents, source, target, args.eval_document_rows, args.eval_pool)
+        joined = join_documents(documents, source, target, args.eval_document_rows)
+        joined = retrieval_pool(joined, source, target, args.eval_pool)
         for prefix, pool, least in (("p1", sentences, 2), ("doc_p1", joined, MIN_DOCUMENTS)):
             if len(pool.sources) >= least:
                 pools[f"{prefix}_{source}-{target}"] = pool

@@ -8,7 +8,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from transformers.utils import logging
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
-from modeling_tmde.data.token_store import text_bounds
+from modeling_tmde.data.tokens import text_bounds
 from modeling_tmde.embedding import local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer

@@ -1,50 +1,181 @@
-"""A sentence-transformers model whose vectors are learned; it only reads."""
+"""The teacher of distillation: a sentence-transformers model that a run pins, and its vectors of parallel rows.
+
+`Dataset.map` makes the vectors of a map-style dataset once and keeps them as tokens are kept (`data.tokens`). A row
+has one vector, in float16: 2 d bytes, 1.5 GB for a million rows of LaBSE; a vector of length 1 so moves by less than
+0.0005, its cosine with others by less than 1e-6. Rows of a stream are read as they are drawn.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import datasets
 import numpy as np
+import pyarrow as pa
 import torch
+from accelerate import PartialState
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
-from modeling_tmde.training.teacher_version import TeacherError, TeacherVersion, find_version, folder_checksum
+from modeling_tmde.data.io import write_atomically
+from modeling_tmde.data.tokens import Tokens, flat_lists, map_once, texts_by_language
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from modeling_tmde.training.arguments import TmdeTrainingArguments
+    from modeling_tmde.training.objectives import Distillation
+    from modeling_tmde.training.parallel_model import ParallelModel
+
+logger = logging.get_logger("modeling_tmde.training")
+
+RECORD = "teacher.json"  # in the run's folder
 NO_LIMIT = 10**9  # models without a limit of their own say inf or 1e30
+UNTAUGHT, TAUGHT, TRUNCATED = range(3)  # what became of a row
+WEIGHTS = {".safetensors", ".bin", ".json", ".txt", ".model", ".py"}  # files that decide the vectors of a folder
+RECORDS = {"results.json", "run.json", "data_state.json", "trainer_state.json", RECORD, "optimizer.pt"}
+
+
+class TeacherError(ValueError):
+    """A teacher that can't be opened, gives no numbers, or is another than the run began with."""
+
+    def __init__(self, what: str, key: str = "teacher"):
+        super().__init__(f"objectives.distillation.{key}{what}")
+
+
+@dataclass(frozen=True)
+class TeacherVersion:
+    """A teacher and its weights.
+
+    Attributes:
+        name: Folder or Hub id.
+        revision: Of a Hub model, as it was asked for; None is the newest.
+        commit: Of a Hub model.
+        sha256: Of a folder: of the names and contents of its files.
+    """
+
+    name: str
+    revision: str | None = None
+    commit: str | None = None
+    sha256: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """Another one for other weights; the same for a folder that was copied."""
+        return self.sha256 or f"{self.name}@{self.commit}"
+
+
+def find_version(name: str, revision: str | None = None) -> TeacherVersion:
+    """Return what a name stands for now: a commit on the Hub (offline: in its cache), or the files of a folder.
+
+    Raises:
+        TeacherError: There is no such model, or a folder has no model or a revision.
+    """
+    folder = Path(name).expanduser()
+    if folder.exists():
+        if revision is not None:
+            raise TeacherError(f": found {revision!r} of the folder {name}, expected null", "teacher_revision")
+        return TeacherVersion(name, sha256=folder_checksum(folder))
+    try:
+        try:
+            path = hf_hub_download(name, "modules.json", revision=revision)
+        except EntryNotFoundError:
+            path = hf_hub_download(name, "config.json", revision=revision)
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise TeacherError(
+            f"={name}: found no such folder and no such model on the Hub at teacher_revision={revision} "
+            f"({type(error).__name__}), expected a model that sentence-transformers opens"
+        ) from error
+    return TeacherVersion(name, revision, commit=Path(path).parent.name)  # .../snapshots/<commit>/modules.json
+
+
+def folder_checksum(folder: Path) -> str:
+    """Return the checksum of the names and contents of a model's files, without records of runs beside them."""
+    if not (folder / "modules.json").is_file():  # of BERT, sentence-transformers would make a mean of token vectors
+        raise TeacherError(f"={folder}: found no modules.json, expected the folder of a sentence-transformers model")
+    modules = [folder / each["path"] for each in json.loads((folder / "modules.json").read_text()) if each["path"]]
+    files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
+    files = sorted(path for path in files if path.name not in RECORDS)
+    return _checksum(folder, tuple(files), tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache
+def _checksum(folder: Path, files: tuple[Path, ...], state: tuple) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(2**24):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def settle_version(objective: Distillation, run_folder: Path | None = None) -> TeacherVersion:
+    """Return the objective's teacher as it stays until the end of the run; with a folder, every process must call it.
+
+    Args:
+        objective: Names the teacher; gets its `version`.
+        run_folder: Keeps the version in `teacher.json`; where there is one, the run goes on with it.
+
+    Raises:
+        TeacherError: As `find_version`; or the run began with another teacher.
+    """
+    if objective.version is not None:
+        return objective.version
+    name, revision = objective.teacher, objective.teacher_revision
+    if run_folder is None:
+        objective.version = find_version(name, revision)
+        return objective.version
+    record = run_folder / RECORD
+    with PartialState().main_process_first():
+        if not record.exists():
+            run_folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(record, json.dumps(asdict(find_version(name, revision)), indent=2) + "\n")
+    recorded = TeacherVersion(**json.loads(record.read_text(encoding="utf-8")))
+    pinned = name == recorded.name and recorded.commit and revision in (None, recorded.revision, recorded.commit)
+    version = recorded if pinned else find_version(name, revision)  # whatever is the newest by now
+    if version.identity != recorded.identity:
+        raise TeacherError(
+            f"={name}: found {version.identity}, and the run began with {recorded.name} ({recorded.identity}, in "
+            f"{record}): put that back, or begin a new run, in another folder or with --overwrite"
+        )
+    objective.version = version
+    return version
 
 
 class Teacher:
-    """
-    Any model that `sentence_transformers.SentenceTransformer` opens. It is loaded when it is first asked for vectors.
+    """Any model that `sentence_transformers.SentenceTransformer` opens. It is loaded when it is first asked.
 
     Args:
-        version: From `find_version`; or a folder or Hub id, of which it is what that finds now.
+        version: From `find_version`; or a folder or Hub id.
+        languages: That it reads, by preference: of a row, the text in the first of these that it has.
         device: Where it computes.
         batch_size: Texts that it reads at a time.
         trust_remote_code: Run code from its folder or repository.
 
     Raises:
         TeacherError: There is no such model, or it can't be opened, or its files are no longer those of `version`.
-        ImportError: sentence-transformers is not installed.
     """
 
     def __init__(
         self,
         version: TeacherVersion | str,
+        languages: Sequence[str] = ("en",),
         device: str | torch.device = "cpu",
         batch_size: int = 64,
         trust_remote_code: bool = False,
     ):
         self.version = find_version(version) if isinstance(version, str) else version
-        self.name = self.version.name
-        self.device = torch.device(device)
-        self.batch_size = batch_size
-        self.trust_remote_code = trust_remote_code
+        self.languages, self.batch_size = list(languages), batch_size
+        self.device, self.trust_remote_code = torch.device(device), trust_remote_code
 
     @cached_property
     def model(self) -> SentenceTransformer:
@@ -55,33 +186,25 @@ class Teacher:
                 "objectives.distillation.teacher needs sentence-transformers: "
                 "pip install 'tmde[sentence-transformers]'"
             ) from error
-        folder = Path(self.name).expanduser()
-        if self.version.commit is None and folder_checksum(folder) != self.version.sha256:
-            raise TeacherError(
-                f"objectives.distillation.teacher={self.name}: found other files in the folder than when the run "
-                "began: put those back, or begin a new run"
-            )
+        name, commit = self.version.name, self.version.commit
+        if commit is None and folder_checksum(Path(name).expanduser()) != self.version.sha256:
+            raise TeacherError(f"={name}: found other files in the folder than when the run began: put those back")
+        options = {"device": str(self.device), "revision": commit, "trust_remote_code": self.trust_remote_code}
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             try:
-                return SentenceTransformer(
-                    self.name if self.version.commit else str(folder),
-                    device=str(self.device),
-                    revision=self.version.commit,
-                    trust_remote_code=self.trust_remote_code,
-                ).eval()
+                return SentenceTransformer(name if commit else str(Path(name).expanduser()), **options).eval()
             except Exception as error:  # by what its files hold, anything from KeyError to a Rust error
-                raise TeacherError(
-                    f"objectives.distillation.teacher={self.name}: sentence-transformers can't open it: "
-                    f"{type(error).__name__}: {error}"
-                ) from error
+                found = f"{type(error).__name__}: {error}"
+                raise TeacherError(f"={name}: sentence-transformers can't open it: {found}") from error
 
-    def width(self, language: str) -> int:
-        return self.encode(["a"], language).shape[1]  # not every module says
+    @cached_property
+    def width(self) -> int:
+        return self.encode(["a"], self.languages[0]).shape[1]  # not every module says
 
     @torch.no_grad()
     def encode(self, texts: list[str], language: str) -> np.ndarray:
-        """(texts, d) float32 of texts in a language, as the teacher gives them; numbers may be NaN."""
+        """Return (texts, d) float32 of texts in a language, as the teacher gives them; numbers may be NaN."""
         options = {"batch_size": self.batch_size, "show_progress_bar": False}
         if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
             options["language"] = language
@@ -89,30 +212,178 @@ class Teacher:
             return np.asarray(self.model.encode(texts, **options), dtype=np.float32)
 
     def truncates(self, texts: list[str]) -> np.ndarray:
-        """Which texts are longer than the teacher reads: bool (texts,)."""
+        """Return which texts are longer than the teacher reads: bool (texts,)."""
         limit, tokenizer = self.model.max_seq_length, self.model.tokenizer
-        found = np.zeros(len(texts), dtype=bool)
-        if limit is None or limit >= NO_LIMIT or not isinstance(tokenizer, PreTrainedTokenizerBase):
-            return found
-        special = tokenizer.num_special_tokens_to_add()
-        long = [place for place, text in enumerate(texts) if len(text.encode()) + special > limit]  # a byte at least
-        if long:
-            ids = tokenizer([texts[place] for place in long], truncation=False, verbose=False)["input_ids"]
-            found[long] = [len(each) > limit for each in ids]
-        return found
+        if limit is None or limit >= NO_LIMIT or not isinstance(tokenizer, PreTrainedTokenizerBase) or not texts:
+            return np.zeros(len(texts), dtype=bool)
+        return np.array([len(ids) > limit for ids in tokenizer(texts, truncation=False, verbose=False)["input_ids"]])
+
+    def read(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """Read rows with `translation`.
+
+        Returns:
+            Vectors (rows, d) in float16, zero where it read nothing, and what became of each row, (rows,).
+
+        Raises:
+            TeacherError: A vector holds NaN or numbers that float16 can't hold.
+        """
+        vectors = np.zeros((table.num_rows, self.width), np.float16)
+        states = np.full(table.num_rows, UNTAUGHT, np.uint8)
+        for language, column in texts_by_language(table, self.languages).items():
+            texts = column.to_pylist()
+            own = np.array([index for index, text in enumerate(texts) if text and states[index] == UNTAUGHT], np.int64)
+            if not len(own):
+                continue
+            texts = [texts[index] for index in own]
+            with np.errstate(over="ignore"):
+                vectors[own] = self.encode(texts, language)
+            states[own] = np.where(self.truncates(texts), TRUNCATED, TAUGHT)
+            for index in np.flatnonzero(~np.isfinite(vectors[own]).all(axis=1)):
+                raise TeacherError(
+                    f"={self.version.name}: found a vector of {texts[index][:60]!r} with NaN or too large numbers, "
+                    "expected numbers between -65504 and 65504; leave the row out, or take another teacher"
+                )
+        return vectors, states
 
 
-def check_finite(vectors: np.ndarray, texts: list[str], rows: np.ndarray, name: str) -> None:
-    """Refuses vectors (texts, d) with a NaN or an infinite number.
+class TeacherVectors:
+    """The teacher's vectors by row: from a table that `Dataset.map` made, or (None, of a stream) read as asked for."""
+
+    def __init__(self, teacher: Teacher, table: pa.Table | None):
+        self.teacher, self.table = teacher, table
+        if table is not None:
+            self._values, starts, _ = flat_lists([table["vector"]])
+            self._starts, self.states = starts[:, 0], table["state"].to_numpy()
+
+    def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return, for rows (rows,) of `tokens`, the vectors (rows, d), and bool (rows,), which rows have one."""
+        if self.table is not None:
+            width = self.table.schema.field("vector").type.list_size
+            vectors, states = self._values[self._starts[rows, None] + np.arange(width)], self.states[rows]
+        else:
+            vectors, states = self.teacher.read(tokens.texts.take(rows))
+            self.warn(states)
+        return vectors, states != UNTAUGHT
+
+    def warn(self, states: np.ndarray) -> None:
+        """Say once if rows were truncated, or not read."""
+        if (states == TRUNCATED).any():
+            logger.warning_once(
+                f"Some texts are longer than the teacher {self.teacher.version.name} takes and were truncated; its "
+                "max_seq_length says at how many tokens"
+            )
+        if (states == UNTAUGHT).any():
+            logger.warning_once(
+                f"Some rows have no text in {', '.join(self.teacher.languages)}, which the teacher reads, and are not "
+                "distilled (objectives.distillation.teacher_languages)"
+            )
+
+
+def open_teacher_vectors(
+    rows: datasets.Dataset | datasets.IterableDataset, parallel: ParallelModel, args: TmdeTrainingArguments
+) -> TeacherVectors | None:
+    """Return the teacher's vectors of a dataset; None if no objective has a teacher.
+
+    Those of a map-style dataset are made at once, if they are not there. Several processes may call this at once.
+
+    Args:
+        rows: Rows `{"translation": {language: text or None}}`.
+        parallel: Its objectives name the teacher, its config the languages and the width of the student.
+        args: `token_cache_dir`, the device, and the options that a teacher rules out.
 
     Raises:
-        TeacherError: Names the first one's row and text.
+        TeacherError: The teacher can't be opened, is not as wide as the student, reads a language that is not trained,
+            or gives numbers that are none.
+        ValueError: Rows are joined or paired with their neighbors; or the teacher is to read a stream in a worker.
     """
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(bad):
-        vector, text = vectors[bad[0]], texts[bad[0]]
+    from modeling_tmde.training.objectives import Distillation
+
+    objective = next((each for each in parallel.objectives.values() if isinstance(each, Distillation)), None)
+    if objective is None:
+        return None
+    check_unjoined(args.max_joined_rows, args.neighbor_share)
+    config = parallel.config
+    languages = objective.teacher_languages or list(config.pivot_languages)
+    if unknown := [language for language in languages if language not in config.languages]:
+        expected = f"some of data.languages=[{', '.join(config.languages)}]"
+        raise TeacherError(f": found {unknown}, expected {expected}", "teacher_languages")
+    options = (objective.teacher_batch_size, objective.trust_remote_code)
+    teacher = _open_teacher(settle_version(objective), tuple(languages), args.device, *options)
+    if not isinstance(rows, datasets.Dataset):
+        if args.dataloader_num_workers:
+            raise ValueError(
+                "objectives.distillation: the teacher reads a stream in the process that trains, and found "
+                f"dataloader_num_workers={args.dataloader_num_workers}: set training.dataloader_num_workers=0, or "
+                "make its vectors once, before training, with data.streaming=false"
+            )
+        _check_width(teacher, config)
+        return TeacherVectors(teacher, None)
+
+    def read(table: pa.Table) -> pa.Table:
+        _check_width(teacher, config)
+        vectors, states = teacher.read(table)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), config.hidden_size)
+        return pa.table({"vector": lists, "state": states})
+
+    vector = datasets.List(datasets.Value("float16"), length=config.hidden_size)
+    features = datasets.Features({"vector": vector, "state": datasets.Value("uint8")})
+    content = ["teacher", teacher.version.identity, list(languages), config.hidden_size]
+    table = map_once(rows.select_columns("translation"), read, features, content, args.token_cache_dir)
+    found = TeacherVectors(teacher, table)
+    found.warn(found.states)
+    return found
+
+
+def prepare_teacher_vectors(
+    train: datasets.Dataset | datasets.IterableDataset,
+    dev: Iterable[datasets.Dataset],
+    parallel: ParallelModel,
+    args: TmdeTrainingArguments,
+) -> None:
+    """Settle which teacher a run has, and make what `open_teacher_vectors` will find, before the clock of the run
+    begins. Every process must call it.
+
+    Raises:
+        TeacherError: As `open_teacher_vectors`; or the run in `args.output_dir` began with another teacher, or no row
+            to train on has a language that the teacher reads.
+    """
+    from modeling_tmde.training.objectives import Distillation
+
+    for objective in parallel.objectives.values():
+        if isinstance(objective, Distillation):
+            settle_version(objective, Path(args.output_dir))
+            opened = [open_teacher_vectors(rows, parallel, args) for rows in [train, *dev]]
+            if opened[0].table is not None:
+                if not opened[0].states.any():
+                    languages = ", ".join(opened[0].teacher.languages)
+                    raise TeacherError(f": found no row of the training data in {languages}", "teacher_languages")
+                _open_teacher.cache_clear()  # its weights take memory, and it has read all
+                opened[0].teacher.__dict__.pop("model", None)
+
+
+def check_unjoined(max_joined_rows: int, neighbor_share: float) -> None:
+    """Refuse texts of several rows: the teacher has read each row on its own."""
+    for name, found, expected in (("max_joined_rows", max_joined_rows, 1), ("neighbor_share", neighbor_share, 0)):
+        if found > expected:
+            raise ValueError(
+                f"objectives.distillation: the teacher's vectors are of single rows, and found {name}={found}, which "
+                f"puts texts together that it has not read: set training.{name}={expected}"
+            )
+
+
+@lru_cache(maxsize=1)  # of the training rows and those of every evaluation
+def _open_teacher(
+    version: TeacherVersion, languages: tuple[str, ...], device: torch.device, *options: object
+) -> Teacher:
+    return Teacher(version, languages, device, *options)
+
+
+def _check_width(teacher: Teacher, config: object) -> None:
+    if teacher.width != config.hidden_size:
+        key = "the width of the model"
+        if getattr(config, "d_model", None) == config.hidden_size:
+            key = f"model.d_model={teacher.width}"
         raise TeacherError(
-            f"objectives.distillation.teacher={name}: found {vector[~np.isfinite(vector)][0]} in the vector of "
-            f"row {rows[bad[0]]:,} ({text[:60]!r}), expected numbers between -65504 and 65504; leave the row out, or "
-            "take another teacher"
+            f"={teacher.version.name}: found vectors of d={teacher.width}, and the model that learns them has "
+            f"d={config.hidden_size}; set {key}, or take a teacher of d={config.hidden_size}"
         )

@@ -27,7 +27,7 @@ from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport
 from modeling_tmde.data.io import environment, write_atomically
-from modeling_tmde.data.token_cache import open_token_cache
+from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.embedding import position_limit
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
@@ -56,7 +56,7 @@ from modeling_tmde.training.hub_encoder import check_encoder
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.publishing import HubUploadError, open_hub_repository
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe
-from modeling_tmde.training.teacher_vectors import prepare_teacher_vectors
+from modeling_tmde.training.teacher import prepare_teacher_vectors
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -192,8 +192,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     with state.main_process_first():
         tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)
     # Made before the clock of the run begins; the trainer finds it.
-    show_progress = state.is_main_process and not arguments.disable_tqdm
-    open_token_cache(train, tokenizer, recipe.data.languages, arguments.token_cache_dir, show_progress)
+    open_tokens(train, tokenizer, recipe.data.languages, arguments.token_cache_dir)
     set_seed(arguments.seed)
     model = build_model(recipe, tokenizer, checkpoint)
     tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
@@ -213,7 +212,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         _write_record(folder, train, dev, eval_tasks, arguments, {**extra, "warm_start": started_from, **origin})
     parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
     measured = [loss_rows(rows, arguments) for rows in dev.values()]
-    prepare_teacher_vectors(train, measured, parallel_model, arguments, show_progress)
+    prepare_teacher_vectors(train, measured, parallel_model, arguments)
     trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_tasks)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     save_best(trainer, folder)

@@ -16,7 +16,7 @@ from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from modeling_tmde.data.token_cache import open_token_cache
+from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches, ParallelLoader, Position
@@ -42,7 +42,7 @@ from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates, split_group
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.publishing import HubTrainer
-from modeling_tmde.training.teacher_vectors import open_teacher_vectors
+from modeling_tmde.training.teacher import open_teacher_vectors
 from modeling_tmde.training.throughput import ComponentSums, RunClock, Throughput
 
 DATA_STATE_NAME = "data_state.json"
@@ -180,7 +180,7 @@ class TmdeTrainer(HubTrainer):
             rank=args.process_index,
             world_size=args.world_size,
             start=self.position,
-            token_cache=open_token_cache(
+            tokens=open_tokens(
                 self.parallel_dataset, self.processing_class, model.config.languages, args.token_cache_dir
             ),
             teacher=open_teacher_vectors(self.parallel_dataset, model, args),

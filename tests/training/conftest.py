@@ -20,7 +20,7 @@ def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def token_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where token caches are kept by default: a folder that all tests share, instead of the user's."""
     folder = tmp_path_factory.getbasetemp() / "tmde_tokens"
-    monkeypatch.setattr("modeling_tmde.data.token_cache.default_folder", lambda: folder)
+    monkeypatch.setattr("modeling_tmde.data.tokens.default_folder", lambda: folder)
     return folder
 
 

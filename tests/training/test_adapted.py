@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
-from modeling_tmde.data.token_store import TextBounds, text_bounds
+from modeling_tmde.data.tokens import TextBounds, text_bounds
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.objectives import OBJECTIVES

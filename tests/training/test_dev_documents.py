@@ -5,7 +5,8 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.training.dev_documents import document_pool, documents_of, hold_out
+from modeling_tmde.data.dev_rows import documents_of, hold_out, join_documents
+from modeling_tmde.eval.retrieval import retrieval_pool
 from tests.conftest import make_dataset
 
 PLAIN = ("de", "en", "es")
@@ -29,6 +30,10 @@ def test_documents_are_consecutive_rows_of_one_id_and_runs_of_rows_without():
     assert found == [[0, 1], [2], [3], [4, 5, 6], [7, 8], [9, 10]]
     unnamed = [[int(text["de"][2:]) for text in document] for document in documents_of(make_dataset(rows), 4)]
     assert unnamed == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+
+
+def document_pool(documents, source, target, max_rows, size):
+    return retrieval_pool(join_documents(documents, source, target, max_rows), source, target, size)
 
 
 def test_both_sides_of_a_document_are_its_first_rows_that_have_both_languages():
@@ -85,7 +90,7 @@ def test_documents_are_drawn_with_equal_chances_however_long():
 
 def test_without_documents_that_fit_single_rows_are_held_out(monkeypatch):
     warnings = []
-    monkeypatch.setattr("modeling_tmde.training.dev_documents.logger.warning", warnings.append)
+    monkeypatch.setattr("modeling_tmde.data.dev_rows.logger.warning", warnings.append)
     rows = [row(number, *PLAIN) for number in range(40)]
     plain = hold_out(make_dataset(rows), 7, seed=3)
     null = hold_out(with_ids(rows, [None] * 40), 7, seed=3)

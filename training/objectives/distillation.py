@@ -9,7 +9,7 @@ import torch
 from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
 
 if TYPE_CHECKING:
-    from modeling_tmde.training.teacher_version import TeacherVersion
+    from modeling_tmde.training.teacher import TeacherVersion
 
 
 class Distillation(Objective):

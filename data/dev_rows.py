@@ -1,0 +1,144 @@
+"""Dev rows: held out of the training data with their copies, whole documents where there are any."""
+
+import itertools
+from collections.abc import Sequence
+from operator import itemgetter
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from transformers.utils import logging
+
+from .checks import DOCUMENT_ID
+from .tokens import texts_by_language
+
+logger = logging.get_logger("modeling_tmde.training")
+
+MIN_ROWS = 4  # of a document; fewer are hardly more than a sentence
+MIN_DOCUMENTS = 20  # of a pool; among fewer, precision at 1 moves in steps that say little
+
+Row = dict[str, str | None]  # text by language
+
+
+def documents_of(rows: datasets.Dataset, max_rows: int) -> list[list[Row]]:
+    """Return the documents of `rows`: consecutive rows of one `doc_id`; of rows without one, every `max_rows`."""
+    names = rows[DOCUMENT_ID][:] if DOCUMENT_ID in rows.column_names else itertools.repeat(None, len(rows))
+    documents = []
+    for name, group in itertools.groupby(zip(names, rows["translation"][:], strict=True), itemgetter(0)):
+        texts = [row for _, row in group]
+        length = max_rows if name is None else len(texts)
+        documents += [texts[start : start + length] for start in range(0, len(texts), length)]
+    return documents
+
+
+def join_documents(documents: Sequence[Sequence[Row]], source: str, target: str, max_rows: int) -> list[Row]:
+    """Return each document in two languages: the first `max_rows` of its rows that have both, joined by a blank, so
+    that both sides say the same. Documents with fewer than `MIN_ROWS` such rows are left out."""
+    joined = []
+    for document in documents:
+        complete = [row for row in document if row.get(source) and row.get(target)][:max_rows]
+        if len(complete) >= MIN_ROWS:
+            joined.append({language: " ".join(row[language] for row in complete) for language in (source, target)})
+    return joined
+
+
+def hold_out_rows(
+    train: datasets.Dataset | datasets.IterableDataset, number: int, seed: int
+) -> tuple[datasets.Dataset | datasets.IterableDataset, datasets.Dataset]:
+    """Split off `number` dev rows, but no more than a tenth, each once: of a dataset as `hold_out` draws them, of a
+    stream the first ones. The rest has no row with the very texts of one of them: mixed corpora repeat rows.
+
+    Returns:
+        The rest, and the rows held out.
+
+    Raises:
+        ValueError: Nothing would be left to train.
+    """
+    if not isinstance(train, datasets.Dataset):
+        first = list(train.take(10 * number))
+        held = datasets.Dataset.from_list(first[: max(min(number, len(first) // 10), 1)], features=train.features)
+        held = _different(held)
+        return train.with_format("arrow").filter(_OtherThan(held), batched=True).with_format(None), held
+    rest, held = hold_out(train, max(min(number, len(train) // 10), 1), seed)
+    held = _different(held)
+    other_than = _OtherThan(held)
+    kept = np.concatenate([np.zeros(0, bool), *map(other_than, rest.with_format("arrow").iter(10_000))])
+    if not kept.any():
+        raise ValueError(
+            f"dev_rows={number}: all of the {len(train):,} rows are copies of those held out, so none is left to "
+            "train; give --dev"
+        )
+    if not kept.all():
+        logger.warning(f"{np.sum(~kept):,} rows are copies of rows held out, and are not trained")
+        rest = rest.select(np.flatnonzero(kept))
+    return rest, held
+
+
+def hold_out(rows: datasets.Dataset, number: int, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """Split off `number` rows at random, or fewer: whole documents, where the column `doc_id` names any.
+
+    A row without a document is taken for one of its own. If every document is too long, single rows are held out, and
+    a warning says so.
+
+    Returns:
+        The rest, and the rows held out; the rows of a document stand together.
+    """
+    held = _rows_of_documents(rows, number, seed)
+    if held is None:
+        parts = rows.train_test_split(test_size=number, seed=seed)
+        return parts["train"], parts["test"]
+    return rows.select(np.setdiff1d(np.arange(len(rows)), held)), rows.select(held)
+
+
+def _rows_of_documents(rows: datasets.Dataset, number: int, seed: int) -> np.ndarray | None:
+    """Return rows of documents drawn with equal chances as long as they fit; None if there are none, or none fits."""
+    if DOCUMENT_ID not in rows.column_names:
+        return None
+    names = rows.select_columns(DOCUMENT_ID).with_format("arrow")[:][DOCUMENT_ID].combine_chunks()
+    if names.null_count == len(names):
+        return None
+    documents = pc.fill_null(names.dictionary_encode().indices, -1).to_numpy().astype(np.int64)  # (rows,)
+    alone = documents < 0
+    documents[alone] = documents.max() + 1 + np.arange(alone.sum())
+    lengths = np.bincount(documents)
+    chosen, left = [], number
+    for document in np.random.default_rng(seed).permutation(len(lengths)):
+        if lengths[document] <= left:
+            chosen.append(document)
+            left -= lengths[document]
+        if left < lengths.min():
+            break
+    if not chosen:
+        logger.warning(
+            f"dev_rows: every document has more than {number:,} rows, so single rows of the training documents are "
+            "held out; raise dev_rows, or give dev"
+        )
+        return None
+    held = np.flatnonzero(np.isin(documents, chosen))
+    return held[np.argsort(documents[held], kind="stable")]  # rows of corpora that are mixed do not stand together
+
+
+def _different(rows: datasets.Dataset) -> datasets.Dataset:
+    """Return the first of all rows that are the same."""
+    first: dict[tuple, int] = {}
+    for number, row in enumerate(rows["translation"][:]):
+        first.setdefault(tuple(row.values()), number)
+    return rows if len(first) == len(rows) else rows.select(list(first.values()))
+
+
+class _OtherThan:
+    """Whether rows of a table are none of some others."""
+
+    def __init__(self, rows: datasets.Dataset):
+        self.languages = sorted(rows.features["translation"])
+        self.known = {tuple(row[language] for language in self.languages) for row in rows["translation"][:]}
+
+    def __call__(self, table: pa.Table) -> np.ndarray:
+        texts = texts_by_language(table, self.languages)
+        known = {name: pa.array([row[place] for row in self.known], pa.string()) for place, name in enumerate(texts)}
+        masks = [pc.is_in(text, known[name]).to_numpy(zero_copy_only=False) for name, text in texts.items()]
+        copies = np.all(masks, axis=0)
+        for place in np.flatnonzero(copies):  # each text is one of a row's, but perhaps not of the same row
+            copies[place] = tuple(text[int(place)].as_py() for text in texts.values()) in self.known
+        return ~copies

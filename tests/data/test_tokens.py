@@ -1,0 +1,154 @@
+"""Tokens of a corpus: what the tokenizer makes, made once, whoever asks; and which rows follow each other."""
+
+import pickle
+import subprocess
+import sys
+
+import datasets
+import numpy as np
+import pytest
+
+from modeling_tmde.data.tokens import TextEncoder, open_tokens, pack_bits, tokenize
+from tests.conftest import LANGUAGES, make_dataset, make_rows
+
+TWO_PROCESSES = """
+import sys, os
+from datasets import load_from_disk
+from transformers import PreTrainedTokenizerFast
+from modeling_tmde.data import tokens
+
+folder, calls = sys.argv[1:]
+make = tokens.tokenize
+def counting(*arguments):
+    open(os.path.join(calls, str(os.getpid())), "a").write(".")
+    return make(*arguments)
+tokens.tokenize = counting
+rows = load_from_disk(folder + "/rows")
+found = tokens.open_tokens(rows, PreTrainedTokenizerFast.from_pretrained(folder), ["de", "en"], folder + "/cache")
+print(len(found))
+"""
+
+
+def ids_of(tokens, row: int, language: int) -> list[int]:
+    place = (np.array([row]), np.array([language]))
+    return tokens.gather(*place, tokens.lengths(*place)).tolist()
+
+
+def holey(number: int) -> list[dict]:
+    rows = make_rows(number, 3)
+    for place, row in enumerate(rows):
+        row["de"] = None if place % 3 == 0 else row["de"]
+        row["es"] = "" if place % 4 == 0 else row["es"]
+    return rows
+
+
+@pytest.mark.parametrize("folder", [None, "cache"])
+@pytest.mark.parametrize("number", [0, 1, 40])
+def test_ids_are_those_of_the_tokenizer(folder, number, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 7)
+    rows = holey(40)[:number]
+    tokens = open_tokens(
+        make_dataset(holey(40)).select(range(number)), tokenizer, LANGUAGES, folder and tmp_path / folder
+    )
+    assert len(tokens) == number
+    for place, row in enumerate(rows):
+        assert tokens.available(np.array([place])).tolist() == [[bool(row[language]) for language in LANGUAGES]]
+        for column, language in enumerate(LANGUAGES):
+            if row[language]:
+                assert ids_of(tokens, place, column) == tokenizer.encode(row[language], add_special_tokens=False)
+                assert tokens.words(np.array([place]), np.array([column])) == len(row[language].split())
+
+
+def test_texts_are_gathered_from_all_blocks(tokenizer, tmp_path, monkeypatch):
+    """The first tokens of any texts, in any order, across record batches, in this process and in a copy of it."""
+    monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 7)
+    rows = make_rows(50, 1)
+    tokens = open_tokens(make_dataset(rows), tokenizer, LANGUAGES, tmp_path)
+    rng = np.random.default_rng(0)
+    places, columns = rng.integers(50, size=30), rng.integers(len(LANGUAGES), size=30)
+    encoded = [
+        tokenizer.encode(rows[row][LANGUAGES[column]], add_special_tokens=False)
+        for row, column in zip(places, columns, strict=True)
+    ]
+    lengths = np.minimum(tokens.lengths(places, columns), 3)
+    expected = [id for ids in encoded for id in ids[:3]]
+    assert tokens.gather(places, columns, lengths).tolist() == expected
+    assert pickle.loads(pickle.dumps(tokens)).gather(places, columns, lengths).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "following"),
+    [
+        (["a", "a", "b", None, None, "c", "c"], [1, -1, -1, -1, -1, 6, -1]),
+        (None, [2, 3, 4, 5, 6, -1, -1]),  # no documents: the next row with the same languages
+    ],
+)
+def test_which_row_follows(names, following, tokenizer):
+    rows = [{"de": "haus" if place % 2 else None, "en": "house", "fr": "la"} for place in range(7)]
+    dataset = make_dataset(rows)
+    if names:
+        dataset = dataset.add_column("doc_id", names)
+    tokens = open_tokens(dataset, tokenizer, ["de", "en", "fr"], None)
+    assert tokens.following.tolist() == following
+
+
+def test_the_cache_is_made_once_for_the_same_data_and_tokenizer(tokenizer, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "modeling_tmde.data.tokens.tokenize", lambda *arguments: calls.append(1) or tokenize(*arguments)
+    )
+    rows = make_dataset(make_rows(20))
+    for dataset, made_by, languages, expected in (
+        (rows, tokenizer, ["de", "en"], 1),
+        (rows, tokenizer, ["de", "en"], 0),
+        (rows.select(range(5)), tokenizer, ["de", "en"], 1),
+        (rows, tokenizer, ["de", "fr"], 1),
+    ):
+        calls.clear()
+        open_tokens(dataset, made_by, languages, tmp_path)
+        assert len(calls) == expected
+    tokenizer(["house"], truncation=True, max_length=3)  # which it keeps, and which changes nothing
+    open_tokens(rows, tokenizer, ["de", "en"], tmp_path)
+    assert len(calls) == 1
+    assert open_tokens(rows.to_iterable_dataset(), tokenizer, ["de", "en"], tmp_path) is None
+
+
+@pytest.mark.slow
+def test_of_two_processes_at_once_one_tokenises(tokenizer, tmp_path):
+    make_dataset(make_rows(3000)).save_to_disk(str(tmp_path / "rows"))
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "calls").mkdir()
+    command = [sys.executable, "-c", TWO_PROCESSES, str(tmp_path), str(tmp_path / "calls")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0].strip().splitlines()[-1] for process in processes] == ["3000", "3000"]
+    assert len(list((tmp_path / "calls").iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="set token_cache_dir to a folder with room, or to null"):
+        open_tokens(make_dataset(make_rows(3)), tokenizer, LANGUAGES, tmp_path / "file" / "cache")
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(65536, np.uint16), (65537, np.int32)])
+def test_large_vocabularies(size, dtype, tokenizer, monkeypatch):
+    monkeypatch.setattr(type(tokenizer), "__len__", lambda self: size)
+    assert TextEncoder(tokenizer).dtype == dtype
+
+
+@pytest.mark.parametrize("width", [2, 8, 9, 64, 65, 100])
+def test_packed_flags_tell_rows_apart(width):
+    flags = np.random.default_rng(width).random((60, width)) < 0.5
+    flags = np.concatenate([flags, flags[::-1], flags ^ np.eye(60, width, width - 60, dtype=bool)])
+    _, first, kind = np.unique(pack_bits(flags), return_index=True, return_inverse=True)
+    assert (flags[first][kind] == flags).all() and len(first) == len({tuple(row) for row in flags.tolist()})
+
+
+def test_rows_of_a_stream_that_lack_translations(tokenizer):
+    import pyarrow as pa
+
+    kind = pa.struct([("de", pa.string()), ("en", pa.string())])
+    table = pa.table({"translation": pa.array([None, {"de": "haus"}, {"de": None, "en": "house"}], kind)})
+    found = tokenize(table, TextEncoder(tokenizer), ["de", "en", "fr"])
+    assert [found[f"ids.{name}"].null_count for name in ("de", "en", "fr")] == [2, 2, 3]
+    assert isinstance(datasets.Dataset(found), datasets.Dataset)

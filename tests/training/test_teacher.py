@@ -1,0 +1,162 @@
+"""A teacher: its vectors by row, made once or of a stream, and the version that a run keeps."""
+
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from modeling_tmde.data.tokens import open_tokens
+from modeling_tmde.training.batching import ParallelBatches
+from modeling_tmde.training.teacher import (
+    RECORD,
+    TAUGHT,
+    TRUNCATED,
+    UNTAUGHT,
+    Teacher,
+    TeacherError,
+    find_version,
+    open_teacher_vectors,
+    prepare_teacher_vectors,
+    settle_version,
+)
+from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
+from tests.training.teachers import (
+    WIDTH,
+    arguments,
+    bert_teacher,
+    expected_vector,
+    holey_rows,
+    static_teacher,
+    student,
+)
+
+pytest.importorskip("sentence_transformers")
+
+
+@pytest.fixture
+def taught(tmp_path):
+    return tmp_path / "teacher", static_teacher(tmp_path / "teacher")
+
+
+def english_of(text: str) -> str:
+    meaning = {word: WORDS["en"][place] for words in WORDS.values() for place, word in enumerate(words)}
+    return " ".join(meaning[word] for word in text.split())
+
+
+@pytest.mark.parametrize("languages", [["en", "es"], ["es", "en"], ["en"], ["de"]])
+def test_a_row_has_the_vector_of_the_first_language_it_has(languages, taught, tmp_path, monkeypatch):
+    monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 4)
+    folder, table = taught
+    rows = holey_rows(13)
+    parallel = student(folder, teacher_languages=languages)
+    found = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))
+    vectors, read = found(None, np.arange(13))
+    for place, row in enumerate(rows):
+        text = next((row[language] for language in languages if row[language]), None)
+        assert read[place] == (text is not None)
+        if text is not None:
+            np.testing.assert_allclose(vectors[place], expected_vector(table, text), atol=1e-3)  # of float16
+    assert vectors.dtype == np.float16 and vectors.shape == (13, WIDTH)
+    picked, _ = found(None, np.array([5, 0, 5]))
+    assert picked.tolist() == vectors[[5, 0, 5]].tolist()
+    monkeypatch.setattr(Teacher, "read", None)  # made once
+    again, _ = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(None, np.arange(13))
+    assert again.tolist() == vectors.tolist()
+
+
+@pytest.mark.parametrize("kind", ["cache", "stream", "memory"])
+def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tmp_path):
+    """Whatever languages were drawn: each text of a row, translated word by word, is what the teacher has read."""
+    folder, table = taught
+    rows = make_rows(60, seed=4)
+    for row in rows[::4]:
+        row["en"] = None
+    args = arguments(tmp_path, **({"token_cache_dir": None} if kind == "memory" else {}))
+    dataset = make_dataset(rows).to_iterable_dataset() if kind == "stream" else make_dataset(rows)
+    teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
+    tokens = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
+    without = {english_of(row["de"]) for row in rows[::4]}
+    options = {"buffer_rows": 20, "pivots_only": False, "epochs": 2, "tokens": tokens, "teacher": teacher}
+    seen = 0
+    for batch in ParallelBatches(dataset, tokenizer, LANGUAGES, ["en"], 125, **options):
+        assert batch.sizes.taught_rows == int(batch.taught.sum())
+        for language in range(batch.sizes.languages):
+            texts = tokenizer.batch_decode(batch.input_ids[language], skip_special_tokens=True)
+            for text, vector, is_taught in zip(texts, batch.teacher_vectors, batch.taught, strict=True):
+                english = english_of(text)
+                assert is_taught == (english not in without)
+                if is_taught:
+                    torch.testing.assert_close(vector.float(), expected_vector(table, english), atol=1e-3, rtol=0)
+                seen += 1
+    assert seen >= 2 * 60
+
+
+def test_longer_texts_than_the_teacher_reads_are_told(tmp_path):
+    bert_teacher(tmp_path / "bert", max_length=6)
+    rows = make_dataset(
+        [{"de": "haus", "en": "house " * 9}, {"de": "haus", "en": "house"}, {"de": "haus", "en": None}]
+    )
+    _, states = Teacher(str(tmp_path / "bert"), ["en"]).read(rows.with_format("arrow")[:])
+    assert states.tolist() == [TRUNCATED, TAUGHT, UNTAUGHT]
+
+
+def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
+    folder, _ = taught
+    objective = student(folder).objectives["distillation"]
+    version = settle_version(objective, tmp_path / "run")
+    assert objective.version == version == find_version(str(folder))
+    assert json.loads((tmp_path / "run" / RECORD).read_text())["sha256"] == version.sha256
+    (folder / "README.md").write_text("words")  # which decide no vector
+    (folder / "results.json").write_text("{}")
+    assert find_version(str(folder)) == version
+    static_teacher(folder, seed=1)
+    with pytest.raises(TeacherError, match="the run began with .*put that back"):
+        settle_version(student(folder).objectives["distillation"], tmp_path / "run")
+    with pytest.raises(TeacherError, match="other files in the folder than when the run began"):
+        Teacher(version).model  # noqa: B018
+
+
+def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
+    commits = iter(["aaa", "bbb"])
+    path = "modeling_tmde.training.teacher.hf_hub_download"
+    monkeypatch.setattr(path, lambda name, file, revision: f"/cache/snapshots/{next(commits)}/{file}")
+    for _ in range(2):  # whatever is the newest by now
+        version = settle_version(student("someone/labse").objectives["distillation"], tmp_path)
+        assert version.commit == "aaa" and version.identity == "someone/labse@aaa"
+
+
+@pytest.mark.parametrize(
+    ("options", "training", "message"),
+    [
+        ({"teacher": "nowhere"}, {}, "found no such folder and no such model on the Hub"),
+        ({"teacher_revision": "v1"}, {}, "teacher_revision: found 'v1' of the folder"),
+        ({"teacher_languages": ["pl"]}, {}, r"teacher_languages: found \['pl'\], expected some of"),
+        ({"width": 16}, {}, "found vectors of d=32, and the model that learns them has d=16; set model.d_model=32"),
+        ({}, {"max_joined_rows": 2}, "single rows, and found max_joined_rows=2"),
+        ({"stream": True}, {"dataloader_num_workers": 1}, "found dataloader_num_workers=1"),
+    ],
+)
+def test_what_cannot_teach_is_refused(options, training, message, taught, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    rows = make_dataset(make_rows(4))
+    rows = rows.to_iterable_dataset() if options.pop("stream", False) else rows
+    parallel = student(options.pop("teacher", taught[0]), **options)
+    with pytest.raises(ValueError, match=message):
+        open_teacher_vectors(rows, parallel, arguments(tmp_path, **training))
+
+
+def test_vectors_that_are_none_are_refused(tmp_path):
+    static_teacher(tmp_path / "nan", house=[float("nan")] * WIDTH)
+    rows = make_dataset([{"de": "haus", "en": "house"}]).with_format("arrow")[:]
+    with pytest.raises(TeacherError, match="found a vector of 'house' with NaN"):
+        Teacher(str(tmp_path / "nan"), ["en"]).read(rows)
+
+
+def test_rows_without_the_teacher_s_language_are_refused_before_training(taught, tmp_path):
+    rows = make_dataset([{"de": "haus", "fr": "maison", "en": None}] * 4)
+    parallel = student(taught[0], teacher_languages=["en"])
+    with pytest.raises(TeacherError, match="found no row of the training data in en"):
+        prepare_teacher_vectors(rows, [], parallel, arguments(tmp_path))
+    assert isinstance(rows, datasets.Dataset)

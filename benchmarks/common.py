@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -124,3 +126,11 @@ def write_json(path: Path | None, name: str, settings: Mapping[str, Any], result
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(content, indent=2, default=float) + "\n")
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes; of tensors on a GPU."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

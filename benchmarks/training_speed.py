@@ -1,175 +1,209 @@
-"""Training throughput of T-MDE's variants and of peers of equal size, each in a process of its own, in turn.
+"""Training throughput of T-MDE's variants beside Marian under `Seq2SeqTrainer`, each in a fresh process, in turn.
 
     python benchmarks/training_speed.py --size small --json benchmarks/results/training_small.json
 
-Every system trains by its own trainer, data loading included, on the same rows with the same tokenizer, optimizer and
-number of tokens in a batch. Words are those of source and target of every direction that is trained, tokens those that
-encoder and decoder are given, neither with padding. The utilisation is the rate of the matrix products with weights
-that the real tokens need, relative to the fastest large matrix product of the machine in the same run and precision.
-Peak memory is that of the process, or on a GPU that of tensors.
+All systems train on the same rows with the same tokenizer, optimizer and tokens in a batch, data loading included.
+Words and tokens are those of source and target, without padding; the first half of the steps is not measured.
 """
 
 import json
-import resource
+import random
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import datasets
-import numpy as np
 import torch
 import typer
-from common import markdown, summary, write_json
-from sizes import LANGUAGES, PIVOTS, SIZES, Size, matrix_rate
-from training_systems import PEERS, RECIPES, Clock, Counts, build
+from common import markdown, peak_memory, write_json
+from transformers import (
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
 
 from modeling_tmde.data import load_parallel
 from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.train import train_recipe
 
-WARMUP_STEPS = 2
-BASELINE = "T-MDE"
-
-
-def made_up_rows(number: int, seed: int = 0) -> list[dict[str, str]]:
-    """Texts in all languages with shared meanings: log-normal lengths, words as unevenly frequent as a language's."""
-    rng = np.random.default_rng(seed)
-    syllables = np.array([first + last for first in "bcdfglmnprstv" for last in ("a", "e", "i", "o", "u", "en", "as")])
-    spellings = {}
-    for language in LANGUAGES:
-        own = rng.choice(syllables, (20_000, 4))
-        kept = rng.choice([1, 2, 2, 3, 3, 4], len(own))
-        spellings[language] = np.array(["".join(word[:count]) for word, count in zip(own, kept, strict=True)])
-    chances = 1 / np.arange(1, 20_001)
-    lengths = rng.lognormal(np.log(20), 0.6, number).round().clip(3, 100).astype(int)
-    meanings = np.split(rng.choice(20_000, lengths.sum(), p=chances / chances.sum()), np.cumsum(lengths)[:-1])
-    factors = rng.normal([0.95, 1.0, 1.08, 1.1, 1.02], 0.08, (number, len(LANGUAGES))).clip(0.7, 1.4)
-    rows = []
-    for meaning, row_factors in zip(meanings, factors, strict=True):
-        row = {}
-        for language, factor in zip(LANGUAGES, row_factors, strict=True):  # some words are left out, or said twice
-            places = np.linspace(0, len(meaning) - 1, max(2, round(len(meaning) * factor))).round().astype(int)
-            row[language] = " ".join(spellings[language][meaning[places]])
-        rows.append(row)
-    return rows
+LANGUAGES, PIVOTS = ("de", "en", "es", "fr", "it"), ("en", "es")
+SIZES = {  # width, layers, heads, feed-forward, vocabulary, tokens a batch
+    "tiny": (64, 3, 4, 128, 1000, 1024),
+    "small": (512, 6, 8, 2048, 32000, 4096),
+    "paper": (1024, 6, 16, 4096, 50000, 4096),
+}
+RECIPES = {
+    "T-MDE": ("tmde", ["training.languages_per_row=2"]),
+    "cT-MDE": ("ctmde", ["training.languages_per_row=2"]),
+    "cT-MDE, all languages of a row": ("ctmde", ["training.languages_per_row=null"]),
+    "T-MDE_P": ("tmde", ["model.bottleneck=pyramid", "training.languages_per_row=2"]),
+}
+MARIAN = "Marian, Seq2SeqTrainer, by length"
 
 
-def prepare(folder: Path, source: str, number: int, vocab_size: int) -> None:
-    """Rows that have every language, at most `number`, and a tokenizer of theirs."""
-    if source == "made-up":
-        rows = datasets.Dataset.from_dict({"translation": made_up_rows(number)})
-    else:
-        rows = load_parallel(
-            source, languages=LANGUAGES, pivot_languages=PIVOTS, split="train", max_rows=20 * number, bad_rows="report"
-        )
-        rows = rows.filter(lambda row: all(row["translation"].get(language) for language in LANGUAGES))
-    if not len(rows):
-        raise typer.BadParameter(f"{source} has no row in all of {LANGUAGES}", param_hint="--train")
-    rows = rows.shuffle(seed=0).select(range(min(number, len(rows)))).select_columns("translation")
-    rows.save_to_disk(folder / "rows")
-    read = rows.select(range(min(20_000, len(rows))))["translation"]  # more does not change the tokenizer much
-    texts = {language: [row[language] for row in read] for language in LANGUAGES}
-    train_tokenizer(texts, vocab_size=vocab_size, show_progress=False).save_pretrained(folder / "tokenizer")
-
-
-def measure(
-    name: str, folder: Path, size: Size, steps: int, bf16: bool, warmup_steps: int = WARMUP_STEPS
-) -> dict[str, Any]:
-    """Trains one system for `steps` steps after the first ones, which set things up."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = datasets.load_from_disk(folder / "rows")
-    system = build(name, folder, rows, size, warmup_steps + steps, bf16)
-    clock = Clock(system.counts, waits=(warmup_steps, warmup_steps + steps))
-    system.trainer.add_callback(clock)
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    rate = matrix_rate(bf16, device)
-    trained = system.trainer.train()
-    rate = max(rate, matrix_rate(bf16, device))
-    (begin, before), (end, after) = clock.ticks[warmup_steps - 1], clock.ticks[-1]
-    seconds = end - begin
-    done = Counts(**{key: value - vars(before)[key] for key, value in vars(after).items()})
-    unit = 1 if sys.platform == "darwin" else 1024
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return {
-        "words_per_second": done.words / seconds,
-        "tokens_per_second": (done.encoder_tokens + done.decoder_tokens) / seconds,
-        "rows_per_second": done.rows / seconds,
-        "padding": 1 - done.encoder_tokens / done.padded_tokens,
-        "data_wait": done.data_wait / seconds,
-        "utilisation": done.flops / seconds / rate,
-        "matrix_rate": rate,
-        "peak_memory": torch.cuda.max_memory_allocated() if device == "cuda" else memory,
-        "parameters": system.parameters,
-        "loss": trained.training_loss,
+def train_tmde(name: str, folder: Path, size: str, steps: int, bf16: bool) -> dict[str, float]:
+    """Rates of the second half of the steps, as the trainer logs them."""
+    width, layers, heads, ffn, vocabulary, tokens = SIZES[size]
+    recipe, overrides = RECIPES[name]
+    model = {"d_model": width, "encoder_layers": layers, "encoder_ffn_dim": ffn, "decoder_ffn_dim": ffn}
+    model |= {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "dropout": 0.1}
+    training = {"micro_batch_tokens": tokens, "batch_tokens": "null", "max_steps": 2 * steps, "logging_steps": steps}
+    training |= {
+        "eval_strategy": "no",
+        "save_strategy": "no",
+        "load_best_model_at_end": "false",
+        "max_minutes": "null",
     }
+    training |= {"bf16": str(bf16).lower(), "disable_tqdm": "true", "eval_on_start": "false", "warmup_steps": 1}
+    training |= {"gradient_accumulation_steps": 1, "train_max_length": 128, "metric_for_best_model": "null"}
+    words = [f"model.{key}={value}" for key, value in model.items()]
+    words += [f"training.{key}={value}" for key, value in training.items()]
+    words += [f"data.train={folder / 'rows.parquet'}", "data.dev=null", "data.dev_rows=0", "data.eval_task=null"]
+    words += [f"tokenizer.vocab_size={vocabulary}"]
+    train_recipe(load_recipe(recipe, [*words, *overrides]), folder / "run")
+    logs = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
+    log = [line for line in logs if "words_per_second" in line][-1]
+    return {"words/s": log["words_per_second"], "tokens/s": log["tokens_per_second"], "padding": log["padding"]}
 
 
-def in_fresh_process(name: str, folder: Path, size: str, steps: int, bf16: bool) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--measure", name, "--folder", str(folder), "--size", size]
-    command += ["--steps", str(steps), "--bf16" if bf16 else "--fp32"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{name} failed:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+class Counter(TrainerCallback):
+    """Time and counts at the middle and at the end."""
+
+    def __init__(self, counts: dict[str, int], steps: int) -> None:
+        self.counts, self.steps, self.marks = counts, steps, []
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        if state.global_step % self.steps == 0:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.marks.append((time.perf_counter(), dict(self.counts)))
 
 
-def table(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Medians over the repeats; ratios are medians of the ratios turn by turn."""
-    rows = []
-    for name, runs in results.items():
-        row: dict[str, Any] = {"system": name}
-        row["parameters, M"] = runs[0]["parameters"] / 1e6
-        for key, title in (("words_per_second", "words/s"), ("tokens_per_second", "tokens/s")):
-            row[title] = median(run[key] for run in runs)
-            if BASELINE in results:
-                pairs = zip(runs, results[BASELINE], strict=True)
-                row[f"{title} / {BASELINE}"] = f"{median(run[key] / base[key] for run, base in pairs):.2f}"
-        row["utilisation"] = f"{median(run['utilisation'] for run in runs):.0%}"
-        row["padding"] = f"{median(run['padding'] for run in runs):.1%}"
-        row["peak memory, GiB"] = f"{max(run['peak_memory'] for run in runs) / 2**30:.2f}"
-        rows.append(row)
-    return markdown(rows)
+def train_marian(folder: Path, size: str, steps: int, bf16: bool) -> dict[str, float]:
+    """An encoder-decoder of equal size with full cross-attention; texts are tokenized beforehand."""
+    width, layers, heads, ffn, vocabulary, tokens = SIZES[size]
+    rng, rows = random.Random(0), datasets.Dataset.from_parquet(str(folder / "rows.parquet"))["translation"]
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
+    pairs = []
+    for row in rows:
+        target = rng.choice(PIVOTS)
+        pairs.append((row[rng.choice([code for code in LANGUAGES if code != target])], row[target]))
+    sources, targets = (
+        tokenizer(list(side), truncation=True, max_length=128)["input_ids"] for side in zip(*pairs, strict=True)
+    )
+    words = [len(source.split()) + len(target.split()) for source, target in pairs]
+    config = MarianConfig(
+        vocab_size=max(vocabulary, len(tokenizer)),
+        d_model=width,
+        encoder_layers=layers,
+        decoder_layers=1,
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
+        encoder_ffn_dim=ffn,
+        decoder_ffn_dim=ffn,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+    )
+    model = MarianMTModel(config)
+    collate, counts = DataCollatorForSeq2Seq(tokenizer, model), {"words": 0, "tokens": 0, "padded": 0, "read": 0}
+
+    def counted(features: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        counts["words"] += sum(feature.pop("words") for feature in features)
+        batch = collate(features)
+        counts["read"] += int(batch["attention_mask"].sum())
+        counts["padded"] += batch["input_ids"].numel()
+        counts["tokens"] += int(batch["attention_mask"].sum() + (batch["labels"] != -100).sum())
+        return batch
+
+    mean = sum(map(len, sources)) / len(sources)
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=str(folder / "marian"),
+        max_steps=2 * steps,
+        per_device_train_batch_size=max(2, round(tokens / 2 / mean)),
+        train_sampling_strategy="group_by_length",
+        label_smoothing_factor=0.1,
+        optim="adamw_torch_fused",
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        bf16=bf16,
+        remove_unused_columns=False,
+        use_cpu=not torch.cuda.is_available(),
+    )
+    examples = {"input_ids": sources, "labels": [ids[1:] for ids in targets], "words": words}
+    counter = Counter(counts, steps)
+    trainer = Seq2SeqTrainer(
+        model,
+        arguments,
+        counted,
+        datasets.Dataset.from_dict(examples),
+        processing_class=tokenizer,
+        callbacks=[counter],
+    )
+    trainer.train()
+    (begin, before), (end, after) = counter.marks
+    done = {key: (after[key] - before[key]) / (end - begin) for key in after}
+    return {"words/s": done["words"], "tokens/s": done["tokens"], "padding": 1 - done["read"] / done["padded"]}
+
+
+def prepare(folder: Path, source: str, number: int, vocabulary: int) -> None:
+    """Rows that have every language, and a tokenizer of theirs."""
+    rows = load_parallel(source, languages=LANGUAGES, max_rows=20 * number).select_columns("translation")
+    rows = rows.filter(lambda row: all(row["translation"].get(code) for code in LANGUAGES))
+    rows = rows.select(range(min(number, len(rows))))
+    rows.to_parquet(folder / "rows.parquet")
+    texts = {code: [row[code] for row in rows["translation"]] for code in LANGUAGES}
+    train_tokenizer(texts, vocab_size=vocabulary, show_progress=False).save_pretrained(folder / "tokenizer")
 
 
 def main(
-    train: Annotated[str, typer.Option(help="Parallel text in de, en, es, fr, it; or made-up.")] = "sample",
+    train: Annotated[str, typer.Option(help="Parallel text in de, en, es, fr, it.")] = "sample",
     rows: Annotated[int, typer.Option(min=100, help="Rows to train on.")] = 8000,
     size: Annotated[str, typer.Option(help=f"One of {', '.join(SIZES)}.")] = "small",
-    system: Annotated[list[str] | None, typer.Option(help="Only these; also any recipe, at its own size.")] = None,
+    system: Annotated[list[str] | None, typer.Option(help="Only these.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Measured steps of a run.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each system, in turn.")] = 3,
     bf16: Annotated[bool, typer.Option("--bf16/--fp32", help="Autocast to bfloat16, all systems.")] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
-    measure_only: Annotated[str | None, typer.Option("--measure", hidden=True)] = None,
+    measure: Annotated[str | None, typer.Option(hidden=True)] = None,
     folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Prints words and tokens per second of every system, relative to T-MDE's."""
-    if size not in SIZES:
-        raise typer.BadParameter(f"found {size!r}, expected one of {', '.join(SIZES)}", param_hint="--size")
-    if measure_only is not None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        typer.echo(json.dumps(measure(measure_only, folder, SIZES[size].on(device), steps, bf16)))
+    """Prints words and tokens per second of every system."""
+    if measure is not None:
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            for name in ("rows.parquet", "tokenizer"):
+                (Path(place) / name).symlink_to(folder / name)
+            arguments = (Path(place), size, steps, bf16)
+            found = train_marian(*arguments) if measure == MARIAN else train_tmde(measure, *arguments)
+        typer.echo(json.dumps(found | {"peak": peak_memory()}))
         return
-    names = system or [*RECIPES, *PEERS]
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    names = system or [*RECIPES, MARIAN]
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as temporary:
-        prepare(Path(temporary), train, rows, SIZES[size].vocab_size)
-        for turn in range(repeats):
-            for name in names:
-                results[name].append(in_fresh_process(name, Path(temporary), size, steps, bf16))
-                typer.echo(
-                    f"{turn + 1}/{repeats} {name}: {results[name][-1]['tokens_per_second']:,.0f} tokens/s", err=True
-                )
-    typer.echo(
-        f"{size}, {'bf16' if bf16 else 'fp32'}, {torch.get_num_threads()} threads, {steps} steps, {repeats} runs\n"
-    )
-    typer.echo(table(results))
-    settings = {"train": train, "rows": rows, "size": size, "steps": steps, "bf16": bf16, "sizes": vars(SIZES[size])}
-    spread = {name: {key: summary([run[key] for run in runs]) for key in runs[0]} for name, runs in results.items()}
-    write_json(json_path, "training_speed", settings, spread)
+        prepare(Path(temporary), train, rows, SIZES[size][4])
+        options = ["--folder", temporary, "--size", size, "--steps", str(steps), "--bf16" if bf16 else "--fp32"]
+        for name in names * repeats:
+            command = [sys.executable, __file__, "--measure", name, *options]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            results[name].append(json.loads(done.stdout.splitlines()[-1]))
+    table = []
+    for name, runs in results.items():
+        row = {"system": name, **{key: median(run[key] for run in runs) for key in ("words/s", "tokens/s")}}
+        row["padding"] = f"{median(run['padding'] for run in runs):.1%}"
+        table.append(row | {"peak memory, GiB": max(run["peak"] for run in runs) / 2**30})
+    typer.echo(f"{size}, {'bf16' if bf16 else 'fp32'}, {torch.get_num_threads()} threads, {steps} steps\n")
+    typer.echo(markdown(table))
+    write_json(json_path, "training_speed", {"train": train, "rows": rows, "size": size, "steps": steps}, results)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,25 @@
+"""Every benchmark runs on a tiny setting."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+TRAINING = ["--size", "tiny", "--rows", "400", "--steps", "1", "--repeats", "1", "--system", "cT-MDE"]
+OPTIONS = {
+    "embedding_speed.py": ["--number", "40", "--width", "32", "--repeats", "1"],
+    "gpu.py": ["--device", "cpu", "--size", "tiny"],
+    "mining_memory.py": ["--rows", "600", "--dimensions", "32"],
+    "retrieval_memory.py": ["--queries", "50", "--candidates", "500", "--dimensions", "16"],
+    "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
+def test_benchmark_runs(name):
+    command = [sys.executable, str(BENCHMARKS / name), *OPTIONS[name]]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+    assert done.returncode == 0 and "|" in done.stdout, done.stdout[-3000:]

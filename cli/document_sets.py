@@ -93,7 +93,7 @@ def read_document_set(
         columns: Others to read, if they are there.
 
     Raises:
-        ValueError, EmbedError: The file cannot be read, a column is missing, an id occurs twice.
+        ValueError: The file cannot be read, a column is missing, an id occurs twice.
     """
     texts, numbers, tables = [], [], []
     with ExitStack() as stack:

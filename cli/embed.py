@@ -148,7 +148,11 @@ def embed(
         if documents.schema is not None and VECTOR_COLUMN in documents.schema.names:
             raise ValueError(f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it")
         embedder = load_embedder(model, device=device, **settings)
-        _check_language(embedder, model, language, language_field)
+        if embedder.needs_language and language is None and language_field is None:
+            known = ", ".join(embedder.model.config.languages)
+            raise ValueError(
+                f"{model} has an encoder for each language; give --language (of {known}) or --language-field"
+            )
 
         def describe() -> dict[str, Any]:
             status = Path(source).stat()
@@ -165,11 +169,16 @@ def embed(
             run = describe()
             shards.start(run, rank, overwrite)
         start = time.perf_counter()
-        sizes = _embed_shards(
-            embedder, documents, shards, target, language, language_field, shard_size,
-            batch_tokens=batch_tokens, normalize=normalize,
-        )  # fmt: skip
-        _print_summary(embedder, time.perf_counter() - start, out, rank, processes)
+        encoding = {"chunk_size": shard_size, "batch_tokens": batch_tokens, "normalize": normalize}
+        sizes = _embed_shards(embedder, documents, shards, language, language_field, encoding)
+        report, seconds = embedder.last_report, time.perf_counter() - start
+        process = f"process {rank} of {processes}: " if processes > 1 else ""
+        split = f", {report.split:,} split, {report.pieces:,} pieces in all" if report.split else ""
+        typer.echo(
+            f"{process}{report.texts:,} texts ({report.tokens:,} tokens, {report.truncated:,} truncated{split}) in "
+            f"{seconds:.1f} s, {report.texts / seconds:,.0f} texts/s",
+            err=True,
+        )
         if rank:
             return
         while not all(shards.path(number).exists() for number in range(len(sizes))):
@@ -264,11 +273,9 @@ def _embed_shards(
     embedder: DocumentEmbedder,
     documents: Documents,
     shards: _Shards,
-    target: Path,
     language: str | None,
     language_field: str | None,
-    shard_size: int,
-    **encoding: Any,
+    encoding: dict[str, Any],
 ) -> list[int]:
     """Writes the shards of the chunks that have texts; returns the rows of every chunk."""
     sizes: list[int] = []
@@ -287,17 +294,13 @@ def _embed_shards(
         while codes:
             yield codes.popleft()
 
-    # All chunks but the last have `shard_size` rows, so that vectors come chunk by chunk.
+    # All chunks but the last have `chunk_size` rows, so that vectors come chunk by chunk.
     given = language if language_field is None else languages()
-    for vectors in embedder.encode_iter(
-        texts(), shard_size, show_progress_bar=True, total=documents.rows, language=given, **encoding
-    ):
-        shards.write(*_with_vectors(pending.popleft(), vectors))
+    options = {"show_progress_bar": True, "total": documents.rows, "language": given}
+    for vectors in embedder.encode_iter(texts(), **options, **encoding):
+        number, columns = pending.popleft()
+        shards.write(number, vectors, columns)
     return sizes
-
-
-def _with_vectors(item: tuple[int, pa.Table | None], vectors: np.ndarray) -> tuple[int, np.ndarray, pa.Table | None]:
-    return item[0], vectors, item[1]
 
 
 def _languages_of(
@@ -317,19 +320,6 @@ def _languages_of(
     return codes
 
 
-def _check_language(embedder: DocumentEmbedder, model: str, language: str | None, language_field: str | None) -> None:
-    if not embedder.needs_language or language_field is not None:
-        return
-    known = embedder.model.config.languages
-    if language is None:
-        raise ValueError(
-            f"--model {model} has an encoder for each language; give --language, one of {', '.join(known)}, or "
-            "--language-field"
-        )
-    if language not in known:
-        raise ValueError(f"--language: found {language!r}, expected one of the model's: {', '.join(known)}")
-
-
 def _version_of(model: str, revision: str | None) -> str:
     """Changes when a file of the model does."""
     folder = Path(model).expanduser()
@@ -338,16 +328,3 @@ def _version_of(model: str, revision: str | None) -> str:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     status = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return hashlib.sha256(repr(status).encode()).hexdigest()[:16]
-
-
-def _print_summary(embedder: DocumentEmbedder, seconds: float, out: Path, rank: int, processes: int) -> None:
-    report = embedder.last_report
-    split = ""
-    if report.split:
-        split = f", {report.split:,} split into {report.pieces - (report.texts - report.split):,} pieces"
-    process = f"process {rank} of {processes}: " if processes > 1 else ""
-    typer.echo(
-        f"{process}{report.texts:,} texts ({report.tokens:,} tokens, {report.truncated:,} truncated{split}) in "
-        f"{seconds:.1f} s, {report.texts / seconds:,.0f} texts/s",
-        err=True,
-    )

@@ -26,7 +26,7 @@ EXTRAS = {
     "ray": "ray",
     "sentence_transformers": "sentence-transformers",
 }
-_BY_NAME = ("StrictDataclassError", "SafetensorError", "YAMLError", "EmbedError")  # no need to import their packages
+_BY_NAME = ("StrictDataclassError", "YAMLError")  # without importing their packages
 
 
 class CommandGroup(TyperGroup):

@@ -35,10 +35,6 @@ class InputFormat(str, Enum):
     parquet = "parquet"
 
 
-class EmbedError(Exception):
-    """Something the user can set right; its text is all they need to see."""
-
-
 @dataclass(frozen=True)
 class Chunk:
     """Consecutive documents, as many as asked for (the last chunk: the rest).
@@ -117,26 +113,26 @@ def open_documents(
         language_field: JSONL field or parquet column of each text's language.
 
     Raises:
-        EmbedError: What cannot be read; also later, from `chunks`.
+        ValueError: What cannot be read; also later, from `chunks`.
     """
     suffix = Path(source).suffix.lower()
     kind = format.value if format else _SUFFIXES.get(suffix, "text")
     name, stream = ("stdin", sys.stdin.buffer) if source == "-" else (source, None)
     if stream is None:
         if not format and suffix in _NO_TEXT:
-            raise EmbedError(f"{name}: {suffix} is not an input format; give --format, or pipe text into -")
+            raise ValueError(f"{name}: {suffix} is not an input format; give --format, or pipe text into -")
         try:
             stream = stack.enter_context(open(source, "rb"))
         except IsADirectoryError:
-            raise EmbedError(
+            raise ValueError(
                 f"{name}: found a folder, expected one file: text with a document a line, JSONL or parquet; write the "
                 'documents of a folder into one file of lines {"id": ..., "text": ...}'
             ) from None
         except OSError as error:
-            raise EmbedError(f"{name or repr(name)}: {error.strerror}") from None
+            raise ValueError(f"{name or repr(name)}: {error.strerror}") from None
     for option, value in (("--field", field), ("--language-field", language_field)):
         if kind in _LINES and value is not None:
-            raise EmbedError(f"{option} {value}: {name} is read as {kind}, {_LINES[kind]}; see --format")
+            raise ValueError(f"{option} {value}: {name} is read as {kind}, {_LINES[kind]}; see --format")
     # Parquet is read from its end, and the columns of JSONL are known only when all rows have been seen.
     if (kind == "parquet" or (kind == "jsonl" and keep_columns)) and not stream.seekable():
         spool = stack.enter_context(tempfile.TemporaryFile())
@@ -169,7 +165,7 @@ def _lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 line = line[: -2 if line.endswith(b"\r\n") else -1]
             yield number, line
     except OSError as error:  # a folder opens on some systems; a disk or a network share fails
-        raise EmbedError(f"{name}: {error.strerror}") from None
+        raise ValueError(f"{name}: {error.strerror}") from None
 
 
 def _decoded(name: str, number: int, line: bytes) -> str:
@@ -177,7 +173,7 @@ def _decoded(name: str, number: int, line: bytes) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         found = f"0x{line[error.start]:02x} at byte {error.start + 1}"
-        raise EmbedError(f"{name}, line {number}: found {found}, expected UTF-8") from None
+        raise ValueError(f"{name}, line {number}: found {found}, expected UTF-8") from None
 
 
 def _read_text(stream: BinaryIO, request: _Request) -> Documents:
@@ -207,7 +203,7 @@ def _read_tsv(stream: BinaryIO, request: _Request) -> Documents:
         for number, raw in lines:
             row = _decoded(request.name, number, raw).split("\t")
             if len(row) != len(names):
-                raise EmbedError(
+                raise ValueError(
                     f"{request.name}, line {number}: found {len(row)} field(s), {_short(chr(9).join(row))!r}, "
                     "expected two: an id, a tab and the text"
                 )
@@ -226,16 +222,16 @@ def _json_row(number: int, raw: bytes, request: _Request) -> dict:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise EmbedError(f"{where}: found {_short(line)}, expected one JSON object a line ({error})") from None
+        raise ValueError(f"{where}: found {_short(line)}, expected one JSON object a line ({error})") from None
     if not isinstance(row, dict):
-        raise EmbedError(f"{where}: found {_short(line)}, expected a JSON object")
+        raise ValueError(f"{where}: found {_short(line)}, expected a JSON object")
     for field, option in request.options.items():
         if field not in row:
-            raise EmbedError(f"{where}: field {field!r} is missing, found {list(row)}; see {option}")
+            raise ValueError(f"{where}: field {field!r} is missing, found {list(row)}; see {option}")
         if not isinstance(row[field], str):
-            raise EmbedError(f"{where}, field {field!r}: found {_short(json.dumps(row[field]))}, expected a string")
+            raise ValueError(f"{where}, field {field!r}: found {_short(json.dumps(row[field]))}, expected a string")
         if not row[field].isascii() and _SURROGATE.search(row[field]):
-            raise EmbedError(f"{where}, field {field!r}: found a lone surrogate (\\ud800 to \\udfff), expected text")
+            raise ValueError(f"{where}, field {field!r}: found a lone surrogate (\\ud800 to \\udfff), expected text")
     return row
 
 
@@ -280,12 +276,12 @@ def _jsonl_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int, 
             try:
                 columns[key] = pa.array([row.get(key) for row in rows])
             except (pa.ArrowException, ValueError, OverflowError) as error:
-                raise EmbedError(f"{where}, field {key!r}: not one type, as a parquet column is ({error})") from None
+                raise ValueError(f"{where}, field {key!r}: not one type, as a parquet column is ({error})") from None
         try:
             schema = pa.unify_schemas([schema, pa.table(columns).schema], promote_options="permissive")
             pq.ParquetWriter(io.BytesIO(), schema).close()
         except pa.ArrowException as error:
-            raise EmbedError(f"{where}: fields that a parquet file cannot hold ({error})") from None
+            raise ValueError(f"{where}: fields that a parquet file cannot hold ({error})") from None
         count += len(rows)
     return schema, count, list(fields)
 
@@ -298,16 +294,16 @@ def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
     try:
         file = pq.ParquetFile(stream)
     except (pa.ArrowException, OSError) as error:
-        raise EmbedError(f"{name}: not a parquet file ({error})") from None
+        raise ValueError(f"{name}: not a parquet file ({error})") from None
     schema, names = file.schema_arrow, file.schema_arrow.names
     kept = [column for column in names if request.keeps(column)]
     for column, option in request.options.items():
         if names.count(column) != 1:
-            raise EmbedError(f"{name}: column {column!r} is missing, found {names}; see {option}")
+            raise ValueError(f"{name}: column {column!r} is missing, found {names}; see {option}")
         kind = schema.field(column).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            raise EmbedError(f"{name}, column {column!r}: found type {kind}, expected strings")
+            raise ValueError(f"{name}, column {column!r}: found type {kind}, expected strings")
 
     def chunks() -> Iterator[Chunk]:
         done = 0
@@ -323,7 +319,7 @@ def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
                 yield Chunk(len(table), texts, table if request.keep_columns else None, languages, numbers)
                 done += len(table)
         except (pa.ArrowException, OSError) as error:
-            raise EmbedError(f"{name}, after row {done}: damaged parquet file ({error})") from None
+            raise ValueError(f"{name}, after row {done}: damaged parquet file ({error})") from None
 
     if request.keep_columns:
         schema = pa.schema([item for item in schema if request.keeps(item.name)], schema.metadata)
@@ -351,9 +347,9 @@ def _strings(column: pa.ChunkedArray, name: str, field: str, done: int) -> list[
         try:
             texts.append(value.as_py())
         except UnicodeDecodeError:
-            raise EmbedError(f"{name}, row {row}, column {field!r}: found bytes, expected UTF-8") from None
+            raise ValueError(f"{name}, row {row}, column {field!r}: found bytes, expected UTF-8") from None
         if texts[-1] is None:
-            raise EmbedError(f"{name}, row {row}, column {field!r}: found null, expected a string")
+            raise ValueError(f"{name}, row {row}, column {field!r}: found null, expected a string")
     return texts
 
 

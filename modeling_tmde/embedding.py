@@ -12,7 +12,6 @@ import itertools
 import logging
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -450,19 +449,12 @@ class DocumentEmbedder:
         """Compiles the forward pass for every batch size and length, and runs it once.
 
         Raises:
-            ValueError: On a CPU without a C++ compiler, or for a model that cannot be compiled.
+            ValueError: The model cannot be compiled, or not here: on a CPU it needs a C++ compiler.
         """
         name = type(self.model).__name__
         if self._ragged or self.needs_language:
             kind = "adds up rows of a table" if self._ragged else "runs another encoder for each language"
             raise ValueError(f"compile: {name} {kind}, which gains nothing; leave compile out")
-        if self.device.type == "cpu":
-            compiler = os.environ.get("CXX") or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-            if shutil.which(compiler) is None:
-                raise ValueError(
-                    f"compile: found no C++ compiler {compiler!r}, which torch.compile needs on a CPU; install one "
-                    "(Debian and Ubuntu: apt install g++), name it in CXX, or leave compile out"
-                )
         self.model.compile(dynamic=True)
         ids = torch.full((2, _LENGTH_MULTIPLE), self._empty_id)
         try:

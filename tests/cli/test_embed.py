@@ -104,7 +104,7 @@ def test_options_reach_the_embedder(model, inputs, tmp_path, options, monkeypatc
     np.testing.assert_allclose(np.load("out.npy"), embedder.encode(TEXTS, 40, normalize=True), rtol=0, atol=1e-5)
     report = embedder.last_report
     assert f"{report.truncated} truncated" in result.stderr
-    assert not report.split or f"{report.split} split into" in result.stderr
+    assert not report.split or f"{report.split} split, {report.pieces} pieces" in result.stderr
 
 
 def test_languages_of_documents(tmp_path):
@@ -123,8 +123,8 @@ def test_languages_of_documents(tmp_path):
     np.testing.assert_allclose(np.load(out), embedder.encode(["Guten Tag"] * 3, language="fr"), atol=1e-5)
     source.write_text(json.dumps({"text": "Guten Tag", "code": "xx"}))
     for options, message in (
-        ([], "has an encoder for each language; give --language, one of de, en, fr"),
-        (["--language", "xx"], "--language: found 'xx', expected one of the model's: de, en, fr"),
+        ([], "has an encoder for each language; give --language (of de, en, fr) or --language-field"),
+        (["--language", "xx"], "language of text 0: found 'xx', expected one of ['de', 'en', 'fr']"),
         (["--language-field", "code"], "line 1, field 'code': found 'xx', expected one of the model's languages"),
         (["--language", "de", "--language-field", "code"], "exclude each other"),
     ):

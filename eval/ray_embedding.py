@@ -31,7 +31,7 @@ class BatchEmbedder:
         output_column: Column of the vectors, which must not be there yet.
         batch_tokens, normalize, language: As for `DocumentEmbedder.encode`.
         language_column: Column of the texts' languages, in the place of one `language` for all.
-        **loading: As for `DocumentEmbedder.from_pretrained`, such as `dtype`, `max_length` or `quantization`.
+        **loading: As for `DocumentEmbedder.from_pretrained`, such as `dtype` or `max_length`.
     """
 
     def __init__(

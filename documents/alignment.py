@@ -24,37 +24,18 @@ _DECIMALS = 9  # scores equal to these are ties: sums of float64 depend on their
 # By ISO 639-1 code, what else stands for a language in URLs; the code itself always does. Without accents, lower case.
 _NAMES = {
     line.split()[0]: line.split()
-    for line in """ar ara arabic arabe
-bg bul bulgarian
-ca cat catalan catala
-cs cz cze ces czech cesky
-da dan danish dansk
-de ger deu german deutsch allemand aleman tedesco
-el gr gre ell greek ellinika
-en eng english englisch anglais ingles inglese
-es esp spa spanish espanol spanisch espagnol spagnolo castellano
-et est estonian eesti
-fi fin finnish suomi
-fr fra fre fran french francais franzoesisch franzosisch frances francese
-hr hrv croatian hrvatski
-hu hun hungarian magyar
-it ita italian italiano italienisch italien
-ja jp jpn japanese nihongo
-ko kr kor korean
-lt lit lithuanian lietuviu
-lv lav latvian latviesu
-nl nld dut dutch nederlands
-no nb nn nor norwegian norsk
-pl pol polish polski
-pt por portuguese portugues
-ro ron rum romanian romana
-ru rus russian russkij
-sk slk slo slovak slovensky
-sl slv slovenian slovenski
-sv se swe swedish svenska
-tr tur turkish turkce
-uk ua ukr ukrainian
-zh cn chi zho chinese""".splitlines()
+    for line in """
+ar ara arabic arabe; bg bul bulgarian; ca cat catalan catala; cs cz cze ces czech cesky; da dan danish dansk;
+de ger deu german deutsch allemand aleman tedesco; el gr gre ell greek ellinika;
+en eng english englisch anglais ingles inglese; es esp spa spanish espanol spanisch espagnol spagnolo castellano;
+et est estonian eesti; fi fin finnish suomi;
+fr fra fre fran french francais franzoesisch franzosisch frances francese; hr hrv croatian hrvatski;
+hu hun hungarian magyar; it ita italian italiano italienisch italien; ja jp jpn japanese nihongo;
+ko kr kor korean; lt lit lithuanian lietuviu; lv lav latvian latviesu; nl nld dut dutch nederlands;
+no nb nn nor norwegian norsk; pl pol polish polski; pt por portuguese portugues; ro ron rum romanian romana;
+ru rus russian russkij; sk slk slo slovak slovensky; sl slv slovenian slovenski; sv se swe swedish svenska;
+tr tur turkish turkce; uk ua ukr ukrainian; zh cn chi zho chinese
+    """.split(";")
 }
 _PARAMETERS = frozenset(
     "lang language langue lingua idioma sprache locale hl lg ln lng setlang setlanguage sitelang uselang clang "

@@ -11,6 +11,7 @@ hits = index.search("a sleeping dog", k=1)
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -536,9 +537,9 @@ class DocumentIndex:
         for batch in self._table.search().select(["vector"]).to_batches():
             cosines = np.hstack([best, queries @ _vectors_of(pa.Table.from_batches([batch])).T])
             best = np.partition(cosines, -_TUNING_K, axis=1)[:, -_TUNING_K:]
-        nprobes, recall = 8, 0.0
+        nprobes, recall = 10, 0.0
         while recall < RECALL and nprobes < lists:
-            nprobes = min(2 * nprobes, lists)
+            nprobes = min(math.ceil(1.4 * nprobes), lists)
             searches = (self._table.search(query).distance_type("cosine").nprobes(nprobes) for query in queries)
             found = [search.select(["_distance"]).limit(_TUNING_K).to_arrow()["_distance"] for search in searches]
             hits = [1 - each.to_numpy() >= right - TIE for each, right in zip(found, best.min(axis=1), strict=True)]

@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -148,17 +146,6 @@ def test_known_pairs(bag, inputs):
     assert found["pairs.tsv"] == found["right.tsv"] != []
 
 
-def test_options_of_rows(bag, inputs):
-    rows = inputs / "rows.jsonl"
-    arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "--rows", rows, *LANGUAGE_OPTIONS, "--overwrite"]
-    result = run(*arguments, "--paragraphs", "--min-score", "1.5")
-    assert result.exit_code == 0 and rows_of(rows) == [], result.output
-    lines = sum(len(text.split("\n")) for text in GERMAN)
-    assert f"8 pairs: {lines} and {lines} paragraphs" in result.stderr
-    assert f"(left out: {lines} below 1.5, 0 identical, 0 without letters)" in result.stderr
-    assert run(*arguments, "--paragraphs").exit_code == 0 and len(rows_of(rows)) > 20
-
-
 def test_lawdr(bag, inputs):
     out = inputs / "pairs.tsv"
     result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS)
@@ -179,19 +166,6 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     assert result.exit_code == 1 and "--language-b: found None, expected one of de, en" in result.stderr
     result = run(*arguments, "--language-a", "de", "--language-b", "en")
     assert result.exit_code == 0, result.output
-
-
-@pytest.mark.slow
-def test_real_process_with_a_pipe(bag, inputs):
-    """Text has one document a line and no ids: lines are numbered."""
-    texts = [text.replace("\n", ". ") for text in GERMAN]
-    (inputs / "b.txt").write_text("\n".join(reversed(texts)), encoding="utf-8")
-    command = [sys.executable, "-m", "modeling_tmde.cli.main", "align", "-", "b.txt", "-o", "out.tsv", "-m", str(bag)]
-    done = subprocess.run(command, cwd=inputs, input="\n".join(texts).encode(), capture_output=True, timeout=120)
-    assert done.returncode == 0 and done.stdout == b"", done.stderr.decode()
-    assert {(line["id_a"], line["id_b"]) for line in lines_of(inputs / "out.tsv")} == {
-        (str(number), str(9 - number)) for number in range(1, 9)
-    }
 
 
 BAD = [

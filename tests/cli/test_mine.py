@@ -8,12 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.cli import mine as mine_module
 from modeling_tmde.cli.main import app
 from modeling_tmde.data import load_parallel
 from modeling_tmde.documents.mining import mine_bitext
 from modeling_tmde.embedding import DocumentEmbedder
-from tests.conftest import LANGUAGES
 
 GERMAN = [
     "haus hund katze", "", "baum fluss stadt licht", "nacht brot", "haus  hund katze", "wasser stadt nacht haus",
@@ -155,15 +153,6 @@ def test_gold_lists(inputs):
     assert "1 of 2 right pairs among 3: precision 0.3333, recall 0.5000, F1 0.4000\n" in result.stderr
 
 
-def test_identical_pairs(bag, inputs):
-    (inputs / "b.txt").write_text("\n".join([*ENGLISH, GERMAN[3]]))
-    arguments = [inputs / "a.txt", inputs / "b.txt", "-m", bag, "--scoring", "cosine", "--threshold", 0.999]
-    for name, options in (("all", []), ("different", ["--drop-identical"])):
-        assert run(*arguments, "-o", inputs / f"{name}.tsv", *options).exit_code == 0
-    assert {tuple(row[1:3]) for row in rows_of(inputs / "all.tsv")} == {*RIGHT, ("4", "6")}
-    assert {tuple(row[1:3]) for row in rows_of(inputs / "different.tsv")} == set(RIGHT)
-
-
 def test_fields_hold_no_tabs_and_line_ends(inputs):
     texts = ["a\tb\u2028c\r\nd", "e"]
     for name in "ab":
@@ -175,32 +164,6 @@ def test_fields_hold_no_tabs_and_line_ends(inputs):
         assert run(inputs / "a.jsonl", inputs / "b.jsonl", "-o", inputs / f"out.{suffix}", *vectors).exit_code == 0
     assert rows_of(inputs / "out.tsv")[0][1:] == ["a 0", "b 0", "a b c d", "a b c d"]
     assert json.loads((inputs / "out.jsonl").read_text().split("\n")[0])["text_a"] == texts[0]
-
-
-def test_models_with_an_encoder_for_each_language(tokenizer, inputs, monkeypatch):
-    told = []
-
-    class Told(DocumentEmbedder):
-        needs_language = True
-
-        def encode(self, texts, language):
-            told.append((len(texts), language))
-            return super().encode(texts)
-
-    embedder = Told(mine_model(), tokenizer)
-    embedder.model.config.languages = list(LANGUAGES)
-    monkeypatch.setattr(mine_module, "load_embedder", lambda model, **loading: embedder)
-    arguments = [inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv", "-m", "model"]
-    assert run(*arguments, "--language-a", "de", "--language-b", "en").exit_code == 0
-    assert told == [(5, "de"), (5, "en")]
-    result = run(*arguments, "--overwrite")
-    assert "Error: --language-a: found None, expected one of de, en, es, fr, it: the model has" in result.stderr
-    result = run(*arguments, "--overwrite", "--language-a", "de", "--language-b", "pt")
-    assert "Error: --language-b: found 'pt', expected one of de, en, es, fr, it" in result.stderr
-
-
-def mine_model():
-    return BagModel(BagConfig(vocab_size=400, d_model=8))
 
 
 def test_lines_of_an_id_a_tab_and_a_text(bag, inputs, monkeypatch):

@@ -89,12 +89,6 @@ def test_index_and_search(docs, model, tmp_path):
     assert "Fluss [rot]" in table and "Licht nacht." in table and "score" in table and "language" in table
 
 
-def test_truncated_texts_are_counted(docs, model, tmp_path):
-    options = ["--max-length", 30, "--long-documents", "truncate"]
-    result = ok("index", docs, "-o", tmp_path / "index", "-m", model, *options)
-    assert "1 texts truncated" in result.stderr and "were longer" not in result.stderr
-
-
 def test_a_second_run_does_what_is_new(docs, made, tmp_path, monkeypatch):
     encoded = []
     real = DocumentEmbedder.encode
@@ -140,22 +134,6 @@ def test_filters_and_several_queries(made, tmp_path):
     ):
         assert [(hit["query"], hit["id"]) for hit in found] == [(texts[2], "c"), (texts[3], "d")]
     assert "agua" in ok("search", made, "--queries", "-", input="agua\nhund\n").stdout  # each above its table
-
-
-def test_a_query_that_is_cut_off_is_told(docs, model, tmp_path):
-    out = tmp_path / "index"
-    ok("index", docs, "-o", out, "-m", model, "--max-length", 30, "--long-documents", "truncate")
-    result = ok("search", "pan agua " * 60, out)
-    assert "1 of 1 queries truncated: longer than 30 tokens" in result.stderr
-    assert "truncated" not in ok("search", "pan agua", out).stderr  # whatever the snippets' sentences are
-
-
-def test_numbers_that_json_does_not_have(made, docs):
-    index = DocumentIndex.open(made)
-    index.upsert(["n"], ["nuit"], [{"x": float("nan"), "many": [1.5, float("inf")]}])
-    output = ok("search", "nuit", made, "--json", "-k", 1).stdout
-    row = json.loads(output, parse_constant=lambda name: pytest.fail(name))
-    assert (row["id"], row["metadata"]["x"], row["metadata"]["many"]) == ("n", None, [1.5, None])
 
 
 def test_other_inputs(model, tmp_path):
@@ -205,22 +183,6 @@ def test_models_that_move(made, model, tokenizer, docs, tmp_path):
         ok(*command, "-m", moved)
 
 
-def test_a_model_that_needs_languages(model, docs, tokenizer, tmp_path, monkeypatch):
-    """Codes reach the embedder in order, without those of empty documents."""
-    told = []
-    real = DocumentIndex.upsert
-
-    def upsert(self, *args, language=None, **kwargs):
-        told.append(language)
-        return real(self, *args, language=language, **kwargs)
-
-    monkeypatch.setattr(DocumentIndex, "upsert", upsert)
-    rows = [*ROWS[:2], {"id": "x", "text": " ", "language": "fr"}, *ROWS[2:]]
-    ok("index", write(docs, rows), "-o", tmp_path / "index", "-m", model, "--language-field", "language")
-    ok("index", docs, "-o", tmp_path / "index", "--language", "de")
-    assert told == [["es", "de", "de", "es"], "de"]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 def test_killed_and_run_again(model, tmp_path, monkeypatch):
     """Killed by SIGKILL while it embeds the third batch; the same command goes on where it was."""
@@ -251,15 +213,6 @@ def test_killed_and_run_again(model, tmp_path, monkeypatch):
     assert "200 added, 0 updated, 100 unchanged" in ok("index", docs, "-o", out).stderr
     index = DocumentIndex.open(out)
     assert len(index) == 300 and all(index.documents([row["id"]])[0].text == row["text"] for row in rows[::37])
-
-
-def test_interrupted_before_the_first_batch(model, docs, tmp_path, monkeypatch):
-    def upsert(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(DocumentIndex, "upsert", upsert)
-    result = run("index", docs, "-o", tmp_path / "index", "-m", model)
-    assert result.exit_code == 130 and "Interrupted" in result.stderr
 
 
 def test_bad_arguments_to_index(made, model, docs, tmp_path):

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from modeling_tmde.documents import collection_map
 from modeling_tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
 
 
@@ -31,21 +30,6 @@ def test_planted_groups_stay_together(method):
     assert np.array_equal(map_collection(vectors, method, seed=1).places, found.places)
 
 
-def test_components_are_those_of_an_independent_decomposition():
-    """Of the vectors at length 1: how long they are does not matter."""
-    vectors = np.random.default_rng(3).normal(size=(12, 5))
-    found = map_collection(vectors * np.arange(1, 13)[:, None], "pca").places
-    unit = np.array([row / math.sqrt(sum(value * value for value in row)) for row in vectors])
-    centred = unit - unit.mean(axis=0)
-    values, axes = np.linalg.eigh(centred.T @ centred)
-    expected = centred @ axes[:, np.argsort(-values)[:2]]  # (12, 2), each column up to its sign
-    for column in range(2):
-        ours, theirs = found[:, column] - found[:, column].mean(), expected[:, column]
-        assert abs(np.corrcoef(ours, theirs)[0, 1]) == pytest.approx(1, abs=1e-9)
-    ratio = found.std(axis=0) / expected.std(axis=0)
-    assert ratio[0] == pytest.approx(ratio[1])  # one scale for both
-
-
 def test_the_place_of_a_query_is_a_weighted_mean_of_its_neighbours():
     angles = np.radians([0, 10, 20, 60, 90, 180, 270])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -61,16 +45,6 @@ def test_the_place_of_a_query_is_a_weighted_mean_of_its_neighbours():
     assert 0.2 < found[0] < 0.5  # the second neighbour counts less than the first, but it does
 
 
-def test_a_query_stands_where_its_group_is():
-    vectors, group = planted()
-    found = map_collection(vectors)
-    for number in range(3):
-        place = found.place_of(vectors[group == number].mean(axis=0))
-        nearest = np.linalg.norm(found.places - place, axis=1).argmin()
-        assert group[nearest] == number
-    assert np.isfinite(found.place_of(np.zeros(16))).all()
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 11, 40])
 def test_collections_that_are_small_or_all_alike(count):
     vectors = np.random.default_rng(0).normal(size=(count, 4))
@@ -80,13 +54,6 @@ def test_collections_that_are_small_or_all_alike(count):
         assert np.abs(found.places).max() <= 1 + 1e-9
         assert np.isfinite(found.place_of(given[0])).all()
     assert map_collection(vectors).method == ("tsne" if count > 9 else "pca")
-
-
-def test_large_collections_get_components(monkeypatch):
-    vectors, _ = planted()
-    assert map_collection(vectors).method == "tsne"
-    monkeypatch.setattr(collection_map, "TSNE_POINTS", 59)
-    assert map_collection(vectors).method == "pca" and map_collection(vectors, "tsne").method == "tsne"
 
 
 def test_rows_that_are_drawn():

@@ -13,7 +13,6 @@ from sklearn.neighbors import KernelDensity
 from modeling_tmde.documents import lawdr as module
 from modeling_tmde.documents.lawdr import LanguageDebiaser, Lawdr, _Reservoir
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.long_documents import split_sentences
 from tests.modeling_tmde.test_embedding import make_tokenizer
 from tests.modeling_tmde.test_text_languages import make_tables
 
@@ -84,13 +83,6 @@ def test_it_is_algorithm_1_of_each_language(kernel):
     assert (lengths < sizes).all() and np.corrcoef(lengths, sizes)[0, 1] > 0.5
 
 
-def test_without_debiasing_and_weights_it_is_the_mean():
-    documents = corpus("de")
-    expected = [Planted().encode(sentences).mean(axis=0) for sentences in documents]
-    lawdr = Lawdr(Planted(), debias=False, weighting=None)
-    np.testing.assert_allclose(lawdr.fit_transform(documents, "de"), expected, rtol=1e-5, atol=1e-5)
-
-
 def test_planted_languages_are_removed_and_translations_meet():
     german, french = corpus("de"), corpus("fr")
     both, languages = [*german, *french], ["de"] * 40 + ["fr"] * 40
@@ -103,18 +95,6 @@ def test_planted_languages_are_removed_and_translations_meet():
     assert cosine(first, second).mean() < 0.2 < 0.9 < cosine(first[:-1], first[1:]).mean()
     first, second = rank_at_1[True][:40], rank_at_1[True][40:]
     assert cosine(first, second).min() > 0.99 and abs(cosine(first[:-1], first[1:]).mean()) < 0.1
-
-
-def test_weights_bring_out_content_behind_boilerplate():
-    plain = Lawdr(Planted(), weighting=None).fit_transform(corpus("en"), "en")
-    similarity = {}
-    for weighting in ("density", None):
-        fitted = Lawdr(Planted(), debias=False, weighting=weighting)
-        documents = corpus("en", boilerplate=4)
-        vectors = fitted.fit_transform(documents, "en") - OFFSETS[1]
-        similarity[weighting] = cosine(vectors, plain)
-    assert (similarity["density"] > similarity[None]).all()
-    assert similarity["density"].mean() > 0.95
 
 
 @settings(max_examples=20, deadline=None)
@@ -150,21 +130,6 @@ def test_a_reservoir_is_a_uniform_sample_of_its_stream():
     assert ((counts - 200) ** 2 / 200).sum() < 60  # chi squared of 29 degrees; 60 in one of 2,000 draws
 
 
-def test_texts_are_split_by_the_rules_of_their_language():
-    asked = []
-
-    def split(text, language):
-        asked.append((text, language))
-        return split_sentences(text, language)
-
-    text = "de Das gilt z. B. hier.\nde Zweiter Satz.\n\nde Dritter."
-    lawdr = Lawdr(Planted(), weighting=None, split=split).fit([text], ["de"])
-    assert asked == [(text, "de")]
-    np.testing.assert_allclose(
-        lawdr.transform([text], "de"), lawdr.transform([[*split_sentences(text, "de"), " "]], "de"), atol=1e-6
-    )
-
-
 def test_with_a_document_embedder_truncated_sentences_are_counted():
     embedder = DocumentEmbedder(make_tables(), make_tokenizer(), max_length=12)
     documents = [["kurz", "lang " * 30], ["auch kurz", "noch einer"]]
@@ -178,14 +143,6 @@ def test_with_a_document_embedder_truncated_sentences_are_counted():
     assert lawdr.truncated_ == 1
 
 
-def test_as_a_scikit_learn_estimator():
-    lawdr = Lawdr(Planted(), rank=3, kernel="gaussian")
-    copy = clone(lawdr)
-    assert copy.embedder is lawdr.embedder and copy.get_params() == lawdr.get_params() and copy is not lawdr
-    copy.set_params(rank=2, weighting=None).fit(corpus("de"), "de")
-    assert copy.debiaser_.components_["de"].shape == (2, DIMENSION) and not hasattr(lawdr, "languages_")
-
-
 @pytest.mark.parametrize("options", [{}, {"debias": False}, {"weighting": None}, {"debias": False, "weighting": None}])
 def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
     documents, languages = [*corpus("de"), *corpus("fr", seed=1)], ["de"] * 40 + ["fr"] * 40
@@ -196,16 +153,6 @@ def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
     assert loaded.get_params() == lawdr.get_params() | {"embedder": embedder}
     assert loaded.languages_ == ["de", "fr"]
     np.testing.assert_array_equal(loaded.transform(documents, languages), lawdr.transform(documents, languages))
-
-
-def test_a_fit_that_fails_leaves_the_one_before():
-    lawdr = Lawdr(Planted()).fit(GOOD, "de")
-    expected = lawdr.transform(GOOD, "de")
-    for documents in ([*corpus("fr"), ["de a"]], [["fr a"]]):  # directions of both, and then too few for a density
-        with pytest.raises(ValueError, match="found 1 sentence of"):
-            lawdr.fit(documents, [document[0][:2] for document in documents])
-        np.testing.assert_array_equal(lawdr.transform(GOOD, "de"), expected)
-        assert lawdr.languages_ == ["de"]
 
 
 def shout(text, language):
@@ -257,12 +204,6 @@ def test_bad_documents_and_languages(documents, languages, error, message):
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         Lawdr(Planted(), **options).fit(GOOD, "de")
-
-
-def test_a_language_with_one_sentence_has_no_density():
-    with pytest.raises(ValueError, match="found 1 sentence of 'fr', expected 2 for a density"):
-        Lawdr(Planted()).fit([*GOOD, ["fr a"]], ["de", "de", "fr"])
-    assert Lawdr(Planted(), weighting=None).fit([["fr a"]], "fr").languages_ == ["fr"]
 
 
 def test_bad_use_of_what_is_fitted():

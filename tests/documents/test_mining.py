@@ -73,15 +73,6 @@ def test_by_hand(kind, scoring):
     assert lengths == pytest.approx(BY_HAND[scoring], abs=1e-6)
 
 
-def test_candidates_and_k_are_apart():
-    wide = as_dict(scored_pairs(FIRST, SECOND, "ratio", k=2, candidates=3))
-    assert len(wide) == 9 and wide[2, 2] == 0
-    assert {pair: wide[pair] for pair in BY_HAND["ratio"]} == pytest.approx(BY_HAND["ratio"], abs=1e-6)
-    narrow = as_dict(scored_pairs(FIRST, SECOND, "ratio", k=2, candidates=1))
-    # x0: y0, x1: y2, x2: y0; y0: x0, y1: x1, y2: x1
-    assert narrow == pytest.approx({p: BY_HAND["ratio"][p] for p in [(0, 0), (1, 2), (2, 0), (1, 1)]}, abs=1e-6)
-
-
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
 def test_pairs_without_a_ratio_come_last(kind):
     """Neighbours at a right angle or more: 0.28 over a floor would be the best ratio of all, -0.6 / -0.6 the next."""
@@ -98,22 +89,6 @@ def test_pairs_without_a_ratio_come_last(kind):
         scored_pairs(first, second, scoring, k=2, say=said.append)
     scored_pairs(kind(FIRST), kind(SECOND), "ratio", k=2, say=said.append)
     assert sum("no ratio" in line for line in said) == 1
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), k=st.integers(1, 4))
-def test_no_ratio_is_below_any(seed, k):
-    """Whatever the vectors: pairs with m(x, y) above 1e-6 come first, the others by cosine."""
-    first, second = np.random.default_rng(seed).normal(size=(2, 6, 2))
-    pairs = scored_pairs(first, second, "ratio", k, candidates=6).best_first()
-    assert len(pairs) == 36
-    first, second = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (first, second))
-    cosines = first @ second.T
-    of_first, of_second = (-np.sort(-each, axis=1)[:, :k].mean(axis=1) for each in (cosines, cosines.T))
-    means = ((of_first[:, None] + of_second) / 2)[pairs.first, pairs.second]
-    unknown = np.flatnonzero(means <= 1e-6)
-    assert unknown.tolist() == list(range(36 - len(unknown), 36))
-    assert (np.diff(cosines[pairs.first, pairs.second][unknown]) <= 1e-6).all()
 
 
 def plain_pairs(first, second, scoring, k, listed):
@@ -252,25 +227,6 @@ def test_retrieval_equals_plain_loops(cells):
     assert found["max"] == greedy
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 30), st.sampled_from(["cosine", "ratio", "distance"]))
-def test_properties_of_retrieval(seed, rows, others, scoring):
-    rng = np.random.default_rng(seed)
-    first, second = rng.normal(size=(rows, 5)), rng.normal(size=(others, 5))
-    mined = {name: mine_bitext(first, second, scoring=scoring, retrieval=name) for name in RETRIEVALS}
-    sets = {name: set(listed(pairs)) for name, pairs in mined.items()}
-    assert sets["intersection"] == sets["forward"] & sets["backward"]
-    assert sets["intersection"] <= sets["max"] <= sets["forward"] | sets["backward"]
-    assert sorted(row for row, _ in sets["forward"]) == list(range(rows))  # each row once, and none without a partner
-    assert sorted(row for _, row in sets["backward"]) == list(range(others))
-    for side in zip(*sets["max"], strict=True):
-        assert len(set(side)) == len(side)
-    for pairs in mined.values():
-        assert (np.diff(pairs.scores) <= 0).all()
-    turned = mine_bitext(second, first, scoring=scoring, retrieval="forward")
-    assert {(j, i) for i, j in listed(turned)} == sets["backward"]
-
-
 def planted(rows=400, translated=250, seed=0):
     """Two sides around a few topics, so that many rows are near to each other; `right` are the translations."""
     rng = np.random.default_rng(seed)
@@ -313,16 +269,6 @@ def test_repeated_and_empty_texts_take_no_part():
     expected = mine_bitext(first[rows], second[others])
     assert listed(mined) == [(rows[i], others[j]) for i, j in listed(expected)]
     np.testing.assert_array_equal(mined.scores, expected.scores)
-
-
-def test_identical_texts_are_dropped_after_the_choice():
-    """x0 and y0 are the same text, and each other's best: neither gets another partner."""
-    first = np.array([[1.0, 0], [0.6, 0.8]])
-    second = np.array([[1.0, 0], [0.8, 0.6]])
-    texts = ["Microsoft  Excel", "Das Haus"], ["Microsoft Excel ", "The house"]
-    assert listed(mine_bitext(first, second, *texts, scoring="cosine", k=2)) == [(0, 0), (1, 1)]
-    dropped = mine_bitext(first, second, *texts, scoring="cosine", k=2, drop_identical=True, max_pairs=1)
-    assert listed(dropped) == [(1, 1)]  # and the number counts what is left
 
 
 def test_plain_text_and_first_occurrences():
@@ -388,13 +334,6 @@ def test_best_threshold_by_hand():
     assert best_threshold(MINED, {(0, 0), (1, 1)}) == (1.125, mining_quality(MINED[:2], {(0, 0), (1, 1)}))
     # the last score where all pairs are kept
     assert best_threshold(MINED[:2], GOLD)[0] == 1.25
-
-
-def test_no_threshold_parts_equal_scores():
-    """The right one of two equal pairs cannot be had without the wrong one."""
-    pairs = mined((0, 0, 0.5), (1, 0, 0.5), (2, 0, 0.25))
-    threshold, quality = best_threshold(pairs, {(0, 0)})
-    assert threshold == 0.375 and (quality.correct, quality.found) == (1, 2)
 
 
 @settings(max_examples=100, deadline=None)

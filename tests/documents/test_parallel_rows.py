@@ -8,7 +8,7 @@ import pytest
 
 from modeling_tmde.data import load_parallel
 from modeling_tmde.documents import parallel_rows as module
-from modeling_tmde.documents.parallel_rows import RowsReport, parallel_rows, split_paragraphs
+from modeling_tmde.documents.parallel_rows import RowsReport, parallel_rows
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from tests.conftest import WORDS, tiny_model
 
@@ -73,13 +73,6 @@ def test_left_out():
     assert (report.low, report.rows) == (4, 0)
 
 
-def test_paragraphs():
-    assert split_paragraphs("a b. c\r\n\n  d \u2028\n\n") == ["a b. c", "d"]
-    rows = list(parallel_rows([("one", GERMAN, ENGLISH)], Dictionary(), ("de", "en"), unit="paragraphs"))
-    assert rows[0]["translation"]["de"] == "Haus Hund Katze. Baum Fluss. Stadt Licht Nacht."
-    assert rows[1]["translation"] == {"de": "Wasser Hund Baum.", "en": "Water dog tree. Cat cat cat river."}
-
-
 def test_scores_of_documents_of_one_paragraph(monkeypatch):
     """What all texts have in common is known from the documents so far, not from the pair alone."""
     monkeypatch.setattr(module, "_SEGMENTS", 20)
@@ -100,16 +93,6 @@ def test_scores_of_documents_of_one_paragraph(monkeypatch):
     assert json.dumps(alone[0]["score"]) == "0.0"  # nothing to compare with
 
 
-@pytest.mark.parametrize("chosen", [0, 1])
-def test_lengths_decide_between_equal_vectors(chosen):
-    cats, houses = ("Katze " * 60, "cat " * 90), ["House.", "House house house house."]  # totals are nearly the same
-    german = "\n".join([cats[0], ("Haus.", "Haus Haus Haus Haus.")[chosen]])
-    documents = [("a", german, "\n".join([cats[1], *houses]))]
-    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), unit="paragraphs", max_size=2))
-    assert [row["translation"]["en"] for row in rows] == [cats[1].strip(), houses[chosen]]
-    assert [row["score"] for row in rows] == pytest.approx([1, 1], abs=1e-4)  # of vectors alone
-
-
 def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(monkeypatch):
     monkeypatch.setattr(module, "_SEGMENTS", 25)
     read = []
@@ -126,14 +109,6 @@ def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(mon
     rest = list(rows)
     assert len(rest) == 29 and report.documents == 10
     assert [row["doc_id"] for row in rest[-3:]] == ["9"] * 3
-
-
-def test_documents_without_text():
-    report = RowsReport()
-    documents = [("a", "", "House."), ("b", "", ""), ("c", " \n ", "x")]
-    assert not list(parallel_rows(documents, Dictionary(), ("de", "en"), report=report))
-    assert report.beads == {"0-1": 2} and report.documents == 3
-    assert not list(parallel_rows([], Dictionary(), ("de", "en")))
 
 
 def test_bad_options():

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from modeling_tmde.documents import sentence_alignment
 from modeling_tmde.documents.sentence_alignment import (
     Bead,
-    BeadCosts,
     LengthModel,
-    VectorCosts,
     align_sentences,
     embedded_spans,
     span_texts,
@@ -166,19 +164,6 @@ def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, w
     assert sum(bead.cost for bead in beads) == pytest.approx(cost, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_same_beads_as_a_plain_program(seed):
-    rng = np.random.default_rng(seed)
-    max_size = 2 + seed % 3
-    first, second = (spans_of(rng, rng.integers(1, 16), max_size - 1) for _ in range(2))
-    skip, merge, weight = rng.uniform(0.2, 1.2), rng.uniform(0, 0.5), rng.uniform(0, 0.3)
-    assert (
-        pairs(align_sentences(first, second, max_size, skip, merge)) == plain(first, second, max_size, skip, merge)[0]
-    )
-    options = max_size, skip, merge, tuple(rng.integers(1, 300, len(side[0])) for side in (first, second)), weight
-    assert pairs(align_sentences(first, second, *options)) == plain(first, second, *options)[0]
-
-
 def planted(rng, kinds, d=256):
     """Two documents of these beads, (a, b) each, and the beads; the sides of a bead have the same sum, and noise."""
     sides, gold = ([], []), []
@@ -229,33 +214,6 @@ def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
     assert cells < 0.8 * (len(first) + 1) * (len(second) + 1)  # it was a band
 
 
-def test_a_band_is_widened_where_the_path_leaves_it(monkeypatch):
-    """The coarse path is the diagonal; the true one lies 30 cells beside it."""
-    rng = np.random.default_rng(0)
-    first = rng.normal(size=(80, 256))
-    second = np.concatenate([rng.normal(size=(30, 256)), first[:50] + 0.1 * rng.normal(size=(50, 256))])
-    diagonal = np.stack([np.arange(81), np.arange(81)], axis=1)
-    widths = []
-    original = sentence_alignment._windows
-    monkeypatch.setattr(
-        sentence_alignment, "_windows", lambda n, m, near, width: widths.append(width) or original(n, m, near, width)
-    )
-    monkeypatch.setattr(sentence_alignment, "_coarse_path", lambda *_: diagonal)
-    found = pairs(align_sentences(first, second, skip=0.4, width=4))
-    assert len(widths) > 1 and widths == sorted(widths)
-    assert found == [(range(i, i + 1), range(i + 30, i + 31)) for i in range(50)]
-
-
-def test_the_coarse_pass_has_lengths_too(monkeypatch):
-    """Vectors say nothing; by lengths, 30 sentences of the first document are at the end of the second."""
-    monkeypatch.setattr(sentence_alignment, "_FULL", 8)
-    lengths = np.random.default_rng(0).integers(20, 2000, 80)
-    model = LengthModel(lengths, np.roll(lengths, -30))
-    costs = BeadCosts(VectorCosts(*([np.ones((80, 1), np.float32)] for _ in range(2))), 0.3, model, 1.0)
-    path = sentence_alignment._coarse_path(costs, 0.55, 20).tolist()
-    assert path[15:] == [[30 + i, i] for i in range(0, 51, 2)] + [[80, j] for j in range(52, 81, 2)]
-
-
 def test_thousands_of_sentences_take_megabytes():
     rng = np.random.default_rng(0)
     first = rng.normal(size=(3000, 64)).astype(np.float32)
@@ -271,15 +229,6 @@ def test_thousands_of_sentences_take_megabytes():
     right = {(range(i, i + 1), range(j, j + 1)) for j, i in enumerate(kept.tolist())}
     assert len(right & set(found)) > 0.95 * len(right)
     assert peak < 20e6 < 3000 * 2700 * 4  # all costs alone would take three times as much
-
-
-def test_empty_sides():
-    some = np.ones((2, 3))
-    for empty in (np.empty((0, 3)), np.empty((0, 1)), [np.empty((0, 3)), np.empty((0, 3))], np.array([])):
-        beads = align_sentences(some, empty)
-        assert beads == [Bead(range(i, i + 1), range(0), 0.55, None) for i in range(2)]
-        check_cover(align_sentences(empty, some), 0, 2)
-        assert align_sentences(empty, empty) == []
 
 
 def test_one_sentence_and_zero_vectors():

@@ -4,8 +4,8 @@
 
 Vectors have a power-law spectrum and lie around 2,000 topics, as those of documents do; or they are those of a file
 (`--vectors FILE.npy`). The last 200 are the queries. Every query goes to each system in turn, so that other work on
-the machine slows them down alike; times are medians after one query that is not measured. `DocumentIndex` returns ten hits
-with their texts, the peers row numbers.
+the machine slows them down alike; times are medians after one query that is not measured. `DocumentIndex` returns ten
+hits with their texts, the peers row numbers.
 """
 
 import argparse

@@ -2,23 +2,13 @@
 
 import copy
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import (
     AutoTokenizer,
-    BertConfig,
-    BertModel,
-    FNetConfig,
-    FNetModel,
-    FunnelBaseModel,
-    FunnelConfig,
-    NystromformerConfig,
-    NystromformerModel,
 )
 
 from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
@@ -32,7 +22,7 @@ from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.throughput import OperationCount
 from tests.conftest import make_dataset, tiny_model
 from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
-from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS, SMALL_RUN, failure
+from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS
 
 
 def adapted(folder: Path, **settings) -> AdaptedForConditionalGeneration:
@@ -180,60 +170,8 @@ def broken(folder: Path, kind: str, **tokens) -> Path:
     return folder
 
 
-def test_encoders_that_cannot_be_trained(encoders, rows_file, tmp_path):
-    out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
-    assert "GPT2Model reads from left to right, as decoders do" in failure("--encoder", encoders["gpt2"], *out)
-    assert "no folder" in failure("--encoder", "./nowhere/at/all", *out)
-    assert "needs an encoder: give --encoder" in failure("adapted", *out)
-    assert "Name a recipe" in failure("-o", tmp_path / "run")
-    no_pad = broken(tmp_path / "no_pad", "bert", pad_token=None)
-    assert "no pad_token" in failure("--encoder", no_pad, *out)
-    no_end = broken(tmp_path / "no_end", "bert", sep_token=None)
-    assert "expected its cls_token 2 before and its eos_token, which it lacks, after" in failure(
-        "--encoder", no_end, *out
-    )
-    assert "found vocab_size" in failure("--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500")
-    assert "of this package ('tmde')" in failure("--encoder", saved_tmde(tmp_path / "ours"), *out)
-    assert "expected a text encoder" in failure("--encoder", saved_config(tmp_path / "vit", "vit"), *out)
-    code = saved_config(tmp_path / "code", "own", {"AutoConfig": "configuration.Own", "AutoModel": "modeling.Own"})
-    assert "needs code of its own (trust_remote_code)" in failure("--encoder", code, *out)
-    assert not (tmp_path / "run").exists()
-
-
 def configured(kind: type, **changes):
     return kind(**SIZES | {"vocab_size": 300, "max_position_embeddings": 62} | changes)
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (lambda: FNetModel(configured(FNetConfig)), r"outputs depend on padding: .* by [1-9]\.\d"),
-        (
-            lambda: NystromformerModel(configured(NystromformerConfig, num_landmarks=4, segment_means_seq_len=4)),
-            r"outputs depend on padding: .* by \d\.\de-0[123]",
-        ),
-        (
-            lambda: FunnelBaseModel(
-                FunnelConfig(vocab_size=300, block_sizes=[1, 1], d_model=32, n_head=4, d_head=8, d_inner=48)
-            ),
-            r"FunnelBaseModel gives outputs \(1, \d+, 32\) for 24 tokens",
-        ),
-        (
-            lambda: NystromformerModel(configured(NystromformerConfig, num_landmarks=5, segment_means_seq_len=25)),
-            "cannot be run on text: ",
-        ),
-    ],
-)
-def test_outputs_that_no_text_can_be_trained_with(model, message):
-    torch.manual_seed(0)
-    with pytest.raises(RecipeError, match=f"^Encoder tiny: .*{message}"):
-        _check_outputs("tiny", model())
-
-
-def test_a_forward_pass_that_fails_is_one_error(encoders, rows_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(BertModel, "forward", lambda self, **kwargs: torch.ones(2) @ torch.ones(3))
-    found = failure("--encoder", encoders["bert"], "--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run")
-    assert found.startswith(f"Encoder {encoders['bert']}: cannot be run on text: ") and "size" in found
 
 
 def saved_tmde(folder: Path) -> Path:
@@ -246,37 +184,3 @@ def saved_config(folder: Path, model_type: str, auto_map: dict[str, str] | None 
     auto = {} if auto_map is None else {"auto_map": auto_map}
     (folder / "config.json").write_text(json.dumps({"model_type": model_type, **auto}))
     return folder
-
-
-def test_weights_and_tokenizers_of_another_model(encoders, rows_file, tmp_path):
-    out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
-    lacking = tmp_path / "lacking"
-    shutil.copytree(encoders["bert"], lacking)
-    weights = load_file(lacking / "model.safetensors")
-    kept = {name: tensor for name, tensor in weights.items() if "layer.1." not in name}
-    save_file(kept, lacking / "model.safetensors")
-    assert "its weights lack 16 of those of a BertModel, such as encoder.layer.1." in failure(
-        "--encoder", lacking, *out
-    )
-    small = tmp_path / "small"
-    BertModel(BertConfig(**SIZES | {"vocab_size": 50})).save_pretrained(small)
-    AutoTokenizer.from_pretrained(encoders["bert"]).save_pretrained(small)
-    assert "but the model has 50 token embeddings" in failure("--encoder", small, *out)
-
-
-def test_an_encoder_and_a_checkpoint(encoders, rows_file, tmp_path):
-    out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
-    both = failure("--encoder", encoders["bert"], "--warm-start", saved_tmde(tmp_path / "ours"), *out)
-    assert "Give --encoder or --warm-start, not both" in both
-    other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
-    assert "found a model of type 'tmde', expected 'tmde_adapted'" in other
-    staged = failure("adapted", *out, "warm_start.recipe=bag")
-    assert "a first stage cannot make an encoder" in staged
-    inside = tmp_path / "run" / "encoder"
-    shutil.copytree(encoders["bert"], inside)
-    (tmp_path / "run" / "recipe.yaml").write_text("")
-    assert "the run would overwrite it" in failure("--encoder", inside, *out, "--overwrite")
-    assert inside.exists()
-    assert "is more than the model takes" in failure(
-        "--encoder", encoders["bert"], *out, "train_max_length=63", "--overwrite"
-    )

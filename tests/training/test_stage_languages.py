@@ -76,13 +76,6 @@ def test_other_languages_than_the_runs_are_refused(key, value):
         stage_recipe(recipe)
 
 
-def test_pivots_must_be_among_the_fewer_languages():
-    recipe = load_recipe("xnli_cbow")
-    recipe.set("warm_start.overrides", {"data.languages": ["en", "es"], "data.pivot_languages": ["de"]})
-    with pytest.raises(RecipeError, match=r"pivot_languages \['de'\] are not among languages=\['en', 'es'\]"):
-        stage_recipe(recipe)
-
-
 @pytest.mark.parametrize("key", ["data.max_rows", "max_rows", "data.train", "dev_rows", "streaming", "data_seed"])
 def test_other_data_than_the_runs_are_refused(key):
     recipe = load_recipe("xnli_cbow")

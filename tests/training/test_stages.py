@@ -154,17 +154,6 @@ def test_rows_seed_and_evaluation_of_the_first_stage_are_the_runs():
         stage_recipe(recipe)
 
 
-def test_columns_that_could_never_learn_are_refused():
-    recipe = two_stages("embedding_learning_rate=0")
-    with pytest.raises(RecipeError, match="d_model=32 from a bag with d_model=16: .*set model.d_model=16"):
-        stage_recipe(recipe)
-    recipe.set("warm_start.overrides.model.d_model", 32)
-    assert stage_recipe(recipe).build_config().d_model == 32
-    recipe.set("warm_start.overrides.model.d_model", 16)
-    recipe.set("warm_start.new_columns_std", 0.1)  # columns that are not zero do something, if they never learn
-    assert stage_recipe(recipe).build_config().d_model == 16
-
-
 # ---- Interruptions
 
 
@@ -247,18 +236,6 @@ def test_a_checkpoint_takes_the_place_of_the_first_stage(finished, tmp_path):
     assert prepare_warm_start(recipe, tmp_path / "other", None, never) == str(finished)
     assert recipe.sections["model"]["bag_residual"] is True and recipe.sections["model"]["sublinear_counts"] is True
     assert not (tmp_path / "other").exists()
-
-
-def test_what_the_recipe_says_stays(finished, tmp_path):
-    stage = str(finished / STAGE_FOLDER)
-    options = ("model.sublinear_counts=false", "tokenizer.vocab_size=300", "model.bag_residual=false")
-    recipe = two_stages(f"warm_start.checkpoint={stage}", *options)
-    prepare_warm_start(recipe, tmp_path, None, never)
-    assert recipe.sections["tokenizer"] == {"vocab_size": 300}
-    assert recipe.sections["model"]["sublinear_counts"] is False and recipe.sections["model"]["bag_residual"] is False
-    tokenizer = AutoTokenizer.from_pretrained(stage)
-    with pytest.raises(RecipeError, match="token weights need the direct path, .* set model.bag_residual=true"):
-        apply_warm_start(recipe, build_model(recipe, tokenizer), tokenizer, stage)
 
 
 def test_a_run_does_not_overwrite_what_it_begins_with(finished, tmp_path):

@@ -76,7 +76,7 @@ def test_settings_of_thesis_4_3(name, bottleneck, tmp_path):
     # section 4.3.1: 128K tokens a batch, uniform sampling, ten to twenty epochs
     assert arguments.batch_tokens == 128_000
     assert arguments.micro_batch_tokens * arguments.gradient_accumulation_steps == 128_000
-    assert arguments.gradient_accumulation_steps == 8
+    assert arguments.gradient_accumulation_steps == 16
     assert arguments.languages_per_row == 2
     assert arguments.pair_temperature == recipe.data.temperature == INFINITY
     assert 10 <= arguments.num_train_epochs <= 20
@@ -121,7 +121,7 @@ def test_accumulation_follows_from_batch_tokens(tmp_path):
 
     assert accumulation("micro_batch_tokens=4000") == 32
     assert accumulation("micro_batch_tokens=300000") == 1
-    assert accumulation("batch_tokens=48000") == 3
+    assert accumulation("batch_tokens=48000") == 6
     assert accumulation("batch_tokens=null", "gradient_accumulation_steps=5") == 5
 
 
@@ -214,15 +214,6 @@ def test_keys_of_a_first_stage_are_set_one_by_one():
     recipe.set("warm_start.overrides.max_minuts", 5)
     with pytest.raises(RecipeError, match="'max_minuts' is unknown; did you mean .*max_minutes"):
         stage_recipe(recipe)
-
-
-@pytest.mark.parametrize(("flags", "fast"), [({"avx2"}, False), ({"avx512_bf16"}, True), ({"amx_bf16", "avx2"}, True)])
-def test_bf16_is_chosen_by_the_machine(flags, fast, tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.embedding._cpu_flags", lambda: flags)
-    assert load_recipe("quickstart", ["bf16=auto", "use_cpu=true"]).build_arguments(str(tmp_path)).bf16 is fast
-    for value in (True, False):
-        arguments = load_recipe("quickstart", [f"bf16={value}", "use_cpu=true"]).build_arguments(str(tmp_path))
-        assert arguments.bf16 is value
 
 
 def test_a_value_may_hold_equal_signs():
@@ -319,7 +310,7 @@ def test_the_thesis_systems_read_750_tokens(name, tmp_path):
 
 
 def test_objectives_that_the_bag_cannot_have(tmp_path):
-    with pytest.raises(ValueError, match="'translation' needs a decoder, and BagModel is an encoder alone"):
+    with pytest.raises(ValueError, match="'translation' needs a decoder, which BagModel does not have"):
         train_recipe(small_bag("objectives.translation.weight=1"), tmp_path / "run")
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -12,7 +11,6 @@ from sklearn.preprocessing import StandardScaler
 from modeling_tmde.eval.classification import (
     evaluate_classification,
     plan_protocol,
-    split_features,
 )
 from modeling_tmde.eval.heads import FfnHead, LinearSvmHead, LogisticRegressionHead
 from modeling_tmde.eval.results import summarize
@@ -218,16 +216,6 @@ def test_each_protocol_shows_the_head_what_it_should():
     assert calls[0] == (texts["en/train"], texts["en/train"] + texts["fr/train"])
 
 
-def test_targeted_classifiers_are_those_of_their_own_dev_set():
-    class TellDev(GuessHead):
-        def fit(self, features, labels, devs, seed):
-            return {"de": Guess("a"), "fr": Guess("b")}
-
-    data = corpus(**{x: {"train": "ab", "dev": "ab", "test": "aab"} for x in ("de", "fr")})
-    cells = evaluate_classification(data, Planted(vectors(data)), TellDev(), "targeted", ["de"])
-    assert {cell.target: cell.value for cell in cells} == pytest.approx({"de": 2 / 3, "fr": 1 / 3})
-
-
 class Watched(Sequence):
     """Writes into a log when an item is read; a forbidden one raises."""
 
@@ -354,54 +342,3 @@ def test_bad_data_is_told_before_anything_is_trained(labels, options, message):
     with pytest.raises(TaskError, match=message):
         evaluate_classification(corpus(**labels), Planted({}), head, **options)
     assert not head.fits
-
-
-def test_more_bad_input():
-    unknown = corpus(**replaced("de", "test", "abx"))
-    system = Planted(
-        {text: [0.0] for parts in unknown.splits.values() for part in parts.values() for text in part.texts}
-    )
-    with pytest.raises(
-        TaskError, match=r"de/test: found the label 'x' \(item 'de/test/2'\).* never .* train set of en"
-    ):
-        evaluate_classification(unknown, system, GuessHead())
-    evaluate_classification(unknown, system, GuessHead(), test_languages=["en"])  # never looked at
-
-    data = corpus(**TWO)
-    with pytest.raises(ValueError, match="at least one seed"):
-        evaluate_classification(data, system, seeds=())
-    with pytest.raises(ValueError, match="Found head 'mlp'"):
-        evaluate_classification(data, system, "mlp")
-    with pytest.raises(ValueError, match="Expected train and test languages"):
-        evaluate_classification(data, system, test_languages=[])
-    system = Planted(vectors(data) | {"de/dev/1": [np.nan]})
-    with pytest.raises(ValueError, match="planted: de/dev: found features that are not finite for item 'de/dev/1'"):
-        evaluate_classification(data, system)
-    system.represent = lambda texts, fit_on, language: np.zeros((3, 1))
-    with pytest.raises(ValueError, match="found 3 rows for the 5 items of en/train"):
-        evaluate_classification(data, system)
-    pairs = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
-    mixed = ClassificationData({"en": {**data.splits["en"], "test": pairs}}, data.provenance)
-    with pytest.raises(TaskError, match="pairs of texts in en/test and single texts in en/train"):
-        evaluate_classification(mixed, system)
-
-
-def test_sparse_features_that_are_not_finite():
-    matrix = scipy.sparse.csr_matrix(np.array([[0, 1, 2], [0, 0, 0], [3, np.inf, 0]]))
-    system = Planted({})
-    system.represent = lambda texts, fit_on, language: matrix
-    with pytest.raises(ValueError, match="not finite for item 'en/dev/2'"):
-        split_features(split("en", "dev", "aba"), system, [], "en/dev")
-    with pytest.raises(ValueError, match="not finite for item 'en/dev/2'"):
-        split_features(split("en", "dev", "aba"), system, [], "en/dev", rows=[2, 0])
-    assert split_features(split("en", "dev", "aba"), system, [], "en/dev", rows=[1, 0]).toarray().tolist() == [
-        [0, 0, 0],
-        [0, 1, 2],
-    ]
-
-
-def test_progress_names_system_head_and_source():
-    lines = []
-    data = corpus(**TWO)
-    evaluate_classification(data, Planted(vectors(data)), GuessHead(), "leave-one-out", progress=lines.append)
-    assert lines == ["planted: training guess on all-but-en", "planted: training guess on all-but-de"]

@@ -1,6 +1,5 @@
 """The ten folds: what is drawn, that nothing leaks, and `Cross` of planted systems by hand."""
 
-import json
 from itertools import combinations
 
 import numpy as np
@@ -8,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.eval.folds import draw_folds, fold_scores, fold_settings
+from modeling_tmde.eval.folds import draw_folds, fold_scores
 from modeling_tmde.eval.heads import LogisticRegressionHead
-from modeling_tmde.eval.systems import CharacterTfidf
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
 ONE_C = LogisticRegressionHead(grid=(1.0,), sparse_grid=(10.0,))  # a dev set of a few items would choose by chance
@@ -53,27 +51,6 @@ def test_only_ids_that_all_languages_share_are_drawn():
     assert drawn == {str(row) for row in range(10, 30)}
     for first, second in combinations(folds[::2], 2):
         assert not set(first.train["de"] + first.test["de"]) & set(second.train["en"] + second.test["en"])
-
-
-def test_languages_of_their_own_ids_are_drawn_alone():
-    ids = {x: [f"{x}{row:03}" for row in range(100)] for x in ("de", "en")}
-    both, alone = draw_folds(ids, 10, seed=3), draw_folds({"de": ids["de"]}, 10, seed=3)
-    assert [fold.test["de"] for fold in both] == [fold.test["de"] for fold in alone]
-    rows = {x: [name[2:] for fold in both for name in fold.test[x]] for x in ids}
-    assert rows["de"] != rows["en"]
-    assert [fold.test for fold in draw_folds(ids, 10, seed=4)] != [fold.test for fold in both]
-
-
-def test_draws_that_do_not_fit():
-    ids = {"de": [f"de{row}" for row in range(99)], "en": [f"en{row}" for row in range(200)]}
-    with pytest.raises(TaskError, match="'de': found 99 ids, expected 100 for 5 draws of 20; the most is 18"):
-        draw_folds(ids, 20, seed=0)
-    ids = {"de": [str(row) for row in range(99)], "en": [str(row) for row in range(50, 200)]}
-    with pytest.raises(TaskError, match="found 49 ids common to all languages, expected 50"):
-        draw_folds(ids, 10, seed=0)
-    for size in (0, 7):
-        with pytest.raises(ValueError, match=f"found size {size}"):
-            draw_folds(ids, size, seed=0)
 
 
 class Planted:
@@ -176,54 +153,6 @@ def test_nothing_of_a_test_half_is_fitted_on_in_any_language():
     fitted = [{tuple(text.split()[:3]) for text in fit_on} for _, fit_on in system.calls]
     fitted = [texts for texts, last in zip(fitted, [None, *fitted], strict=False) if texts != last]
     assert fitted == allowed  # the train half of each fold and source, in turn
-
-
-def test_larger_train_set_and_sizes():
-    data = corpus(languages=("de", "en"), train_10k=150)
-    found = fold_settings(data, "svm", seed=5)
-    assert found["size"] == 38  # 190 items: five draws of 38
-    assert found["pool"] == {x: {"train_10k": 150, "dev": 20, "test": 20} for x in ("de", "en")}
-    assert (found["seed"], found["draws"], found["same_ids_in_all_languages"], found["head"]) == (5, 5, True, "svm")
-    json.dumps(found)
-    system = Planted(side)
-    assert fold_scores(data, system, ONE_C) == [1.0] * 10
-    asked = {texts[0].split()[1] for texts, _ in system.calls}
-    assert asked == {"train_10k", "dev", "test"}
-    published = corpus(languages=("de", "en"), parallel=False, train=1000, dev=1000, test=4000, train_10k=10_000)
-    assert fold_settings(published)["size"] == 2000
-    assert fold_settings(published)["same_ids_in_all_languages"] is False
-
-
-def test_pairs():
-    def pairs(language: str, name: str, size: int) -> Split:
-        labels = ["ab"[row % 2] for row in range(size)]
-        first = [f"{language} {name} {row} {'a' if row % 4 < 2 else 'b'}" for row in range(size)]
-        second = [
-            text[:-1] + (text[-1] if label == "a" else "ab"[text[-1] == "a"])
-            for text, label in zip(first, labels, strict=True)
-        ]
-        return Split([str(row) for row in range(size)], first, labels, second)
-
-    sizes = {"train": 120, "dev": 40, "test": 40}
-    splits = {x: {name: pairs(x, name, size) for name, size in sizes.items()} for x in ("de", "en")}
-    system = Planted(side)
-    assert (
-        fold_scores(ClassificationData(splits, Provenance("", "")), system, ONE_C) == [1.0] * 10
-    )  # the class is in u * v
-    assert {len(fit_on) for _, fit_on in system.calls} == {40}  # twenty items, both texts
-
-
-def test_tfidf():
-    topics = {"a": "the team wins a match", "b": "prices at the market rise"}
-    data = corpus(languages=("de", "en"), train=160)
-    splits = {
-        x: {
-            name: Split(part.ids, [f"{topics[label]} {row}" for row, label in enumerate(part.labels)], part.labels)
-            for name, part in parts.items()
-        }
-        for x, parts in data.splits.items()
-    }
-    assert fold_scores(ClassificationData(splits, data.provenance), CharacterTfidf(), ONE_C) == [1.0] * 10
 
 
 def test_errors():

@@ -12,11 +12,7 @@ from torch import nn
 
 from modeling_tmde.eval import heads
 from modeling_tmde.eval.heads import (
-    HEADS,
     FfnHead,
-    LinearSvmHead,
-    LogisticRegressionHead,
-    NliFfnHead,
     get_head,
     pair_features,
 )
@@ -29,19 +25,6 @@ def noisy(seed: int, rows: int = 60, columns: int = 20, noise: float = 2.0) -> t
     centres = np.random.default_rng(99).normal(size=(3, columns))
     features = centres[np.arange(rows) % 3] + noise * rng.normal(size=(rows, columns))
     return features.astype(np.float32), labels.tolist()
-
-
-def test_names():
-    assert set(HEADS) == {"ffn", "ffn_nli", "logistic_regression", "svm"}
-    assert all(get_head(name).name == name == get_head(name).describe()["head"] for name in HEADS)
-    assert {name: get_head(name).deterministic for name in HEADS} == {
-        "ffn": False,
-        "ffn_nli": False,
-        "logistic_regression": True,
-        "svm": True,
-    }
-    with pytest.raises(ValueError, match="'mlp', expected one of ffn, ffn_nli, logistic_regression, svm"):
-        get_head("mlp")
 
 
 def test_pair_features_by_hand():
@@ -90,24 +73,6 @@ def test_linear_heads_choose_as_separate_scikit_learn_fits_do(name, sparse):
         assert agree >= 0.99  # rows on the border may fall to either side
     if not sparse:
         assert len(strengths) > 1, "the dev sets of this test should not all choose one C"
-
-
-@pytest.mark.parametrize("head", [LogisticRegressionHead(), LinearSvmHead()], ids=lambda head: head.name)
-def test_the_strongest_penalty_of_equals(head):
-    train, labels = noisy(0, noise=0.01)
-    assert head.fit(train, labels, {"dev": (train, labels)}, 0)["dev"][-1].C == min(head.grid)
-
-
-def test_no_convergence_is_told_once(monkeypatch, recwarn):
-    told = []
-    monkeypatch.setattr(heads.logger, "warning_once", told.append)
-    train, labels = noisy(0)
-    LogisticRegressionHead(max_iter=2).fit(train, labels, {"dev": (train, labels)}, 0)
-    assert set(told) == {"The head 'logistic_regression' did not converge in 2 iterations for every C"}
-    assert not recwarn.list
-    told.clear()
-    LogisticRegressionHead().fit(train, labels, {"dev": (train, labels)}, 0)
-    assert not told
 
 
 def reference_ffn(head: FfnHead, train: np.ndarray, labels: list[str], seed: int):
@@ -160,16 +125,6 @@ def test_ffn_is_lasers_network_and_keeps_the_latest_best_epoch():
     for name, epoch in latest.items():
         torch.testing.assert_close(heads._logits(test, chosen[name].layers), logits[epoch], atol=1e-5, rtol=1e-4)
         assert (chosen[name].predict(test.numpy()) == classes[logits[epoch].argmax(dim=1)]).all()
-
-
-@pytest.mark.parametrize(("columns", "classes"), [(16, 2), (5, 4)])
-def test_ffn_size(columns, classes):
-    features = np.zeros((classes, columns), np.float32)
-    labels = [f"class {number}" for number in range(classes)]
-    classifier = FfnHead(epochs=1).fit(features, labels, {"dev": (features, labels)}, 0)["dev"]
-    assert classifier.num_parameters == columns * 10 + 10 + 10 * 8 + 8 + 8 * classes + classes
-    wide = NliFfnHead(epochs=1).fit(features, labels, {"dev": (features, labels)}, 0)["dev"]
-    assert wide.num_parameters == columns * 512 + 512 + 512 * 384 + 384 + 384 * classes + classes
 
 
 def test_ffn_learns_what_no_line_separates_and_is_reproducible():

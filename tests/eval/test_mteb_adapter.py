@@ -1,8 +1,6 @@
 """MTEB through the adapter: real tasks of MTEB on local data, against scores computed without MTEB."""
 
-import copy
 import importlib
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +8,9 @@ import pytest
 from datasets import Dataset, DatasetDict
 from sklearn.linear_model import LogisticRegression
 
-from modeling_tmde import BagConfig, BagModel, LaserConfig, LaserModel
-from modeling_tmde.data.sample import sample_documents, sample_parallel
+from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
-from modeling_tmde.long_documents import NO_LIMIT
 from tests.conftest import tiny_model
 from tests.modeling_tmde.test_embedding import make_tokenizer
 from tests.modeling_tmde.test_text_languages import make_tables
@@ -92,29 +88,6 @@ def topics(mteb):
     return Topics()
 
 
-@pytest.fixture
-def translations(mteb):
-    from mteb.abstasks import AbsTaskBitextMining
-
-    class Translations(AbsTaskBitextMining):
-        metadata = metadata(
-            mteb,
-            type="BitextMining",
-            name="SampleTranslations",
-            main_score="f1",
-            eval_langs=["spa-Latn", "ita-Latn"],
-            category="t2t",
-        )
-
-        def load_data(self, num_proc: int | None = None, **kwargs) -> None:
-            rows = sample_parallel(ROWS, "test")["translation"]
-            columns = {"sentence1": [row["es"] for row in rows], "sentence2": [row["it"] for row in rows]}
-            self.dataset = DatasetDict(test=Dataset.from_dict(columns))
-            self.data_loaded = True
-
-    return Translations()
-
-
 def scores_of(result) -> dict[str, float]:
     (task,) = result.task_results
     (scores,) = task.scores["test"]
@@ -135,24 +108,6 @@ def test_classification_equals_a_classifier_on_the_embedders_vectors(mteb, encod
     assert kept.parent.name == encoder.mteb_model_meta.revision
 
 
-def test_bitext_mining_equals_a_loop_over_all_pairs(mteb, encoder_class, embedder, translations):
-    result = mteb.evaluate(
-        encoder_class(embedder), translations, cache=None, co2_tracker=False, encode_kwargs={"batch_size": 4}
-    )
-    rows = sample_parallel(ROWS, "test")["translation"]
-    spanish, italian = (embedder.encode([row[language] for row in rows]).astype(float) for language in ("es", "it"))
-    nearest = []
-    for vector in spanish:
-        cosines = [float(vector @ other / np.sqrt((vector @ vector) * (other @ other))) for other in italian]
-        nearest.append(cosines.index(max(cosines)))
-    hits = [place == index for index, place in enumerate(nearest)]
-    # A class is a row: recall is 1 or 0, and precision 1 by how many took it for their translation.
-    f1 = sum(2 / (1 + nearest.count(index)) for index in range(ROWS) if hits[index]) / ROWS
-    assert scores_of(result)["accuracy"] == pytest.approx(sum(hits) / ROWS, abs=1e-12)
-    assert scores_of(result)["f1"] == scores_of(result)["main_score"] == pytest.approx(f1, abs=1e-12)
-    assert 0.05 < f1 < 0.95 and f1 != sum(hits) / ROWS
-
-
 def encode(encoder, batches: list[dict], **options) -> np.ndarray:
     task = SimpleNamespace(name="Topics")
     return encoder.encode(batches, task_metadata=task, hf_split="test", hf_subset="default", **options)
@@ -167,60 +122,6 @@ def test_vectors_are_the_embedders_in_order_whatever_the_prompt_type(encoder_cla
         assert found.shape == (14, 32) and found.dtype == np.float32
         np.testing.assert_allclose(found, embedder.encode(texts), atol=1e-5)
     assert encode(encoder, []).shape == (0, 32)
-
-
-def test_no_forward_pass_is_larger_than_the_batch_size_allows(encoder_class, embedder, monkeypatch):
-    texts = sample_documents(40, languages=["de"])["text"][:] + ["Kurz."] * 40
-    sizes, forward = [], embedder.model.forward
-
-    def measured(input_ids, **options):
-        sizes.append(input_ids.numel())
-        return forward(input_ids=input_ids, **options)
-
-    monkeypatch.setattr(embedder.model, "forward", measured)
-    encoder = encoder_class(embedder)
-    sizes.clear()
-    encode(encoder, [{"text": texts}], batch_size=3)
-    assert 2 * 128 < max(sizes) <= 3 * 128  # the tokenizer's limit is 128 tokens
-    assert len(sizes) < 80 / 3  # short texts are more than three a pass
-
-
-@pytest.mark.parametrize("kind", ["bag", "laser"])
-def test_without_a_longest_text_the_batch_size_decides_nothing(kind, encoder_class, tokenizer, monkeypatch):
-    """MTEB names 32 by itself: times 10**9 tokens, that would be one forward pass for a whole dataset."""
-    names = {"vocab_size": len(tokenizer), "d_model": 8, "languages": ["de", "en"], "pivot_languages": ["en"]}
-    if kind == "bag":
-        model = BagModel(BagConfig(**names))
-    else:
-        model = LaserModel(LaserConfig(**names, embedding_dim=4, encoder_layers=1))
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.model_max_length = 10**30
-    embedder = DocumentEmbedder(model.eval(), tokenizer)
-    encoder = encoder_class(embedder)
-    assert embedder.max_length == NO_LIMIT
-    asked, real = [], embedder.encode
-    monkeypatch.setattr(embedder, "encode", lambda texts, **options: asked.append(options) or real(texts, **options))
-    sizes, name = [], "embed_ragged" if kind == "bag" else "forward"
-    forward = getattr(model, name)
-
-    def measured(*inputs, **options):
-        sizes.append([*inputs, *options.values()][0].numel())
-        return forward(*inputs, **options)
-
-    monkeypatch.setattr(model, name, measured)
-    texts = [f"haus hund {'katze ' * (50 + number % 7)}" for number in range(900)]
-    vectors = encode(encoder, [{"text": texts}], batch_size=32)
-    assert "batch_tokens" not in asked[0]
-    assert len(texts) * 50 < sum(sizes) and max(sizes) <= 4096  # what a CPU's batches have by default
-    np.testing.assert_allclose(vectors, real(texts), atol=1e-5)
-
-
-def test_similarities_are_cosines(encoder_class, embedder):
-    encoder = encoder_class(embedder)
-    first = np.array([[3.0, 4.0], [0.0, 2.0]], dtype=np.float32)
-    second = np.array([[4.0, 3.0], [0.0, -1.0]], dtype=np.float32)
-    np.testing.assert_allclose(encoder.similarity(first, second), [[0.96, -0.8], [0.6, -1.0]], atol=1e-6)
-    np.testing.assert_allclose(encoder.similarity_pairwise(first, second), [0.96, -1.0], atol=1e-6)
 
 
 def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder_class, embedder, tokenizer):
@@ -281,10 +182,3 @@ def test_the_language_of_the_subset_is_told(encoder_class):
         vectors("more")
     with pytest.raises(ValueError, match=r"language: found 'sv', expected one of \['de', 'en', 'fr'\]"):
         vectors("swe")
-
-
-def test_without_mteb_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mteb.models", None)
-    monkeypatch.delitem(sys.modules, ADAPTER, raising=False)
-    with pytest.raises(ImportError, match=rf"^{ADAPTER} needs MTEB \(.*\): pip install 'tmde\[mteb\]'$"):
-        importlib.import_module(ADAPTER)

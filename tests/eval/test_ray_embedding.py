@@ -98,10 +98,3 @@ def test_a_local_ray(local_ray, model, table, tmp_path):
     np.testing.assert_allclose(vectors_of(result), expected, rtol=0, atol=1e-6)
     with pytest.raises(Exception, match="column 'text' is missing"):
         embed_dataset(dataset, model).materialize()
-
-
-@pytest.mark.parametrize("concurrency", [0, (2, 1), (0, 2)])
-def test_bad_concurrency(concurrency):
-    pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
-    with pytest.raises(ValueError, match="concurrency: found .* expected at least 1"):
-        embed_dataset(None, "model", concurrency=concurrency)

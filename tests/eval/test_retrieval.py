@@ -25,21 +25,6 @@ def test_precision_of_both_directions_by_hand():
     assert precision_at_1(sources, targets) == pytest.approx((1 / 3 + 1 / 3) / 2)
 
 
-def test_directions_that_differ_are_averaged():
-    # cosines:      t0    t1
-    #   s0 (1, 0)   0.96  0.8     forward: s0 takes t0, s1 takes t1, both right
-    #   s1 (0, 1)   0.28  0.6     backward: t0 takes s0, right; t1 takes s0, wrong
-    sources, targets = np.array([[1, 0], [0, 1]]), np.array([[0.96, 0.28], [0.8, 0.6]])
-    assert precision_at_1(sources, targets) == pytest.approx((2 / 2 + 1 / 2) / 2)
-    assert precision_at_1(targets, sources) == pytest.approx((1 / 2 + 2 / 2) / 2)
-
-
-def test_length_of_a_vector_does_not_count():
-    sources, targets = np.array([[1.0, 0], [0, 1.0]]), np.array([[0.1, 0], [90, 100.0]])
-    assert precision_at_1(sources, targets) == 1  # by dot product, 90 > 0.1 would take s0 to t1
-    assert precision_at_1(targets, sources) == 1
-
-
 @settings(max_examples=30, deadline=None)
 @given(rows=st.integers(1, 12), width=st.integers(1, 5), seed=st.integers(0, 999))
 def test_equals_a_plain_search(rows, width, seed):
@@ -92,18 +77,6 @@ def test_pool_leaves_out_missing_and_repeated_texts():
     assert pool.targets == ["one", "eins", "seven", "five"]
 
 
-def test_pool_follows_its_languages():
-    pool = retrieval_pool(ROWS, "en", "de")
-    assert pool.sources == ["one", "eins", "seven", "five"]
-    assert retrieval_pool(ROWS, "fr", "de").targets == ["eins", "zwei", "drei", "fünf", "one"]
-    assert retrieval_pool(ROWS, "de", "nl").sources == []
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 99])
-def test_pool_size(size):
-    assert retrieval_pool(ROWS, "de", "en", size).sources == ["eins", "one", "sieben", "fünf"][:size]
-
-
 # ---- Evaluation
 
 PROVENANCE = Provenance(citation="by hand", licence="CC0")
@@ -150,16 +123,6 @@ def test_cells_by_hand(kind):
             "left_out": 0,
             "candidates": 2,
         }
-
-
-def test_scoring_and_margin_change_places():
-    cell = evaluate_retrieval(HUB, Lookup(VECTORS), scoring="distance", margin="absolute")[0]
-    assert (cell.value, cell.extra["mrr"]) == (1.0, 1.0)
-    assert (cell.extra["precision_at_1_margin"], cell.extra["error_rate"]) == (0.5, 0.5)
-    cell = evaluate_retrieval(HUB, Lookup(VECTORS), scoring="ratio", margin="ratio", k=1)[0]
-    assert (cell.value, cell.extra["error_rate"]) == (0.5, 0.5)  # with one neighbour the hub wins: test_nearest.py
-    cell = evaluate_retrieval(HUB, Lookup(VECTORS), margin=None)[0]
-    assert set(cell.extra) == {"mrr", "recall_at_10", "size", "candidates", "left_out"}
 
 
 def circle(number, of):
@@ -257,20 +220,6 @@ def test_max_size_and_max_queries():
     assert max(len(texts) for texts, _ in system.calls) == 7
 
 
-@settings(max_examples=25, deadline=None)
-@given(rows=st.integers(2, 25), seed=st.integers(0, 999))
-def test_value_is_the_mean_of_outcomes_and_agrees_with_precision_at_1(rows, seed):
-    data, vectors = random_data(rows, ("de", "en"), seed)
-    forward, backward = evaluate_retrieval(data, Lookup(vectors))
-    sides = [np.array([vectors[text] for text in data.texts[language]]) for language in ("de", "en")]
-    assert (forward.value + backward.value) / 2 == pytest.approx(precision_at_1(*sides))
-    for cell in (forward, backward):
-        assert cell.value == cell.outcomes.mean()
-        assert cell.value <= cell.extra["mrr"] <= 1
-        assert cell.extra["recall_at_10"] >= cell.value
-        assert cell.extra["error_rate"] == pytest.approx(1 - cell.extra["precision_at_1_margin"])
-
-
 def test_tfidf_is_fitted_on_the_pool():
     data = RetrievalData(
         ids=["a", "b", "c"],
@@ -282,32 +231,3 @@ def test_tfidf_is_fitted_on_the_pool():
     )
     cells = evaluate_retrieval(data, CharacterTfidf(), max_size=3)
     assert [cell.value for cell in cells] == [1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scoring": "margin"}, "scoring: found 'margin', expected one of cosine, ratio, distance, absolute"),
-        ({"margin": "csls"}, "margin: found 'csls'"),
-        ({"k": 0}, "k: found 0, expected at least 1"),
-        ({"max_size": 1}, "max_size: found 1, expected at least 2"),
-        ({"max_queries": 0}, "max_queries: found 0, expected at least 1"),
-        ({"pairs": [("de", "xx")]}, "pairs: found de-xx, expected two different languages of de, en"),
-        ({"pairs": [("de", "de")]}, "pairs: found de-de"),
-        ({"pairs": []}, "Found no pair with 2 rows in common among the languages de, en"),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        evaluate_retrieval(HUB, Lookup(VECTORS), **options)
-
-
-def test_languages_with_nothing_in_common():
-    data = RetrievalData(["a", "b"], {"de": ["d0", None], "en": ["e0", "e1"]}, PROVENANCE)
-    with pytest.raises(TaskError, match="Found no pair with 2 rows in common"):
-        evaluate_retrieval(data, Lookup(VECTORS))
-
-
-def test_vectors_that_are_not_finite():
-    with pytest.raises(ValueError, match="queries: found a vector that is not finite in row 1"):
-        evaluate_retrieval(HUB, Lookup(VECTORS | {"d1": [np.nan, 0]}))

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import runner, systems
-from modeling_tmde.eval.results import TaskResult, summarize
+from modeling_tmde.eval import runner
+from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.runner import EvaluationOptions, evaluate, evaluate_task, plan_tasks
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, VectorCache, model_fingerprint
 from modeling_tmde.eval.tasks import (
@@ -105,22 +105,6 @@ def test_sources_of_one_task_keep_their_names(folder):
         plan_tasks(["sib200=x/a.csv", "sib200=y/a.csv", "sib200=z/a.csv"])
 
 
-def test_options_of_a_task_that_does_not_run():
-    with pytest.raises(TaskError, match="options of xnli, which is not among the tasks to run"):
-        plan_tasks(["sample"], options={"xnli": {"max_train": 10}})
-
-
-def test_missing_folder(tmp_path):
-    with pytest.raises(TaskError, match="no folder .*nowhere"):
-        plan_tasks(["all"], tmp_path / "nowhere")
-
-
-def test_unknown_options_of_a_task():
-    (planned,) = plan_tasks(["sample"], options={"sample": {"size": 3}})
-    with pytest.raises(TaskError, match=r"sample: found option 'size', expected one of \['sizes', 'seed'\]"):
-        planned.load()
-
-
 def test_languages_that_the_models_know():
     (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [8, 8, 8]}})
     assert planned.load(["es", "it"], known=["fr"]).data.languages == ["es", "it"]  # requested is requested
@@ -158,14 +142,6 @@ def test_a_classification_result_tells_everything():
     assert (result.protocol, result.system, result.task) == ("zero-shot", "hashed", "sample")
 
 
-def test_folds_of_enough_items():
-    (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [300, 100, 100]}})
-    result = evaluate_task(planned.load(["de", "en"]), Hashed(), EvaluationOptions(samples=10))
-    assert len(result.folds) == 10 and result.settings["folds"]["size"] == 100  # of 500 documents, in five draws
-    without = evaluate_task(planned.load(["de", "en"]), Hashed(), EvaluationOptions(samples=10, folds=False))
-    assert without.folds == [] and "folds" not in without.settings
-
-
 def test_evaluation_one_trains_on_english_alone():
     options = EvaluationOptions(train_languages=("en",), test_languages=("de",), samples=10)
     system = Hashed()
@@ -177,31 +153,9 @@ def test_evaluation_one_trains_on_english_alone():
     assert german["train"].texts not in system.asked and german["dev"].texts not in system.asked
 
 
-@pytest.mark.parametrize("protocol", ["targeted", "leave-one-out"])
-def test_other_protocols(protocol):
-    result = evaluate_task(sample(), CharacterTfidf(), EvaluationOptions(protocol=protocol, samples=10))
-    assert result.protocol == protocol and result.folds == [] and result.truncated is None
-    sources = {cell.source for cell in result.cells}
-    assert sources == ({"all-but-de", "all-but-en"} if protocol == "leave-one-out" else {"de", "en"})
-
-
-def test_one_language_has_no_folds():
-    result = evaluate_task(sample(languages=("de",)), Hashed(), EvaluationOptions(samples=10))
-    assert result.folds == [] and list(summarize(result.cells)) == ["Same", "All"]
-
-
 def test_networks_are_not_trained_on_ngrams():
     result = evaluate_task(sample(), CharacterTfidf(), EvaluationOptions(head="ffn", samples=10))
     assert result.settings["head"]["head"] == "logistic_regression"
-
-
-def test_retrieval_and_its_options(folder):
-    (planned,) = plan_tasks([f"sentence_retrieval={folder}/one_dev.jsonl"])
-    result = evaluate_task(planned.load(["de", "en"]), Hashed(), EvaluationOptions(max_queries=2, samples=10))
-    assert [cell.extra["size"] for cell in result.cells] == [2, 2]
-    assert [cell.extra["candidates"] for cell in result.cells] == [6, 6]
-    assert result.protocol == "retrieval" and result.settings["max_queries"] == 2
-    assert result.data["rows"] == {"de": 6, "en": 6}
 
 
 def test_queries_of_a_task_are_part_of_its_data(folder):
@@ -268,29 +222,6 @@ def test_weights_that_changed_between_two_tasks_are_measured_anew(cached, tokeni
     assert [cell.value for cell in after.cells] != [cell.value for cell in before.cells]
     assert after.system_fingerprint == expected.system_fingerprint == model_fingerprint(system.embedder)
     assert before.system_fingerprint != after.system_fingerprint
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_weights_are_hashed_once_a_task(cached, tokenizer, tmp_path, monkeypatch):
-    hashed, real = [], systems.model_fingerprint
-    monkeypatch.setattr(systems, "model_fingerprint", lambda embedder: hashed.append(1) or real(embedder))
-    folder = tmp_path if cached else None
-    system, tasks = embedding_system(tokenizer, VectorCache(folder)), [sample(), sample(seed=1), sample(seed=2)]
-    options = EvaluationOptions(samples=10, folds=False)
-    first = list(evaluate(tasks, [system], options, folder))
-    assert len(hashed) == 3
-    again = list(evaluate(tasks, [system], options, folder))  # from the cache, if there is one
-    assert len(hashed) == 6
-    for one, other in zip(first, again, strict=True):
-        assert one.system_fingerprint == other.system_fingerprint
-        assert [cell.value for cell in one.cells] == [cell.value for cell in other.cells]
-
-
-def test_progress_is_told():
-    told = []
-    list(evaluate([sample()], [Hashed()], EvaluationOptions(samples=10), progress=told.append))
-    assert any("training logistic_regression on en" in line for line in told)
-    assert any("training logistic_regression on de" in line for line in told)
 
 
 def test_the_package_exports_what_its_docstring_uses():

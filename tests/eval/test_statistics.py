@@ -50,12 +50,6 @@ def test_paired_t_test_without_variance():
     assert paired_t_test([0.5, 0.6], [0.6, 0.7]) == 0.0
 
 
-@pytest.mark.parametrize("folds", [([0.5], [0.6]), ([0.5, 0.6], [0.5]), ([], [])])
-def test_paired_t_test_needs_the_same_folds(folds):
-    with pytest.raises(ComparisonError, match=f"found {len(folds[0])} and {len(folds[1])}"):
-        paired_t_test(*folds)
-
-
 def test_interval_of_a_share_is_that_of_the_binomial():
     cell = make_cell([1] * 80 + [0] * 20)
     low, high = with_interval(cell, samples=20000).interval
@@ -183,5 +177,5 @@ def test_what_differs_cannot_be_compared():
         compare(a, replace(a, system="B", settings={"head": "ffn"}))
     with pytest.raises(ComparisonError, match="same items"):
         compare(a, replace(a, system="B", cells=[make_cell([1, 0], ids=["d1", "d0"])]))
-    with pytest.raises(ComparisonError, match="A has 1 cells, B 2"):
+    with pytest.raises(ComparisonError, match="not tested on the same items"):
         compare(a, replace(a, system="B", cells=[make_cell([1, 0]), make_cell([1, 0], "de", "en")]))

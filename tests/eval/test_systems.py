@@ -11,7 +11,6 @@ from modeling_tmde.eval.systems import (
     CharacterTfidf,
     EmbeddingSystem,
     VectorCache,
-    default_cache_dir,
     model_fingerprint,
 )
 from modeling_tmde.long_documents import SentenceDensity
@@ -53,23 +52,6 @@ def test_a_damaged_cache_file_is_computed_again(embedder, tmp_path, damage):
     with np.load(path) as stored:
         np.testing.assert_array_equal(stored["vectors"], vectors)
     assert [file.name for file in path.parent.iterdir()] == [path.name]  # no temporary file is left
-
-
-def test_a_failed_computation_leaves_nothing(tmp_path):
-    def fail():
-        raise RuntimeError("no vectors")
-
-    with pytest.raises(RuntimeError):
-        VectorCache(tmp_path).get("group", "key", fail)
-    assert not list(tmp_path.rglob("*.*"))
-
-
-def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
-    monkeypatch.delenv("TMDE_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache_dir() == tmp_path / "tmde"
-    monkeypatch.setenv("TMDE_CACHE", str(tmp_path / "mine"))
-    assert default_cache_dir() == tmp_path / "mine"
 
 
 def test_fingerprint_is_of_everything_that_decides_a_vector(embedder, tokenizer):
@@ -117,18 +99,6 @@ def test_sentences_of_another_language_are_not_taken_from_the_cache(embedder, to
     german, english = system.represent(texts, language="de"), system.represent(texts, language=["en"])
     assert np.abs(german - english).max() > 1e-3
     np.testing.assert_array_equal(system.represent(texts, language=["de"]), german)
-
-
-def test_fingerprint_of_a_copy_is_the_same(embedder, tokenizer, tmp_path):
-    embedder.model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    copy = DocumentEmbedder.from_pretrained(str(tmp_path), max_length=12, device="cpu")
-    assert model_fingerprint(copy) == model_fingerprint(embedder)
-
-
-def test_half_precision_has_a_fingerprint(tokenizer):
-    model = tiny_model().model.to(torch.bfloat16).eval()
-    assert len(model_fingerprint(DocumentEmbedder(model, tokenizer))) == 16
 
 
 def test_vectors_that_are_not_finite_are_refused(embedder, tmp_path):

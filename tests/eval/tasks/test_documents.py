@@ -1,18 +1,11 @@
 """Documents in five languages: classification and retrieval from one table."""
 
-import json
-
 import datasets
 import pytest
 
-from modeling_tmde.eval.tasks import TASKS, TaskError, data_fingerprint
+from modeling_tmde.eval.tasks import TASKS, data_fingerprint
 
 TOPICS, DOCUMENTS = TASKS["topic_documents"](), TASKS["document_retrieval"]()
-
-
-def write_jsonl(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return str(path)
 
 
 def document_rows(languages=("de", "en"), sizes=(("train", 3), ("dev", 2), ("test", 4))):
@@ -56,42 +49,6 @@ def test_documents(streaming, tmp_path, dataset_folder):
     assert list(found.ids) == [f"docs/{'ab'[i % 2]}/test{i}.md" for i in range(4)]
     assert found.languages == ["en", "de"] and found.texts["de"][3] == "de title 3\n\ntest one 3\n\ntwo"
     assert len(DOCUMENTS.load(hub, split="train", streaming=streaming).ids) == 3
-
-
-def test_documents_that_a_language_lacks(tmp_path):
-    rows = [row for row in document_rows() if (row["language"], row["doc_id"]) != ("en", "docs/b/test1.md")]
-    data = DOCUMENTS.load(write_jsonl(tmp_path / "documents.jsonl", rows), languages=["en", "de"])
-    assert list(data.ids) == ["docs/a/test0.md", "docs/a/test2.md", "docs/b/test3.md", "docs/b/test1.md"]
-    assert data.texts["en"][3] is None and data.texts["de"][3].startswith("de title 1")
-
-
-def test_documents_errors(tmp_path):
-    path = tmp_path / "documents.jsonl"
-    with pytest.raises(TaskError, match=r"Pass source= with topic_documents\.parquet"):
-        TOPICS.load()
-    source = write_jsonl(path, document_rows(sizes=(("train", 2), ("test", 2))))
-    with pytest.raises(TaskError, match=r"found 'dev', expected one of the splits of de: train, test\."):
-        TOPICS.load(source)
-    with pytest.raises(TaskError, match=r"found 'dev', expected one of the splits of de"):
-        DOCUMENTS.load(source, split="dev")
-    with pytest.raises(TaskError, match=r"found 'it', expected languages of the data: de, en\."):
-        DOCUMENTS.load(source, languages=["it"])
-    rows = document_rows()
-    rows[-1] = rows[-1] | {"label": "a"}
-    with pytest.raises(TaskError, match=r"language en, split test, id docs/b/test3\.md, field 'label': found 'a'"):
-        TOPICS.load(write_jsonl(path, rows))
-    rows[-1] = rows[-2]
-    with pytest.raises(TaskError, match=r"language en, split test: ids must differ, found 'docs/a/test2\.md' twice"):
-        DOCUMENTS.load(write_jsonl(path, rows))
-    rows = [{k: v for k, v in row.items() if k != "split"} for row in document_rows()]
-    with pytest.raises(TaskError, match=r"documents\.jsonl, field 'split': found the columns .*expected also"):
-        TOPICS.load(write_jsonl(path, rows))
-    with pytest.raises(TaskError, match=r"row 2, field 'title': found None, expected a text"):
-        TOPICS.load(write_jsonl(path, [*document_rows()[:1], document_rows()[1] | {"title": None}]))
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(TaskError, match=r"empty, field 'source': found no such file, expected files ending"):
-        TOPICS.load(empty)
 
 
 def test_shared_documents(shared_file):

@@ -1,7 +1,5 @@
 """Across tasks: default languages that a caller sets, and what is claimed of where data come from."""
 
-import json
-
 import datasets
 import pytest
 
@@ -40,42 +38,6 @@ CASES = {
     "europarl_matrix": (pair_configs(("de", "en"), ("en", "pl"), ("en", "ast")), {"rows": 3}),
     "xsr": (pair_configs(("de", "en"), ("en", "pl"), ("en", "ast")), {"queries": 2, "candidates": 3}),
 }
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("name", CASES)
-def test_languages_of_the_instance_are_the_defaults(name, streaming, dataset_folder, monkeypatch):
-    configs, options = CASES[name]
-    folder, opened, load_dataset = dataset_folder(configs, name=name), [], datasets.load_dataset
-
-    def recorded(path, config=None, **others):
-        opened.append(config)
-        return load_dataset(path, config, **others)
-
-    monkeypatch.setattr(datasets, "load_dataset", recorded)
-    task = TASKS[name]()
-    task.languages = ("pl", "en", "ja")  # ja: a language that the models know and the data have not
-    data = task.load(folder, streaming=streaming, **options)
-    assert set(data.languages) == {"pl", "en"}
-    if name not in ("topic_documents", "document_retrieval"):  # whose language is a column
-        expected = {"tatoeba": {"pol-eng"}, "sib200": {"pol_Latn", "eng_Latn"}}
-        pairs = {"europarl_matrix": {"en-pl"}, "xsr": {"en-pl"}}
-        assert set(opened) == (expected | pairs).get(name, {"pl", "en"})
-    assert TASKS[name]().languages != task.languages
-    assert "de" in TASKS[name]().load(folder, streaming=streaming, **options).languages
-
-
-def test_languages_of_the_instance_in_files(tmp_path):
-    source = tmp_path / "rows.jsonl"
-    row = {"de": None, "en": "en", "pl": "pl", "ast": "ast"}  # no German: nothing of it may be asked for
-    source.write_text(json.dumps(row) + "\n")
-    for name, options in (("europarl_matrix", {"rows": 1}), ("xsr", {"queries": 1, "candidates": 1})):
-        task = TASKS[name]()
-        task.languages = ("pl", "en", "ja")
-        assert dict(task.load(source, **options).texts) == {"pl": ["pl"], "en": ["en"]}
-    task = TASKS["sample"]()
-    task.languages = ("pl", "it", "de")
-    assert task.load(sizes=(4, 4, 4)).languages == ["it", "de"]
 
 
 @pytest.fixture
@@ -135,14 +97,3 @@ def test_provenance_of_files(tmp_path):
         assert (provenance.citation, provenance.licence) == ("as given by the source",) * 2
         assert (provenance.hub_id, provenance.url, provenance.split) == (None, None, None)
         assert provenance.source == str(source)
-
-
-def test_provenance_of_documents(tmp_path):
-    rows = [TEXT | {"language": "de", "split": split} for split in ("train", "dev", "test")]
-    mine, benchmark = tmp_path / "mine.jsonl", tmp_path / "topic_documents.parquet"
-    mine.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert TASKS["topic_documents"]().load(mine).provenance.citation == "as given by the source"
-    datasets.Dataset.from_list(rows).to_parquet(benchmark)
-    for source in (benchmark, tmp_path):
-        assert TASKS["topic_documents"]().load(source).provenance.citation.startswith("Microsoft")
-    assert TASKS["document_retrieval"]().load(benchmark, split="dev").provenance.split == "dev"

@@ -2,7 +2,6 @@
 
 import inspect
 
-import datasets
 import pytest
 
 from modeling_tmde.eval.tasks import TASKS, Provenance, RetrievalData, SimilarityPairs, Split, TaskError
@@ -34,32 +33,6 @@ def test_every_task_describes_itself(name):
     assert list(task.languages) == list(dict.fromkeys(task.languages))
     options = list(inspect.signature(task.load).parameters)
     assert options[:3] == ["source", "languages", "streaming"]
-
-
-def test_an_option_that_a_task_lacks_is_an_error():
-    with pytest.raises(TypeError, match="max_trian"):
-        TASKS["xnli"]().load(max_trian=3)
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_streaming_is_passed_on(streaming, dataset_folder, monkeypatch):
-    asked, load_dataset = [], datasets.load_dataset
-
-    def recorded(*args, **options):
-        asked.append(options["streaming"])
-        return load_dataset(*args, **options)
-
-    monkeypatch.setattr(datasets, "load_dataset", recorded)
-    pair = {"sentence1": "a", "sentence2": "b", "score": 1.0, "premise": "a", "hypothesis": "b", "label": 0}
-    topic = {"text": "a", "index_id": 0, "category": "x"}
-    label = {"text": "a", "label": "CCAT"}
-    document = {"doc_id": "a", "language": "de", "title": "a"} | label
-    rows = {"en-de": [pair], "deu-eng": [pair], "de": [pair], "deu_Latn": [topic], "german": [label], "x": [document]}
-    for name, config in zip(("sts", "tatoeba", "xnli", "sib200", "mldoc", "topic_documents"), rows, strict=True):
-        asked.clear()
-        splits = {split: rows[config] for split in ("train", "validation", "test")}
-        TASKS[name]().load(dataset_folder({config: splits}, name=name), streaming=streaming)
-        assert asked and set(asked) == {streaming}
 
 
 def test_data_classes_refuse_repeats_and_lengths():

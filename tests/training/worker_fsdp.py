@@ -126,12 +126,6 @@ def main() -> None:
     checkpoint = folder / "tied" / "checkpoint-2"
     run("tied", tokenizer, folder / "resumed", checkpoint, gradient_accumulation_steps=2, **fsdp)
     forget_processes(kind)
-    split = {"fsdp": True, "fsdp_config": {"version": 2, "state_dict_type": "SHARDED_STATE_DICT"}}
-    run("tied", tokenizer, folder / "split", None, gradient_accumulation_steps=2, **split)
-    forget_processes(kind)
-    checkpoint = folder / "split" / "checkpoint-2"
-    run("tied", tokenizer, folder / "split resumed", checkpoint, gradient_accumulation_steps=2, **split)
-    forget_processes(kind)
     wrapped = run(GATHERED, tokenizer, folder / "ddp", gradient_accumulation_steps=2).model_wrapped
     sent = {"buffers": len(wrapped.modules_buffers), "views": wrapped.gradient_as_bucket_view}
     (folder / f"ddp-{rank}.json").write_text(json.dumps(sent))

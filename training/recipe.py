@@ -198,7 +198,8 @@ def section_keys(section: str, architecture: str) -> dict[str, Any]:
     hints = typing.get_type_hints(READERS[section])
     if section == "training":
         return {name: hint | None for name, hint in hints.items() if name != "output_dir"} | {
-            "bf16": bool | Literal["auto"] | None
+            "bf16": bool | Literal["auto"] | None,
+            "fsdp": bool | str | None,  # annotated as str in transformers, which takes true as well
         }
     return hints
 

@@ -224,7 +224,10 @@ def check_language_ids(
         )
     if language is not None:
         if language not in languages:
-            raise ValueError(f"language: found {language!r}, expected one of {languages} for all texts of a call")
+            raise ValueError(
+                f"language: found {language!r}, expected one of {languages}, the code of all texts of a call; for "
+                "texts of several languages give language_ids, or use DocumentEmbedder"
+            )
         return torch.tensor([languages.index(language)]).expand(batch_size)
     if language_ids.dim() != 1 or len(language_ids) not in (1, batch_size):
         raise ValueError(f"language_ids {tuple(language_ids.shape)} must be ({batch_size},), one for each text")

@@ -72,30 +72,6 @@ def test_without_branches_the_embedding_is_the_norm_of_the_bag(bottleneck):
         torch.testing.assert_close(result[row], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_first_layer_input_keeps_the_other_positions():
-    model = direct_model()
-    plain = tiny_model()
-    plain.load_state_dict(model.state_dict(), strict=False)
-    ids, mask = batch([7, 8, 9], [10])
-    states = model.model(ids, mask, output_hidden_states=True).hidden_states[0]
-    expected = plain.model(ids, mask, output_hidden_states=True).hidden_states[0]
-    assert torch.equal(states[:, 1:], expected[:, 1:])
-    torch.testing.assert_close(states[0, 0], math.sqrt(32) * torch.tensor(bag_by_hand(model.model, [7, 8, 9])))
-    assert (states[:, 0] - expected[:, 0]).abs().max() > 0.1
-
-
-@pytest.mark.parametrize("eos", [2, [2, 4]])
-def test_special_tokens_have_no_part(eos):
-    model = without_branches(direct_model(eos_token_id=eos)).model
-    expected = model(torch.tensor([[0, 7, 8, 2]])).pooler_output
-    with torch.no_grad():
-        model.token_weights[torch.tensor([0, 1, 2])] = 50.0
-    torch.testing.assert_close(model(torch.tensor([[0, 7, 8, 2]])).pooler_output, expected)
-    torch.testing.assert_close(model(torch.tensor([[0, 7, 8, 2, 1, 1]])).pooler_output, expected)  # no mask
-    same = torch.allclose(model(torch.tensor([[0, 7, 8, 4]])).pooler_output, expected, atol=1e-5)
-    assert same == (eos == [2, 4])
-
-
 def test_text_without_tokens_starts_from_the_embedding_of_bos():
     model = direct_model().model
     state = model(*batch([], [7]), output_hidden_states=True).hidden_states[0][0, 0]

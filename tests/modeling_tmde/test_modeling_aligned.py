@@ -5,7 +5,6 @@ import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from modeling_tmde import AlignedConfig, AlignedModel, BagConfig, BagModel, LaserConfig, LaserModel
-from modeling_tmde.training.objectives import XnliAlignment
 
 LANGUAGES = ["de", "en", "fr"]
 SMALL = {"bilstm": {"embedding_dim": 5, "d_model": 6}, "bag": {"d_model": 6}}
@@ -96,32 +95,3 @@ def test_defaults_are_those_of_the_paper():
 def test_settings_that_do_not_fit(options, message):
     with pytest.raises(StrictDataclassClassValidationError, match=message):
         AlignedConfig(**options)
-
-
-# ---- Learning
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_alignment_trains_the_target_encoders_and_brings_them_to_the_source(kind):
-    model = aligned(kind)
-    source = {name: p.clone() for name, p in model.encoders["en"].named_parameters()}
-    ids = torch.randint(3, 40, (8, 5), generator=torch.Generator().manual_seed(0))
-
-    def step() -> tuple[float, torch.Tensor]:
-        """Distance of translations and loss of rows of German and English; French stays out."""
-        vectors = model(torch.cat([ids, ids]), language_ids=torch.tensor([0] * 8 + [1] * 8)).pooler_output
-        output = XnliAlignment()(vectors.unflatten(0, (2, 8)), ("de", "en"))
-        return output.components["positive"].item(), output.loss
-
-    first, loss = step()
-    loss.backward()
-    reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
-    assert reached == {name for name, _ in model.named_parameters() if name.startswith("encoders.de.")}
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(150):
-        optimizer.zero_grad()
-        last, loss = step()
-        loss.backward()
-        optimizer.step()
-    assert last < 0.5 * first
-    assert all(torch.equal(p, source[name]) for name, p in model.encoders["en"].named_parameters())

@@ -6,7 +6,6 @@ import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from modeling_tmde import NtdvConfig, NtdvForConditionalGeneration, NtdvModel
-from modeling_tmde.training.objectives import NtdvDistance
 
 LANGUAGES = ["de", "en", "es"]
 SIZES = {"vocab_size": 40, "embedding_dim": 5, "d_model": 6, "attention_heads": 3}
@@ -211,28 +210,3 @@ def test_a_loss_on_the_embedding_trains_encoder_and_shared_layers_alone():
     reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
     parts = ("model.embed_tokens", "model.encoders.de", "model.shared.gru", "model.shared.self_attention")
     assert reached == {name for name, _ in model.named_parameters() if name.startswith(parts)}
-
-
-def test_the_distance_cost_on_the_shared_layers_alone_brings_translations_together():
-    model = ntdv().model
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name.startswith("shared."))
-    ids = torch.randint(3, 40, (2, 8, 5), generator=torch.Generator().manual_seed(0)).flatten(0, 1)
-    languages, objective = torch.tensor([0] * 8 + [1] * 8), NtdvDistance(margin=1.0, negatives=7)
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
-
-    def ratio() -> float:
-        """Mean distance of translations by the mean distance of any two texts of the two languages."""
-        vectors = model(ids, language_ids=languages).pooler_output.unflatten(0, (2, 8))
-        distances = torch.cdist(vectors[0], vectors[1])
-        return (distances.diagonal().mean() / distances.mean()).item()
-
-    before, losses = ratio(), []
-    for _ in range(150):
-        loss = objective(model(ids, language_ids=languages).context.unflatten(0, (2, 8))).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.3 * losses[0]
-    assert before > 0.9 and ratio() < 0.2

@@ -32,15 +32,6 @@ def test_parameter_counts_of_thesis_table_4_1(bottleneck, printed):
     assert round((count + queries_and_keys) / 1e6) == round(printed / 1e6)
 
 
-def test_pyramid_adds_one_layer_and_its_queries():
-    counts = {}
-    for bottleneck in ("first", "pyramid"):
-        model = tiny_model(bottleneck=bottleneck)
-        counts[bottleneck] = sum(parameter.numel() for parameter in model.parameters())
-    layer = sum(parameter.numel() for parameter in tiny_model().model.layers[0].parameters())
-    assert counts["pyramid"] - counts["first"] == layer + 32 * 32
-
-
 # ---- Encoder
 
 
@@ -155,13 +146,6 @@ def test_pooled_only_computes_one_position_of_the_last_layer():
 def test_too_long_input_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match=r"129 tokens .* max_position_embeddings=128"):
         tiny_model().model(torch.zeros(1, 129, dtype=torch.long))
-
-
-def test_language_is_not_an_input_of_the_encoder():
-    ids, mask = random_batch(5)
-    model = tiny_model()
-    plain = model.model(ids, mask).pooler_output
-    assert torch.equal(plain, model.model(ids, mask, target_language="en").pooler_output)
 
 
 # ---- Decoder

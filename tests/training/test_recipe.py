@@ -83,7 +83,7 @@ def test_settings_of_thesis_4_3(name, bottleneck, tmp_path):
     assert recipe.data.train == "Helsinki-NLP/europarl"
     # transformer_vaswani_wmt_en_de_big
     assert arguments.warmup_steps == 4000
-    assert arguments.max_grad_norm == 0.0
+    assert arguments.max_grad_norm == 25.0
 
     # table 4.1
     config = TmdeConfig(**recipe.sections["model"], vocab_size=recipe.sections["tokenizer"]["vocab_size"])

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.building import stage_recipe
 from modeling_tmde.training.recipe import Recipe, load_recipe, recipe_names
 
-try:
-    from modeling_tmde.training.building import stage_recipe
-except ImportError:  # the old layout, where the golden file was made
-    from modeling_tmde.training.building import stage_recipe
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "recipes.json"
 

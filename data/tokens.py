@@ -263,6 +263,7 @@ def map_once(
     features: datasets.Features,
     content: object,
     folder: str | os.PathLike | None,
+    desc: str,
 ) -> pa.Table:
     """Return `function` of all rows, as `Dataset.map` makes it once and keeps it.
 
@@ -273,18 +274,20 @@ def map_once(
         content: What decides the result beside the rows, for the name of the file.
         folder: Where the file is kept; `"auto"` is `tmde_tokens` in the cache folder of `datasets`. None keeps the
             result in memory.
+        desc: What the progress bar says.
 
     Raises:
         OSError: A folder that can't be written.
     """
     if not len(rows):
         return features.arrow_schema.empty_table()
+    if folder is None:
+        return pa.concat_tables([function(table) for table in rows.with_format("arrow").iter(BLOCK_ROWS)])
     fingerprint = Hasher.hash([rows._fingerprint, len(rows), content])
     options = {"batched": True, "batch_size": BLOCK_ROWS, "writer_batch_size": BLOCK_ROWS, "features": features}
     options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint}
+    options["desc"] = desc
     rows = rows.with_format("arrow")
-    if folder is None:
-        return rows.map(function, keep_in_memory=True, **options)[:]
     parent = default_folder() if folder == "auto" else Path(folder).expanduser()
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -329,6 +332,7 @@ def open_tokens(
         datasets.Features(features),
         content,
         folder if encoder.backend else None,
+        "Tokenizing",
     )
     documents = None
     if DOCUMENT_ID in rows.column_names:

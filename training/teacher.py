@@ -328,7 +328,9 @@ def open_teacher_vectors(
     vector = datasets.List(datasets.Value("float16"), length=config.hidden_size)
     features = datasets.Features({"vector": vector, "state": datasets.Value("uint8")})
     content = ["teacher", teacher.version.identity, list(languages), config.hidden_size]
-    table = map_once(rows.select_columns("translation"), read, features, content, args.token_cache_dir)
+    table = map_once(
+        rows.select_columns("translation"), read, features, content, args.token_cache_dir, "Teacher reading"
+    )
     found = TeacherVectors(teacher, table)
     found.warn(found.states)
     return found

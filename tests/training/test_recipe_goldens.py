@@ -12,7 +12,6 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import stage_recipe
 from modeling_tmde.training.recipe import Recipe, load_recipe, recipe_names
 
-
 GOLDEN = Path(__file__).parents[1] / "goldens" / "recipes.json"
 
 

@@ -173,7 +173,7 @@ def test_results_tell_both_kinds_of_minutes(tokenizer, tmp_path, monkeypatch, se
     work = Work(Hands().set(monkeypatch), seconds=seconds, cpu_seconds=60 * cpu_minutes / 4)
     trainer = make_trainer(tmp_path, tokenizer, work, max_steps=4)
     trainer.train()
-    _write_results(trainer, tmp_path, CorpusReport(), {})
+    _write_results(trainer, tmp_path, CorpusReport(), {}, ["de", "en"])
     results = json.loads((tmp_path / "results.json").read_text())
     assert (results["steps"], results["minutes"], results["cpu_minutes"]) == (4, minutes, cpu_minutes)
 

@@ -43,7 +43,7 @@ Scoring = Literal["ratio", "distance", "cosine"]
 
 @dataclass(frozen=True)
 class DocumentSet:
-    """The n documents of one file. numbers: line or row of each; columns: the other columns that were read."""
+    """The n documents of one file. numbers: the row of each; columns: the other columns that were read."""
 
     documents: Documents
     texts: list[str]
@@ -72,8 +72,8 @@ class DocumentSet:
     def values(self, column: str, option: str) -> list:
         """A column that `option` names."""
         if column not in self.columns.column_names:
-            found = list(self.documents.fields or self.columns.column_names)
-            raise ValueError(f"{self.name}: no {self.documents.words[1]} {column!r}, found {found}; see {option}")
+            found = list(self.documents.fields)
+            raise ValueError(f"{self.name}: no field {column!r}, found {found}; see {option}")
         return self.columns.column(column).to_pylist()
 
 
@@ -99,9 +99,8 @@ def read_document_set(
     with ExitStack() as stack:
         documents = open_documents(stack, source, format, field, (id_field or "id", *columns), 8192)
         for chunk in documents.chunks:
-            first = len(texts) + 1
             texts.extend(chunk.texts)
-            numbers.extend(chunk.numbers or range(first, first + chunk.rows))
+            numbers.extend(chunk.numbers)
             tables.append(chunk.columns)
     table = pa.concat_tables(tables) if tables else pa.schema(documents.schema).empty_table()
     found = DocumentSet(documents, texts, [str(number) for number in numbers], numbers, table)
@@ -114,7 +113,7 @@ def read_document_set(
 def checked_ids(
     documents: Documents, id_field: str, values: Sequence, numbers: Sequence[int], seen: dict[str, int]
 ) -> list[str]:
-    """The ids as strings, noted with their line or row in `seen`.
+    """The ids as strings, noted with their row in `seen`.
 
     Raises:
         ValueError: An id that is not a string or an integer, or occurs twice.
@@ -125,8 +124,7 @@ def checked_ids(
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise ValueError(f"{where}: found {value!r}, expected a string or an integer")
         if str(value) in seen:
-            word = documents.words[0]
-            raise ValueError(f"{where}: found {value!r}, which {word} {seen[str(value)]} has too; expected unique ids")
+            raise ValueError(f"{where}: found {value!r}, which row {seen[str(value)]} has too; expected unique ids")
         seen[str(value)] = number
         ids.append(str(value))
     return ids

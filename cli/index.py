@@ -131,7 +131,7 @@ def index(
 
 @dataclass
 class _Reader:
-    """Documents of one input. seen: line or row of each id; empty: places of the documents that are left out."""
+    """Documents of one input. seen: the row of each id; empty: places of the documents that are left out."""
 
     documents: Documents
     field: str
@@ -148,11 +148,9 @@ class _Reader:
 
     def batches(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Place of every batch, for messages, and the arguments of `DocumentIndex.upsert`."""
-        name, word, done = self.documents.name, self.documents.words[0], 0
         for chunk in self.documents.chunks:
-            numbers = list(chunk.numbers) or list(range(done + 1, done + 1 + chunk.rows))
-            done += chunk.rows
-            yield f"{name}, {word}s {numbers[0]} to {numbers[-1]}", self._arguments(chunk, numbers)
+            numbers = list(chunk.numbers)
+            yield f"{self.documents.name}, rows {numbers[0]} to {numbers[-1]}", self._arguments(chunk, numbers)
 
     def _arguments(self, chunk: Chunk, numbers: list[int]) -> dict[str, Any]:
         rows = chunk.columns.to_pylist()
@@ -166,7 +164,7 @@ class _Reader:
         kept = {"ids": [], "texts": [], "metadata": [], "language": []}
         for id, text, row, code, number in zip(ids, chunk.texts, rows, codes, numbers, strict=True):
             if not text.strip():
-                self.empty.append(f"{self.documents.words[0]} {number}")
+                self.empty.append(f"row {number}")
                 del self.seen[id]
                 continue
             own = (self.field, self.id_field, VECTOR_COLUMN)

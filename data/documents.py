@@ -1,12 +1,7 @@
-"""Reading documents for `tmde embed`: text, TSV, JSONL or parquet, in chunks; errors name file, row and field."""
+"""Documents of one file or of stdin, in chunks: text, TSV, JSONL or parquet."""
 
-from __future__ import annotations
-
-import codecs
 import io
 import itertools
-import json
-import re
 import shutil
 import sys
 import tempfile
@@ -15,17 +10,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-# pyarrow is imported where it is used: `tmde --help` must not wait for it.
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .checks import Words, bad_value
+from .files import check_text, column_values, parse_json, read_lines, split_fields
 
 VECTOR_COLUMN = "embedding"
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
-_LINES = {"text": "which has no fields", "tsv": "whose columns are id and text"}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_TEXT = {".csv", ".tsv", ".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".npy", ".xml", ".html", ".pdf"}
+_NAMES = {"text": ("text",), "tsv": ("id", "text")}  # the fields of a line
 
 
 class InputFormat(str, Enum):
@@ -37,58 +33,72 @@ class InputFormat(str, Enum):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive documents, as many as asked for (the last chunk: the rest).
+    """Consecutive documents.
 
-    texts: None where the chunk was not wanted; columns: those of the input that are kept, if any; languages: of each
-    text, if a field of the input holds them, with the numbers of their lines or rows.
+    Args:
+        numbers: Their rows in the file, as an editor counts lines, from 1.
+        texts: None where the chunk was not wanted.
+        columns: The columns that are kept, if any.
+        languages: The language of each text, if a field of the input holds it.
     """
 
-    rows: int
-    texts: list[str] | None
+    numbers: Sequence[int]
+    texts: list[str] | None = None
     columns: pa.Table | None = None
     languages: list[str] | None = None
-    numbers: Sequence[int] = ()
+
+    @property
+    def rows(self) -> int:
+        return len(self.numbers)
 
 
 @dataclass
 class Documents:
-    """An open input; `schema`: of the columns to keep; `rows`: how many documents, if known; `fields`: names of all
-    columns, kept or not, where some are."""
+    """An open input.
+
+    Args:
+        name: The file in messages.
+        chunks: Its documents, read as they are asked for.
+        schema: Of the columns that are kept, if any.
+        rows: How many documents there are, if that is known.
+        fields: The names of all columns, kept or not.
+    """
 
     name: str
     chunks: Iterator[Chunk]
     schema: pa.Schema | None = None
     rows: int | None = None
-    words: tuple[str, str] = ("line", "field")  # what errors call the place of a document, and of a value in it
     fields: Sequence[str] = ()
 
     def place(self, number: int, field: str) -> str:
-        """Where a value stands, for an error."""
-        return f"{self.name}, {self.words[0]} {number}, {self.words[1]} {field!r}"
+        """Return where a value stands, for an error."""
+        return f"{self.name}, row {number}, field '{field}'"
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What is read of an input, and how.
-
-    wanted: is asked once for every chunk, by its number from 0 and in order; the others are counted but not parsed.
-    """
+    """What is read of an input; see `open_documents`."""
 
     name: str
+    kind: str
     field: str
     keep_columns: bool | Sequence[str]
     size: int
     wanted: Callable[[int], bool]
-    language_field: str | None = None
+    language_field: str | None
 
     @property
     def options(self) -> dict[str, str]:
-        """The fields that hold strings, and the options that name them."""
+        """The options that name the fields of strings."""
         named = {self.field: "--field"}
         return named if self.language_field is None else named | {self.language_field: "--language-field"}
 
     def keeps(self, column: str) -> bool:
         return self.keep_columns is True or column in self.options or column in (self.keep_columns or ())
+
+    def missing(self, number: int | None, field: str, found: Iterable[str]) -> ValueError:
+        found = Words(f"no such field among {list(found)}")
+        return bad_value(self.name, number, field, found, "strings", f"See {self.options[field]}.")
 
 
 def open_documents(
@@ -101,257 +111,167 @@ def open_documents(
     wanted: Callable[[int], bool] = lambda number: True,
     language_field: str | None = None,
 ) -> Documents:
-    """Opens a file, or stdin as `-`; it is closed with `stack`.
+    """Open a file, or stdin as `-`. It is closed with `stack`.
 
     Args:
-        format: None for that of the suffix, text for stdin.
+        format: None for that of the suffix, text for stdin. A line of text is a document; one of TSV is an id, a tab
+            and the text.
         field: JSONL field or parquet column of the text; None is "text".
-        keep_columns: Chunks hold all columns, or the text and those of these names that there are; the others may be
-            of any types.
-        size: Documents of a chunk.
-        wanted: Which chunks are parsed, by number; asked once a chunk, in order.
+        keep_columns: Chunks hold all columns, or the text and those of these names that there are.
+        size: Documents in a chunk.
+        wanted: Is asked once a chunk, by its number from 0 and in order, whether to parse it.
         language_field: JSONL field or parquet column of each text's language.
 
     Raises:
-        ValueError: What cannot be read; also later, from `chunks`.
+        ValueError: The input can't be read; while iterating over `chunks`, also a bad row.
     """
     suffix = Path(source).suffix.lower()
     kind = format.value if format else _SUFFIXES.get(suffix, "text")
-    name, stream = ("stdin", sys.stdin.buffer) if source == "-" else (source, None)
-    if stream is None:
-        if not format and suffix in _NO_TEXT:
-            raise ValueError(f"{name}: {suffix} is not an input format; give --format, or pipe text into -")
-        try:
-            stream = stack.enter_context(open(source, "rb"))
-        except IsADirectoryError:
-            raise ValueError(
-                f"{name}: found a folder, expected one file: text with a document a line, JSONL or parquet; write the "
-                'documents of a folder into one file of lines {"id": ..., "text": ...}'
-            ) from None
-        except OSError as error:
-            raise ValueError(f"{name or repr(name)}: {error.strerror}") from None
+    if not format and suffix in _NO_TEXT and source != "-":
+        raise ValueError(f"{source}: {suffix} is not an input format; give --format, or pipe text into -")
     for option, value in (("--field", field), ("--language-field", language_field)):
-        if kind in _LINES and value is not None:
-            raise ValueError(f"{option} {value}: {name} is read as {kind}, {_LINES[kind]}; see --format")
+        if kind in _NAMES and value is not None:
+            names = " and ".join(_NAMES[kind])
+            raise ValueError(f"{option} {value}: {source} is read as {kind}, whose fields are {names}; see --format")
+    name = "stdin" if source == "-" else source
+    try:
+        stream = sys.stdin.buffer if source == "-" else stack.enter_context(open(source, "rb"))
+    except OSError as error:
+        expected = 'one file of text, TSV, JSONL ({"id": ..., "text": ...} a line) or parquet'
+        raise bad_value(name, None, None, Words(error.strerror.lower()), expected, "Correct the path.") from None
     # Parquet is read from its end, and the columns of JSONL are known only when all rows have been seen.
     if (kind == "parquet" or (kind == "jsonl" and keep_columns)) and not stream.seekable():
         spool = stack.enter_context(tempfile.TemporaryFile())
         shutil.copyfileobj(stream, spool)
         spool.seek(0)
         stream = spool
-    read = {"text": _read_text, "tsv": _read_tsv, "jsonl": _read_jsonl, "parquet": _read_parquet}[kind]
-    request = _Request(name, "text" if field is None else field, keep_columns, size, wanted, language_field)
-    documents = read(stream, request)
-    # The first documents are read now, before the model is loaded: most mistakes show there.
+    request = _Request(name, kind, field or "text", keep_columns, size, wanted, language_field)
+    documents = (_open_parquet if kind == "parquet" else _open_lines)(stream, request)
+    # The first chunk is read now, before a model is loaded: most mistakes show there.
     documents.chunks = itertools.chain(list(itertools.islice(documents.chunks, 1)), documents.chunks)
     return documents
 
 
-def _parsed(items: Iterable, request: _Request, parse: Callable[[list], Chunk]) -> Iterator[Chunk]:
-    items = iter(items)
-    for number in itertools.count():
-        if not (chunk := list(itertools.islice(items, request.size))):
-            return
-        yield parse(chunk) if request.wanted(number) else Chunk(len(chunk), None)
+def _blocks(stream: BinaryIO, request: _Request) -> Iterator[list[tuple[int, str]]]:
+    """Yield numbered lines, as many as a chunk has. A blank line is a document only in text."""
+    lines = read_lines(stream, request.name)
+    if request.kind != "text":
+        lines = ((number, line) for number, line in lines if line.strip())
+    while block := list(itertools.islice(lines, request.size)):
+        yield block
 
 
-def _lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines as editors count them: only a line feed, with or without a carriage return before, ends one."""
-    try:
-        for number, line in enumerate(stream, 1):
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            if line.endswith(b"\n"):
-                line = line[: -2 if line.endswith(b"\r\n") else -1]
-            yield number, line
-    except OSError as error:  # a folder opens on some systems; a disk or a network share fails
-        raise ValueError(f"{name}: {error.strerror}") from None
-
-
-def _decoded(name: str, number: int, line: bytes) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        found = f"0x{line[error.start]:02x} at byte {error.start + 1}"
-        raise ValueError(f"{name}, line {number}: found {found}, expected UTF-8") from None
-
-
-def _read_text(stream: BinaryIO, request: _Request) -> Documents:
-    schema = None
-    if request.keep_columns:
-        import pyarrow as pa
-
-        schema = pa.schema([(request.field, pa.string())])
-
-    def parse(lines: list[tuple[int, bytes]]) -> Chunk:
-        texts = [_decoded(request.name, number, line) for number, line in lines]
-        return Chunk(len(texts), texts, pa.table([texts], schema=schema) if request.keep_columns else None)
-
-    return Documents(request.name, _parsed(_lines(request.name, stream), request, parse), schema, fields=["text"])
-
-
-def _read_tsv(stream: BinaryIO, request: _Request) -> Documents:
-    """Lines of an id, a tab and the text, as BUCC's are."""
-    names, schema = ("id", "text"), None
-    if request.keep_columns:
-        import pyarrow as pa
-
-        schema = pa.schema([(name, pa.string()) for name in names if request.keeps(name)])
-
-    def parse(lines: list[tuple[int, bytes]]) -> Chunk:
-        rows = []
-        for number, raw in lines:
-            row = _decoded(request.name, number, raw).split("\t")
-            if len(row) != len(names):
-                raise ValueError(
-                    f"{request.name}, line {number}: found {len(row)} field(s), {_short(chr(9).join(row))!r}, "
-                    "expected two: an id, a tab and the text"
-                )
-            rows.append(row)
-        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-        kept = None
-        if request.keep_columns:
-            kept = pa.table([list(columns[name]) for name in schema.names], schema=schema)
-        return Chunk(len(rows), list(columns["text"]), kept, numbers=[number for number, _ in lines])
-
-    return Documents(request.name, _parsed(_filled_lines(request.name, stream), request, parse), schema, fields=names)
-
-
-def _json_row(number: int, raw: bytes, request: _Request) -> dict:
-    line, where = _decoded(request.name, number, raw), f"{request.name}, line {number}"
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: found {_short(line)}, expected one JSON object a line ({error})") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}: found {_short(line)}, expected a JSON object")
-    for field, option in request.options.items():
+def _parse(request: _Request, number: int, line: str) -> dict:
+    """Return the fields of a line."""
+    if request.kind == "text":
+        return {"text": line}
+    if request.kind == "tsv":
+        names = _NAMES["tsv"]
+        return dict(zip(names, split_fields(line, names, request.name, number), strict=True))
+    row = parse_json(line, request.name, number)
+    for field in request.options:
         if field not in row:
-            raise ValueError(f"{where}: field {field!r} is missing, found {list(row)}; see {option}")
-        if not isinstance(row[field], str):
-            raise ValueError(f"{where}, field {field!r}: found {_short(json.dumps(row[field]))}, expected a string")
-        if not row[field].isascii() and _SURROGATE.search(row[field]):
-            raise ValueError(f"{where}, field {field!r}: found a lone surrogate (\\ud800 to \\udfff), expected text")
+            raise request.missing(number, field, row)
+        check_text(row[field], request.name, number, field)
     return row
 
 
-def _read_jsonl(stream: BinaryIO, request: _Request) -> Documents:
-    name, language, schema, count, fields = request.name, request.language_field, None, None, ()
-    if request.keep_columns:
-        import pyarrow as pa
-
-        schema, count, fields = _jsonl_schema(stream, request)
+def _open_lines(stream: BinaryIO, request: _Request) -> Documents:
+    schema, count, fields = None, None, _NAMES.get(request.kind, ())
+    if request.keep_columns and fields:
+        schema = pa.schema([(name, pa.string()) for name in fields if request.keeps(name)])
+    elif request.keep_columns:
+        schema, count, fields = _infer_schema(stream, request)
         stream.seek(0)
 
-    def parse(lines: list[tuple[int, bytes]]) -> Chunk:
-        rows = [_json_row(number, line, request) for number, line in lines]
-        columns = None
-        if request.keep_columns:
-            arrays = [pa.array([row.get(item.name) for row in rows], type=item.type) for item in schema]
-            columns = pa.table(arrays, schema=schema)
-        languages = None if language is None else [row[language] for row in rows]
-        numbers = [number for number, _ in lines]
-        return Chunk(len(rows), [row[request.field] for row in rows], columns, languages, numbers)
+    def chunks() -> Iterator[Chunk]:
+        for place, block in enumerate(_blocks(stream, request)):
+            numbers = [number for number, _ in block]
+            if not request.wanted(place):
+                yield Chunk(numbers)
+                continue
+            rows = [_parse(request, number, line) for number, line in block]
+            columns = languages = None
+            if schema is not None:
+                columns = pa.table({item.name: [row.get(item.name) for row in rows] for item in schema}, schema=schema)
+            if request.language_field is not None:
+                languages = [row[request.language_field] for row in rows]
+            yield Chunk(numbers, [row[request.field] for row in rows], columns, languages)
 
-    return Documents(name, _parsed(_filled_lines(name, stream), request, parse), schema, count, fields=fields)
+    return Documents(request.name, chunks(), schema, count, fields)
 
 
-def _filled_lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    return ((number, line) for number, line in _lines(name, stream) if line.strip())  # blank lines are no rows
-
-
-def _jsonl_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int, list[str]]:
-    """Types of the fields that are kept of all rows, the number of rows, and the names of all fields."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    name, field, lines = request.name, request.field, _filled_lines(request.name, stream)
-    schema, count, fields = pa.schema([(field, pa.string())]), 0, {}
-    while chunk := list(itertools.islice(lines, request.size)):
-        rows = [_json_row(number, line, request) for number, line in chunk]
-        where = f"{name}, lines {chunk[0][0]} to {chunk[-1][0]}"
-        columns = {}
-        fields |= dict.fromkeys(key for row in rows for key in row)
-        for key in filter(request.keeps, dict.fromkeys(key for row in rows for key in row)):
-            try:
-                columns[key] = pa.array([row.get(key) for row in rows])
-            except (pa.ArrowException, ValueError, OverflowError) as error:
-                raise ValueError(f"{where}, field {key!r}: not one type, as a parquet column is ({error})") from None
-        try:
-            schema = pa.unify_schemas([schema, pa.table(columns).schema], promote_options="permissive")
-            pq.ParquetWriter(io.BytesIO(), schema).close()
-        except pa.ArrowException as error:
-            raise ValueError(f"{where}: fields that a parquet file cannot hold ({error})") from None
+def _infer_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int, list[str]]:
+    """Return the types of the JSONL fields that are kept, the number of rows, and the names of all fields."""
+    schema, count, fields = pa.schema([(request.field, pa.string())]), 0, {}
+    for block in _blocks(stream, request):
+        rows = [_parse(request, number, line) for number, line in block]
         count += len(rows)
+        there = dict.fromkeys(key for row in rows for key in row)
+        fields |= there
+        for key in filter(request.keeps, there):
+            try:
+                found = pa.schema([(key, pa.array([row.get(key) for row in rows]).type)])
+                schema = pa.unify_schemas([schema, found], promote_options="permissive")
+                pq.ParquetWriter(io.BytesIO(), schema).close()
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                found = Words(f"values that a parquet file can't hold ({error}) from here to row {block[-1][0]}")
+                raise bad_value(request.name, block[0][0], key, found, "one type", "Correct the values.") from None
     return schema, count, list(fields)
 
 
-def _read_parquet(stream: BinaryIO, request: _Request) -> Documents:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    name, field, language = request.name, request.field, request.language_field
+def _open_parquet(stream: BinaryIO, request: _Request) -> Documents:
+    name = request.name
     try:
         file = pq.ParquetFile(stream)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{name}: not a parquet file ({error})") from None
+        raise bad_value(name, None, None, Words(f"no parquet ({error})"), "parquet", "See --format.") from None
     schema, names = file.schema_arrow, file.schema_arrow.names
-    kept = [column for column in names if request.keeps(column)]
-    for column, option in request.options.items():
+    for column in request.options:
         if names.count(column) != 1:
-            raise ValueError(f"{name}: column {column!r} is missing, found {names}; see {option}")
+            raise request.missing(None, column, names)
         kind = schema.field(column).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            raise ValueError(f"{name}, column {column!r}: found type {kind}, expected strings")
+            raise bad_value(name, None, column, Words(f"type {kind}"), "strings", f"See {request.options[column]}.")
+
+    def strings(table: pa.Table, column: str | None, numbers: range) -> list[str] | None:
+        if column is None:
+            return None
+        values = column_values(table.column(column), name, numbers, column)
+        if None in values:
+            raise bad_value(name, numbers[values.index(None)], column, None, "a string", "Correct the row.")
+        return values
 
     def chunks() -> Iterator[Chunk]:
-        done = 0
+        numbers = range(1, 1)
         try:
-            batches = file.iter_batches(request.size, columns=None if kept == names else kept)
-            for number, table in enumerate(_regrouped(batches, request.size)):
-                texts = languages = None
-                if request.wanted(number):
-                    texts = _strings(table.column(field), name, field, done)
-                    if language is not None:
-                        languages = _strings(table.column(language), name, language, done)
-                numbers = range(done + 1, done + 1 + len(table))
-                yield Chunk(len(table), texts, table if request.keep_columns else None, languages, numbers)
-                done += len(table)
+            batches = file.iter_batches(request.size, columns=[column for column in names if request.keeps(column)])
+            for place, table in enumerate(_regrouped(batches, request.size)):
+                numbers = range(numbers.stop, numbers.stop + len(table))
+                if not request.wanted(place):
+                    yield Chunk(numbers)
+                    continue
+                texts, languages = (
+                    strings(table, field, numbers) for field in (request.field, request.language_field)
+                )
+                yield Chunk(numbers, texts, table if request.keep_columns else None, languages)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{name}, after row {done}: damaged parquet file ({error})") from None
+            found = Words(f"damaged data ({error})")
+            raise bad_value(name, numbers.stop, None, found, "parquet", "Write the file again.") from None
 
-    if request.keep_columns:
-        schema = pa.schema([item for item in schema if request.keeps(item.name)], schema.metadata)
-    return Documents(name, chunks(), schema, file.metadata.num_rows, ("row", "column"), names)
+    kept = pa.schema([item for item in schema if request.keeps(item.name)], schema.metadata)
+    return Documents(name, chunks(), kept if request.keep_columns else None, file.metadata.num_rows, names)
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Tables of `size` rows, the last one of the rest; pyarrow may give shorter batches where a row group ends."""
-    import pyarrow as pa
-
-    waiting: pa.Table | None = None
+    """Yield tables of `size` rows, the last one of the rest. pyarrow gives shorter ones where a row group ends."""
+    waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        table = pa.Table.from_batches([batch])
-        waiting = table if waiting is None else pa.concat_tables([waiting, table])
-        while len(waiting) >= size:
-            yield waiting.slice(0, size)
-            waiting = waiting.slice(size)
-    if waiting is not None and len(waiting):
-        yield waiting
-
-
-def _strings(column: pa.ChunkedArray, name: str, field: str, done: int) -> list[str]:
-    texts = []
-    for row, value in enumerate(column, done + 1):
-        try:
-            texts.append(value.as_py())
-        except UnicodeDecodeError:
-            raise ValueError(f"{name}, row {row}, column {field!r}: found bytes, expected UTF-8") from None
-        if texts[-1] is None:
-            raise ValueError(f"{name}, row {row}, column {field!r}: found null, expected a string")
-    return texts
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+        waiting.append(batch)
+        if sum(map(len, waiting)) >= size:
+            table = pa.Table.from_batches(waiting)
+            yield table.slice(0, size)
+            waiting = table.slice(size).to_batches()
+    if waiting:
+        yield pa.Table.from_batches(waiting)

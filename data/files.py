@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ Block = tuple[Sequence[int], dict[str, list]]  # row numbers, as an editor count
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".tsv": "tsv", ".jsonl.gz": "jsonl", ".tsv.gz": "tsv"}
 ADVICE = "Pass a .parquet, .jsonl or .tsv file, or Moses files by their prefix or as {'de': 'corpus.de', ...}."
 BLOCK_ROWS = 1000
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 # ---- Finding
@@ -242,6 +244,14 @@ def parse_json(line: str, place: str, number: int) -> dict:
     return row
 
 
+def check_text(value: object, place: str, number: int, name: str, expected: str = "a text") -> None:
+    """Raise [`CorpusError`] if a value of JSON is no text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise bad_value(place, number, name, value, expected, "Correct the row.")
+    if not value.isascii() and LONE_SURROGATE.search(value):
+        raise bad_value(place, number, name, value, "Unicode without lone surrogates", "Correct or delete the row.")
+
+
 def split_fields(line: str, names: Sequence[str], place: str, number: int) -> list[str]:
     """Return the fields of a line of TSV, where a quote is just a character, or raise [`CorpusError`]."""
     values = line.split("\t")
@@ -299,14 +309,18 @@ def _dataset_blocks(dataset: AnyDataset, place: str, size: int) -> Iterator[Bloc
     try:
         for table in dataset.with_format("arrow").iter(size):
             numbers = range(done + 1, done + 1 + table.num_rows)
-            yield numbers, {name: _values(table.column(name), place, numbers, name) for name in table.column_names}
+            yield (
+                numbers,
+                {name: column_values(table.column(name), place, numbers, name) for name in table.column_names},
+            )
             done += table.num_rows
     except pa.ArrowInvalid as error:  # a stream meets a damaged file only here
         found = Words(f"a file that can't be read ({error})")
         raise bad_value(place, done + 1, None, found, "parquet", "Fetch the file again.") from error
 
 
-def _values(column: pa.ChunkedArray, place: str, numbers: Sequence[int], name: str) -> list:
+def column_values(column: pa.ChunkedArray, place: str, numbers: Sequence[int], name: str) -> list:
+    """Return the values of a column, or raise [`CorpusError`] where the bytes of a string are not UTF-8."""
     try:
         return column.to_pylist()
     except UnicodeDecodeError:  # parquet readers take the bytes of a string column on trust

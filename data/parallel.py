@@ -30,6 +30,7 @@ from .checks import (
 from .files import (
     AnyDataset,
     FileSource,
+    check_text,
     count_lines,
     count_rows,
     decode,
@@ -532,12 +533,8 @@ def _parse_json(
                     advice = "Pass languages=[...] with those to take."
                     raise bad_value(place, number, f"translation.{name}", name, expected, advice)
                 columns[name] = [None] * len(lines)
-            if text is not None and not isinstance(text, str):
-                field = f"translation.{name}" if nested else name
-                raise bad_value(place, number, field, text, "a text or null", "Correct the row.")
-            if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text if letter > "\ud7ff"):
-                advice = "Correct or delete the row."
-                raise bad_value(place, number, name, text, "Unicode without lone surrogates", advice)
+            if text is not None:
+                check_text(text, place, number, f"translation.{name}" if nested else name, "a text or null")
             columns[name][index] = text
     arrays = {name: pa.array(texts, pa.string()) for name, texts in columns.items()}
     return numbers, arrays | ({DOCUMENT_ID: pa.array(ids, pa.string())} if ids else {})

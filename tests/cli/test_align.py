@@ -186,7 +186,7 @@ BAD = [
     (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found 1 field"),
     (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
     (["-o", "out.tsv", "--id-field", "text", "--field", "id"], "expected ids without tab and line end"),
-    (["-o", "out.tsv", "--field", "body"], "field 'body' is missing"),
+    (["-o", "out.tsv", "--field", "body"], "field 'body': found no such field"),
 ]
 
 

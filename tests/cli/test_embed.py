@@ -125,7 +125,7 @@ def test_languages_of_documents(tmp_path):
     for options, message in (
         ([], "has an encoder for each language; give --language (of de, en, fr) or --language-field"),
         (["--language", "xx"], "language of text 0: found 'xx', expected one of ['de', 'en', 'fr']"),
-        (["--language-field", "code"], "line 1, field 'code': found 'xx', expected one of the model's languages"),
+        (["--language-field", "code"], "row 1, field 'code': found 'xx', expected one of the model's languages"),
         (["--language", "de", "--language-field", "code"], "exclude each other"),
     ):
         result = run(*command, *options)
@@ -144,10 +144,10 @@ def test_empty_input_and_links(model, inputs, tmp_path):
 
 
 BAD = [
-    ("in.txt", b"fine\nno\xff\n", "in.txt, line 2: found 0xff at byte 3, expected UTF-8"),
-    ("in.jsonl", b'{"text": "a"}\n\n{"body": "a"}', "line 3: field 'text' is missing, found ['body']"),
-    ("in.jsonl", b'{"text": null}', "line 1, field 'text': found null, expected a string"),
-    ("in.parquet", b"PAR", "not a parquet file"),
+    ("in.txt", b"fine\nno\xff\n", "in.txt, row 2: found the undecodable bytes b'\\xff'"),
+    ("in.jsonl", b'{"text": "a"}\n\n{"body": "a"}', "row 3, field 'text': found no such field among ['body']"),
+    ("in.jsonl", b'{"text": null}', "row 1, field 'text': found None, expected a text"),
+    ("in.parquet", b"PAR", "expected parquet"),
 ]
 
 
@@ -165,7 +165,8 @@ def test_resume_continues_only_the_same_run(model, tmp_path):
     source.write_bytes("\n".join(TEXTS[:2] * 8).encode() + b"\n\xff\nlast\n")
     command = [source, "-o", out, "-m", model, "--shard-size", 4]
     result = run(*command)
-    assert result.exit_code == 1 and "line 17: found 0xff" in result.stderr and list(tmp_path.iterdir()) == [source]
+    assert result.exit_code == 1 and "row 17: found the undecodable bytes" in result.stderr
+    assert list(tmp_path.iterdir()) == [source]
     assert run(*command, "--resume").exit_code == 1
     folder = tmp_path / "out.npy.shards"
     assert sorted(path.name for path in folder.iterdir()) == [*(f"{i:08d}.npy" for i in range(4)), "manifest.json"]

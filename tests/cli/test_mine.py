@@ -191,7 +191,7 @@ BAD = [
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--optimize-threshold"], "--optimize-threshold needs --gold"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--language-a", "de"], "expected both or neither"),
     (["empty.txt", "b.txt", "-o", "out.tsv", "-m", "x"], "empty.txt: found no document that is not empty"),
-    (["none.txt", "b.txt", "-o", "out.tsv", "-m", "x"], "none.txt: No such file"),
+    (["none.txt", "b.txt", "-o", "out.tsv", "-m", "x"], "none.txt: found no such file"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--gold", "gold"], "--gold gold, line 2: found id '9', which no"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-a", "b.npy"], "--vectors-a b.npy: found shape (5, 5)"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-a", "a.txt"], "--vectors-a a.txt: not a .npy file"),

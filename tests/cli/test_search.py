@@ -145,7 +145,7 @@ def test_other_inputs(model, tmp_path):
         path.write_text(content)
     ok("index", "-", "-o", out, "-m", model, "--language", "it", input="casa\ncane\n")
     result = ok("index", one, "-o", out, "--language", "de")
-    assert "1 empty ones left out (first: line 3)" in result.stderr
+    assert "1 empty ones left out (first: row 3)" in result.stderr
     assert "1 added, 0 updated" in ok("index", two, "-o", out).stderr
     assert "0 added, 0 updated, 3 unchanged" in ok("index", one, "-o", out, "--language", "de").stderr
     result = run("index", "-", "-o", out, input="acqua\n")
@@ -229,7 +229,7 @@ def test_bad_arguments_to_index(made, model, docs, tmp_path):
         ((docs, "-o", docs, "-m", model), "is not an index"),
         ((tmp_path / "no.jsonl", "-o", new, "-m", model), "No such file"),
         ((docs, "-o", new, "-m", model, "--id-field", "key"), "no column 'key'"),
-        ((docs, "-o", new, "-m", model, "--field", "body"), "field 'body' is missing"),
+        ((docs, "-o", new, "-m", model, "--field", "body"), "field 'body': found no such field"),
         ((docs, "-o", new, "-m", tmp_path / "nowhere"), "no folder"),
         (
             (docs, "-o", made, "--long-documents", "chunk"),
@@ -237,7 +237,7 @@ def test_bad_arguments_to_index(made, model, docs, tmp_path):
         ),
         ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
         ((docs, "-o", made, "--delete-file", tmp_path / "no"), "No such file"),
-        ((twice, "-o", made), "twice.jsonl, line 3, field 'id': found 'a', which line 1 has too"),
+        ((twice, "-o", made), "twice.jsonl, row 3, field 'id': found 'a', which row 1 has too"),
     ]:
         result = run("index", *arguments)
         assert result.exit_code == 1 and message in result.stderr, (arguments, result.output)

@@ -164,11 +164,23 @@ def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any] = 
     for reference in (config.get("auto_map") or {}).values():
         module = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
         code |= {module, *map(Path, get_relative_import_files(module))}
-    found = (path for pattern in MODEL_FILES for path in folder.glob(pattern))
-    for path in {*found, *code}:
+    found = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
+    for path in {*found, *code} - _outdated_graphs(folder):
         target = stage / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         copy(path.resolve(), target)
+
+
+def _outdated_graphs(folder: Path) -> set[Path]:
+    """The files in `onnx/`, if the weights were saved after one of them: they would give the vectors of other weights."""
+    graphs = set(folder.glob("onnx/*"))
+    saved = max((path.stat().st_mtime_ns for path in folder.glob("model*.safetensors")), default=0)
+    if all(path.stat().st_mtime_ns >= saved for path in graphs):
+        return set()
+    logger.warning(
+        f"{folder / 'onnx'} is left out: it is older than the weights; write it again with `tmde export onnx {folder}`"
+    )
+    return graphs
 
 
 def _check_model(folder: Path) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """`tmde export`: what the commands write, and mistakes."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from typer.testing import CliRunner
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
 from modeling_tmde.cli.main import app
+from modeling_tmde.training.publishing import push_model
 from tests.conftest import tiny_model
 
 
@@ -42,3 +45,16 @@ def test_static(tokenizer, tmp_path):
     np.testing.assert_allclose(static.encode(["haus hund"]), expected, atol=1e-5)
     result = run("static", tmp_path / "bag", "-o", tmp_path / "static")
     assert result.exit_code == 1 and "exists already" in result.output
+
+
+def test_a_push_leaves_out_a_graph_of_earlier_weights(tokenizer, tmp_path, caplog):
+    torch.manual_seed(0)
+    BagModel(BagConfig(vocab_size=400, d_model=8)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").write_bytes(b"graph")
+    assert "onnx/model.onnx" in push_model(tmp_path, "user/bag", dry_run=True).sizes
+    saved = (tmp_path / "onnx" / "model.onnx").stat().st_mtime + 60
+    os.utime(tmp_path / "model.safetensors", (saved, saved))
+    assert "onnx/model.onnx" not in push_model(tmp_path, "user/bag", dry_run=True).sizes
+    assert "older than the weights" in caplog.text

@@ -3,6 +3,13 @@
 Importing the package registers its models with the Auto classes of transformers.
 """
 
+# ruff: noqa: E402
+import os
+
+# libgomp reads this when torch is imported. Threads would otherwise spin while they wait for each other, which slows
+# training down many times as soon as another process keeps a core busy (benchmarks/busy_core.py).
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from ._version import __version__

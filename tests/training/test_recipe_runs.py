@@ -1,4 +1,4 @@
-"""Recipes of the LSTM systems and of T-MDE's variants: the published settings, and a run of each kind."""
+"""Recipes of the papers: the published settings of the LSTM systems, and a tiny run of every family."""
 
 import json
 import math
@@ -20,8 +20,6 @@ TINY = [
     "data.max_rows=150",
     "data.dev_rows=12",
     f"data.languages={LANGUAGES}",
-    "vocab_size=400",
-    "d_model=16",
     "train_max_length=64",
     "batch_tokens=null",
     "micro_batch_tokens=300",
@@ -34,8 +32,26 @@ TINY = [
     "eval_pool=12",
     "disable_tqdm=true",
 ]
-LSTM = ["embedding_dim=12", "decoder_hidden_size=20"]
-TRANSFORMER = ["encoder_layers=2", "encoder_ffn_dim=24", "decoder_ffn_dim=24"]
+SIZES = ["tokenizer.vocab_size=400", "model.d_model=16"]
+LSTM = [*SIZES, "embedding_dim=12", "decoder_hidden_size=20"]
+TRANSFORMER = [*SIZES, "encoder_layers=2", "encoder_ffn_dim=24", "decoder_ffn_dim=24"]
+TRANSFORMER += ["encoder_attention_heads=2", "decoder_attention_heads=2"]
+ENCODER = [*SIZES, "encoder_layers=2", "encoder_ffn_dim=24", "encoder_attention_heads=2"]
+
+
+def first_stage(**overrides) -> list[str]:
+    """Settings of a tiny first stage."""
+    overrides = {"max_steps": 2, "eval_steps": 2, "bf16": "false", "batch_tokens": "null"} | overrides
+    overrides |= {"micro_batch_tokens": 300, "dataloader_num_workers": 0, "tokenizer.vocab_size": 400}
+    return [f"warm_start.overrides.{name}={value}" for name, value in overrides.items()]
+
+
+BRNN = {"model.d_model": 16, "model.embedding_dim": 12}
+PAIR = ["data.languages=[de, en]", "data.pivot_languages=[de, en]", "attention_heads=2"]
+PAIR += [*first_stage(**BRNN), *(f"{name}={value}" for name, value in BRNN.items())]
+CBOW = [*first_stage(**{"model.d_model": 16}), "encoder_config={d_model: 16, normalize: false}"]
+BILSTM = "{embedding_dim: 12, d_model: 16, encoder_layers: 1, pooling: max, dropout: 0.0}"
+BILSTM = [*first_stage(**BRNN, **{"model.decoder_hidden_size": 20}), f"encoder_config={BILSTM}"]
 
 
 def components(folder) -> set[str]:
@@ -91,20 +107,25 @@ def test_variants_differ_from_tmde_in_their_bottleneck_alone(name, bottleneck):
     assert recipe.sections == plain.sections
 
 
-@pytest.mark.parametrize(
-    ("name", "overrides", "expected"),
-    [
-        ("laser_1", LSTM, {"translation_nll"}),
-        ("claser_6", [*LSTM, "encoder_layers=2"], {"translation_nll", "distance_hinge"}),
-        ("tmde_f", [*TRANSFORMER, "encoder_attention_heads=2", "decoder_attention_heads=2"], {"translation_nll"}),
-        (
-            "dbtmde",
-            [*TRANSFORMER, "encoder_attention_heads=2", "decoder_attention_heads=2"],
-            {"translation_nll", "translation_bottleneck_nll"},
-        ),
-    ],
-)
-def test_runs(name, overrides, expected, tmp_path):
+RUNS = {
+    "laser_1": (LSTM, {"translation_nll"}),
+    "claser_6": ([*LSTM, "encoder_layers=2"], {"translation_nll", "distance_hinge"}),
+    "tmde_f": (TRANSFORMER, {"translation_nll"}),
+    "dbtmde": (TRANSFORMER, {"translation_nll", "translation_bottleneck_nll"}),
+    "nv": (PAIR, {"translation_nll"}),
+    "cnv": (PAIR, {"translation_nll", "ntdv_distance_loss"}),
+    "xnli_cbow": (CBOW, {"xnli_alignment_loss"}),
+    "xnli_bilstm": (BILSTM, {"xnli_alignment_loss"}),
+    "mlm": (ENCODER, {"masked_lm_loss"}),
+    "tlm": (ENCODER, {"masked_lm_loss", "translation_lm_loss"}),
+    "light": (ENCODER, {"unified_generative_loss", "alignment_softmax_loss", "similarity_softmax_loss"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_runs(name, tmp_path):
+    overrides, expected = RUNS[name]
     trainer = train_recipe(load_recipe(name, TINY + overrides), tmp_path)
     assert trainer.state.global_step == 2
     assert expected <= components(tmp_path)

@@ -172,7 +172,7 @@ def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any] = 
 
 
 def _outdated_graphs(folder: Path) -> set[Path]:
-    """The files in `onnx/`, if the weights were saved after one of them: they would give the vectors of other weights."""
+    """The files in `onnx/`, if the weights were saved after one of them: they are graphs of other weights."""
     graphs = set(folder.glob("onnx/*"))
     saved = max((path.stat().st_mtime_ns for path in folder.glob("model*.safetensors")), default=0)
     if all(path.stat().st_mtime_ns >= saved for path in graphs):

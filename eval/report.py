@@ -1,10 +1,11 @@
-"""Results for people: Markdown for a repository, a table for the terminal, metadata for a model card."""
+"""Reports of results: Markdown, terminal tables and model-card metadata."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from modeling_tmde.eval.results import ACCURACY_OF, CONTROL, Cell, TaskResult, g
 from modeling_tmde.eval.statistics import Difference
 
 MAX_CELL_COLUMNS = 6
-BASELINES = ("chance", "majority")
 METRICS = {
     "accuracy": "Accuracy (%)",
     "contrast_accuracy": "Accuracy (%)",
@@ -60,20 +60,20 @@ Pair = tuple[str, str]
 
 
 def percent(value: float | None) -> str:
-    """A share as `83.1`; `<0.1` for what would round to nothing, `–` for None."""
+    """A share in percent, such as `83.1`; `<0.1` if it would round to zero, `–` for None."""
     if value is None:
         return "–"
     return "<0.1" if 0 < value < 0.0005 else f"{100 * value:.1f}"
 
 
 def markdown_escape(text: str) -> str:
-    """Text that Markdown and HTML show as it is, also in the cell of a table."""
+    """Escapes text for Markdown and HTML, table cells included."""
     text = re.sub(r"([\\`*_|\[\]~$])", r"\\\1", " ".join(text.split()))
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Lines of a table; the first `left` columns are aligned to the left, the others to the right."""
+    """Lines of a Markdown table; the first `left` columns are left-aligned, the others right-aligned."""
     align = ["left" if column < left else "right" for column in range(len(header))]
     return tabulate.tabulate(rows, header, "pipe", colalign=align, disable_numparse=True).split("\n")
 
@@ -86,11 +86,11 @@ def number_range(counts: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """Systems on one task, with the same data, protocol and metric: a section of the report.
+    """One section of the report: all systems measured on one task with the same data, protocol and metric.
 
     Args:
-        results: In the order given, TF-IDF after the models.
-        labels: Name of each in tables: the system, with the settings that differ where it occurs twice.
+        results: In the order given, with TF-IDF after the models.
+        labels: System names as shown in tables. A system that occurs twice also shows the settings that differ.
     """
 
     results: list[TaskResult]
@@ -116,10 +116,10 @@ class Section:
         return min(sources, targets) > 1 and len(self.pairs) > max(sources, targets)
 
     def columns(self) -> dict[str, list[Pair]]:
-        """By title, the cells whose mean is a column of the summary.
+        """Summary columns by title, each with the cells that it averages.
 
-        `Same`, `Cross` and `All` (thesis 4.4.2), without those that repeat another column; then the cells themselves
-        if they are few.
+        `Same`, `Cross` and `All` (thesis 4.4.2) unless they repeat another column, then the single cells if there
+        are at most `MAX_CELL_COLUMNS`.
         """
         pairs = self.pairs
         single = {f"{source} → {target}": [(source, target)] for source, target in pairs}
@@ -134,14 +134,49 @@ class Section:
             return means
         return {title: members for title, members in means.items() if len(members) > 1} | single
 
-    def baseline(self, name: str) -> dict[Pair, float]:
-        """By cell, the value of guessing: `chance` (uniformly) or `majority` (always the most frequent class)."""
-        values: dict[Pair, float] = {}
-        for cell in (cell for result in self.results for cell in result.cells):
-            value = cell.chance if name == "chance" else cell.extra.get(name)
-            if value is not None:
-                values.setdefault((cell.source, cell.target), value)
-        return values
+    def column(self, result: TaskResult, title: str, members: Sequence[Pair]) -> dict[str, Any] | None:
+        """One summary column of one system, or None if none of its cells was measured."""
+        by_pair = cells_by_pair(result)
+        cells = [by_pair[pair] for pair in members if pair in by_pair]
+        if not cells:
+            return None
+        extra = [name for name in cells[0].extra if all(name in cell.extra for cell in cells)]
+        return {
+            "title": title,
+            "value": float(np.mean([cell.value for cell in cells])),
+            "std": deviation(cells),
+            "interval": cells[0].interval if len(cells) == 1 else result.intervals.get(title),
+            **{name: mean_over(values, members) for name, values in self.baselines.items()},
+            "extra": {name: float(np.mean([cell.extra[name] for cell in cells])) for name in extra},
+        }
+
+    @cached_property
+    def baselines(self) -> dict[str, dict[Pair, float]]:
+        """By cell, the score of guessing: `chance` (uniformly) or `majority` (always the most frequent class)."""
+        found: dict[str, dict[Pair, float]] = {"chance": {}, "majority": {}}
+        for pair, cell in (item for result in self.results for item in cells_by_pair(result).items()):
+            for name, value in (("chance", cell.chance), ("majority", cell.extra.get("majority"))):
+                if value is not None:
+                    found[name].setdefault(pair, value)
+        return found
+
+    def labeled(self) -> Iterator[tuple[TaskResult, str]]:
+        """Results with their labels."""
+        return zip(self.results, self.labels, strict=True)
+
+    def rows(self, text: Callable[[dict[str, Any] | None], str]) -> tuple[list[list[str]], list[list[str]]]:
+        """Summary rows of the systems and of the baselines: a label, then one text per column."""
+        columns = self.columns()
+        systems = [
+            [label, *(text(self.column(result, *column)) for column in columns.items())]
+            for result, label in self.labeled()
+        ]
+        baselines = [
+            [name, *(percent(mean_over(values, members)) for members in columns.values())]
+            for name, values in self.baselines.items()
+            if values
+        ]
+        return systems, baselines
 
 
 def sections(results: Sequence[TaskResult]) -> list[Section]:
@@ -167,7 +202,7 @@ def _labels(results: Sequence[TaskResult]) -> list[str]:
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as dotted names and values; a name that repeats its parent's (`head.head`) is the parent's."""
+    """Flattens nested settings to dotted names; a key that repeats its parent (`head.head`) is shortened to it."""
     for key, value in settings.items():
         name = f"{prefix}.{key}" if prefix and prefix.rpartition(".")[2] != key else prefix or key
         if isinstance(value, Mapping):
@@ -177,7 +212,7 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def languages_of(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    """Sources and targets; those that are both come in the same order."""
+    """Source and target languages; those that are both come in the same order."""
     sources = list(dict.fromkeys(source for source, _ in pairs))
     found = dict.fromkeys(target for _, target in pairs)
     return sources, [source for source in sources if source in found] + [name for name in found if name not in sources]
@@ -188,7 +223,7 @@ def cells_by_pair(result: TaskResult) -> dict[Pair, Cell]:
 
 
 def mean_over(values: Mapping[Pair, float], members: Sequence[Pair]) -> float | None:
-    """Mean of the values that are there; None if none is."""
+    """Mean over the members that have a value; None if none has."""
     found = [values[pair] for pair in members if pair in values]
     return float(np.mean(found)) if found else None
 
@@ -196,7 +231,7 @@ def mean_over(values: Mapping[Pair, float], members: Sequence[Pair]) -> float | 
 def deviation(cells: Sequence[Cell]) -> float | None:
     """Standard deviation (n - 1) over seeds of the mean of the cells; None unless all were run with the same seeds.
 
-    The deviations of single cells do not tell how far they move together, so it is computed from `seed_values`.
+    Cells of one seed are correlated, so this is computed from `seed_values` and not from the cells' deviations.
     """
     runs = {len(cell.seed_values) for cell in cells}
     if len(runs) == 1 and runs.pop() > 1:
@@ -204,29 +239,12 @@ def deviation(cells: Sequence[Cell]) -> float | None:
     return cells[0].std if len(cells) == 1 else None
 
 
-def _column(section: Section, result: TaskResult, title: str, members: Sequence[Pair]) -> dict[str, Any] | None:
-    """What a column of the summary says of one system; None if it has none of the cells."""
-    by_pair = cells_by_pair(result)
-    cells = [by_pair[pair] for pair in members if pair in by_pair]
-    if not cells:
-        return None
-    extra = [name for name in cells[0].extra if all(name in cell.extra for cell in cells)]
-    return {
-        "title": title,
-        "value": float(np.mean([cell.value for cell in cells])),
-        "std": deviation(cells),
-        "interval": cells[0].interval if len(cells) == 1 else result.intervals.get(title),
-        **{name: mean_over(section.baseline(name), members) for name in BASELINES},
-        "extra": {name: float(np.mean([cell.extra[name] for cell in cells])) for name in extra},
-    }
-
-
 def summary_records(results: Sequence[TaskResult]) -> list[dict[str, Any]]:
-    """For every result the columns of the summary table, and its `model-index` entries, as JSON values."""
+    """Summary columns and `model-index` entries of each result, as JSON values."""
     records: dict[int, dict[str, Any]] = {}
     for section in sections(results):
         for result in section.results:
-            columns = [_column(section, result, *column) for column in section.columns().items()]
+            columns = [section.column(result, *column) for column in section.columns().items()]
             records[id(result)] = {
                 "metric": section.metric,
                 "metric_name": section.title,
@@ -238,11 +256,12 @@ def summary_records(results: Sequence[TaskResult]) -> list[dict[str, Any]]:
 
 
 def eval_results(results: Sequence[TaskResult]) -> list[EvalResult]:
-    """The numbers of one system for the `model-index` of a model card.
+    """Entries of one system for the `model-index` of a model card.
 
-    Of each task the means `Same` and `Cross` (thesis 4.4.2), then the cells if they are few. Values are shares (0 to
-    1) and correlations. The languages of a cell are its dataset config, `<source>-<target>`. Data that are no Hub
-    dataset are called by the task's name. Numbers that are not finite are left out: the Hub refuses them.
+    Each task gives the means `Same` and `Cross` (thesis 4.4.2), and its cells if there are at most
+    `MAX_CELL_COLUMNS`. Values are shares (0 to 1) or correlations. The dataset config of a cell is
+    `<source>-<target>`. Data from outside the Hub are named after the task. Values that are not finite are skipped,
+    because the Hub rejects them.
     """
     made = []
     for result in results:
@@ -283,11 +302,11 @@ def _entries(result: TaskResult, config: str, cells: Sequence[Cell]) -> list[Eva
 
 
 def markdown_report(results: Sequence[TaskResult], published: bool = True) -> str:
-    """One section a task: provenance, systems and baselines, further measures, published tables, matrices.
+    """Markdown report with a section per task: provenance, scores and baselines, further measures, matrices.
 
     Args:
-        results: Of any tasks and systems.
-        published: Print the published tables that fit beside the measured numbers.
+        results: Results of any tasks and systems.
+        published: Also print matching tables from the papers next to the measured numbers.
     """
     from modeling_tmde.eval.published import published_lines  # it draws its tables with this module
 
@@ -299,14 +318,14 @@ def markdown_report(results: Sequence[TaskResult], published: bool = True) -> st
         if published:
             lines += published_lines(section)
         if section.is_matrix:
-            for result, label in zip(section.results, section.labels, strict=True):
+            for result, label in section.labeled():
                 lines += _matrix(section, result, label)
         lines += _how_measured(section)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def print_report(results: Sequence[TaskResult], console: Console) -> None:
-    """The summary of each task as a table: systems, then the baselines."""
+    """Prints a summary table per task: systems, then baselines."""
     for section in sections(results):
         first, columns = section.results[0], section.columns()
         how = [first.protocol, *filter(None, [first.settings.get("head", {}).get("head")])]
@@ -316,38 +335,32 @@ def print_report(results: Sequence[TaskResult], console: Console) -> None:
         table.add_column("System", overflow="fold")
         for column in columns:
             table.add_column(column, justify="right")
-        for result, label in zip(section.results, section.labels, strict=True):
-            found = [_column(section, result, *column) for column in columns.items()]
-            table.add_row(escape(label), *(percent(column and column["value"]) for column in found))
-        for name in BASELINES:
-            if values := section.baseline(name):
-                means = (percent(mean_over(values, members)) for members in columns.values())
-                table.add_row(name, *means, style="dim")
+        systems, baselines = section.rows(lambda column: percent(column and column["value"]))
+        for label, *values in systems:
+            table.add_row(escape(label), *values)
+        for row in baselines:
+            table.add_row(*row, style="dim")
         console.print(table)
-        for note in [*_below_majority(section), *_truncations(section)]:
+        for note in _warnings(section):
             console.print(escape(note), style="yellow")
 
 
 def _provenance(data: dict[str, Any]) -> str:
-    parts = []
-    for name, title in (("citation", "Data"), ("licence", "License")):
-        if data.get(name):
-            parts.append(f"{title}: {markdown_escape(data[name].rstrip('.'))}.")
     url = data.get("url") or (f"https://huggingface.co/datasets/{data['hub_id']}" if data.get("hub_id") else None)
     places = [f"`{data['source']}`" if data.get("source") else "", f"<{url}>" if url else ""]
-    if any(places):
-        parts.append(f"Source: {', '.join(filter(None, places))}.")
-    if data.get("split"):
-        parts.append(f"Tested on the split `{data['split']}`.")
-    if data.get("rows"):
-        parts.append(f"Rows: {_rows(data['rows'])}.")
-    if data.get("fingerprint"):
-        parts.append(f"Fingerprint: `{data['fingerprint']}`.")
-    return " ".join(parts) or "Data: unknown."
+    texts = {
+        "Data: {}.": markdown_escape((data.get("citation") or "").rstrip(".")),
+        "License: {}.": markdown_escape((data.get("licence") or "").rstrip(".")),
+        "Source: {}.": ", ".join(filter(None, places)),
+        "Tested on the split `{}`.": data.get("split"),
+        "Rows: {}.": _rows(data["rows"]) if data.get("rows") else None,
+        "Fingerprint: `{}`.": data.get("fingerprint"),
+    }
+    return " ".join(template.format(value) for template, value in texts.items() if value) or "Data: unknown."
 
 
 def _rows(rows: dict[str, Any]) -> str:
-    """`train 1,000, dev 200 in each of de, en`: counts by language, or by language and split."""
+    """Row counts by language, or by language and split, such as `train 1,000, dev 200 in each of de, en`."""
     if isinstance(next(iter(rows.values())), dict):
         splits = dict.fromkeys(name for counts in rows.values() for name in counts)
         ranges = {name: number_range([counts[name] for counts in rows.values() if name in counts]) for name in splits}
@@ -358,24 +371,26 @@ def _rows(rows: dict[str, Any]) -> str:
 
 
 def _summary(section: Section) -> list[str]:
-    columns = section.columns()
-    rows, notes = [], []
-    for result, label in zip(section.results, section.labels, strict=True):
-        found = [_column(section, result, *column) for column in columns.items()]
-        rows.append([markdown_escape(label), *map(_with_uncertainty, found)])
-        if len(result.cells) < len(section.pairs):
-            note = f"{markdown_escape(label)} was measured on {len(result.cells)} of {len(section.pairs)} pairs of"
-            notes += [f"**Note:** {note} languages, and its means are over those alone.", ""]
-    for name in BASELINES:
-        if values := section.baseline(name):
-            rows.append([f"*{name}*", *(percent(mean_over(values, members)) for members in columns.values())])
+    systems, baselines = section.rows(_with_uncertainty)
+    rows = [[markdown_escape(label), *values] for label, *values in systems]
+    rows += [[f"*{label}*", *values] for label, *values in baselines]
     caption = [section.title]
     cells = [cell for result in section.results for cell in result.cells]
     if any(cell.std is not None for cell in cells):
         caption.append("± standard deviation over seeds (of a mean over cells: of that mean)")
     if any(cell.interval for cell in cells):
         caption.append("in brackets the 95% bootstrap interval over test items")
-    return [", ".join(caption) + ".", "", *markdown_table(["System", *columns], rows), "", *notes]
+    total = len(section.pairs)
+    notes = [
+        f"{label} was measured on {len(result.cells)} of {total} pairs of languages; its means are over those."
+        for result, label in section.labeled()
+        if len(result.cells) < total
+    ]
+    return [", ".join(caption) + ".", "", *markdown_table(["System", *section.columns()], rows), "", *_notes(notes)]
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    return [f"**Note:** {markdown_escape(note)}\n" for note in notes]
 
 
 def _with_uncertainty(column: Mapping[str, Any] | None) -> str:
@@ -391,7 +406,7 @@ def _with_uncertainty(column: Mapping[str, Any] | None) -> str:
 
 
 def _further_measures(section: Section) -> list[str]:
-    """A row a measure and system, in the columns of the summary."""
+    """One row per measure and system, with the columns of the summary."""
     columns = section.columns()
     found = dict.fromkeys(name for result in section.results for cell in result.cells for name in cell.extra)
     titles = {
@@ -402,7 +417,7 @@ def _further_measures(section: Section) -> list[str]:
     }
     rows = []
     for name, title in (titles | EXTRAS).items():
-        for result, label in zip(section.results, section.labels, strict=True):
+        for result, label in section.labeled():
             values = {pair: cell.extra[name] for pair, cell in cells_by_pair(result).items() if name in cell.extra}
             if values:
                 means = (percent(mean_over(values, members)) for members in columns.values())
@@ -413,11 +428,11 @@ def _further_measures(section: Section) -> list[str]:
 
 
 def _matrix(section: Section, result: TaskResult, label: str) -> list[str]:
-    """All cells of one system, sources as rows."""
+    """All cells of one system, with source languages as rows."""
     sources, targets = languages_of(section.pairs)
     rows = []
     for source in sources:
-        found = [_column(section, result, "", [(source, target)]) for target in targets]
+        found = [section.column(result, "", [(source, target)]) for target in targets]
         rows.append([f"**{markdown_escape(source)}**", *map(_with_uncertainty, found)])
     of_rows, of_columns = AXES[section.metric]
     heading = f"### {markdown_escape(label)}: {of_rows} (rows), {of_columns} (columns)"
@@ -425,16 +440,15 @@ def _matrix(section: Section, result: TaskResult, label: str) -> list[str]:
 
 
 def _how_measured(section: Section) -> list[str]:
-    """Common settings, each system's own with its fingerprint and time, and whatever limits the numbers."""
-    flat = [
-        dict(_flatten({key: value for key, value in result.settings.items() if key != "folds"}))
-        for result in section.results
-    ]
+    """Shared settings, then each system's own with its fingerprint and time, then notes on the numbers."""
+    flat = [{key: value for key, value in result.settings.items() if key != "folds"} for result in section.results]
+    flat = [dict(_flatten(settings)) for settings in flat]
     common = {key: value for key, value in flat[0].items() if all(other.get(key) == value for other in flat)}
     lines = ["### How it was measured", ""]
     if common:
         lines += [f"Settings: {_settings(common)}.", ""]
-    for result, label, settings in zip(section.results, section.labels, flat, strict=True):
+    notes: dict[str, list[str]] = {}
+    for (result, label), settings in zip(section.labeled(), flat, strict=True):
         own = {key: value for key, value in settings.items() if key not in common}
         parts = [_settings(own)] if own else []
         if result.system_fingerprint:
@@ -442,9 +456,10 @@ def _how_measured(section: Section) -> list[str]:
         if result.seconds:
             parts.append(", ".join(f"{name} {seconds:,.1f} s" for name, seconds in result.seconds.items()))
         lines.append(f"- {markdown_escape(label)}: {'; '.join(parts)}")
-    notes = [note for about in (_folds, _left_out, _constant) for note in _grouped(section, about)]
-    notes += [*_below_majority(section), *_truncations(section)]
-    return lines + [""] + [f"**Note:** {markdown_escape(note)}\n" for note in notes]
+        for note in _result_notes(result):
+            notes.setdefault(note, []).append(label)
+    grouped = [f"{', '.join(labels)}: {note}" for note, labels in notes.items()]
+    return [*lines, "", *_notes([*grouped, *_warnings(section)])]
 
 
 def _settings(settings: dict[str, Any]) -> str:
@@ -454,83 +469,56 @@ def _settings(settings: dict[str, Any]) -> str:
     return ", ".join(f"`{key}: {text(value)}`" for key, value in settings.items() if value not in (None, [], ()))
 
 
-def _grouped(section: Section, about: Callable[[TaskResult], str | None]) -> list[str]:
-    """What `about` says of the results, once for all systems of which it says the same."""
-    systems: dict[str, list[str]] = {}
-    for result, label in zip(section.results, section.labels, strict=True):
-        if text := about(result):
-            systems.setdefault(text, []).append(label)
-    return [f"{', '.join(names)}: {text}" for text, names in systems.items()]
-
-
-def _folds(result: TaskResult) -> str | None:
-    folds = result.settings.get("folds")
-    if not folds:
-        return None
+def _result_notes(result: TaskResult) -> Iterator[str]:
+    """Notes on the folds, on rows left out, and on constant similarities."""
+    folds = result.settings.get("folds") or {}
     if "left_out" in folds:
-        return f"the folds of the paired t-test were not run: {folds['left_out']}"
-    details = [f"{name.replace('_', ' ')}: {value}" for name, value in folds.items() if name not in ("draws", "size")]
-    size = f"{folds['draws']} draws of {folds['size']:,} items, each halved into train and test and back"
-    return f"folds of the paired t-test (thesis 4.6): {'; '.join([size, *details])}."
-
-
-def _left_out(result: TaskResult) -> str | None:
+        yield f"the folds of the paired t-test were not run: {folds['left_out']}"
+    elif folds:
+        details = [
+            f"{name.replace('_', ' ')}: {value}" for name, value in folds.items() if name not in ("draws", "size")
+        ]
+        size = f"{folds['draws']} draws of {folds['size']:,} items, each halved into train and test and back"
+        yield f"folds of the paired t-test (thesis 4.6): {'; '.join([size, *details])}."
     counts = [int(cell.extra["left_out"]) for cell in result.cells if "left_out" in cell.extra]
-    if not any(counts):
-        return None
-    pairs = " in each of the pairs of languages" if len(counts) > 1 else ""
-    return f"rows left out because they repeat a text of an earlier row: {number_range(counts)}{pairs}."
+    if any(counts):
+        pairs = " in each of the pairs of languages" if len(counts) > 1 else ""
+        yield f"rows left out because they repeat a text of an earlier row: {number_range(counts)}{pairs}."
+    if names := [f"{cell.source}-{cell.target}" for cell in result.cells if cell.extra.get("constant")]:
+        yield f"all similarities of {', '.join(names)} are equal, so there is no correlation; it is given as 0."
 
 
-def _constant(result: TaskResult) -> str | None:
-    names = [f"{cell.source}-{cell.target}" for cell in result.cells if cell.extra.get("constant")]
-    if not names:
-        return None
-    return f"all similarities of {', '.join(names)} are equal, so there is no correlation; it is given as 0."
-
-
-def _below_majority(section: Section) -> list[str]:
-    notes = []
-    for result, label in zip(section.results, section.labels, strict=True):
+def _warnings(section: Section) -> list[str]:
+    """Systems no better than the majority class, and systems whose texts were truncated."""
+    below, cut = [], []
+    for result, label in section.labeled():
         if all("majority" in cell.extra for cell in result.cells):
-            majority = {pair: cell.extra["majority"] for pair, cell in cells_by_pair(result).items()}
-            groups = group_cells(result.cells)
-            below = [
-                name
-                for name, value in summarize(result.cells).items()
-                if value <= np.mean([list(majority.values())[place] for place in groups[name]])
-            ]
-            if below:
-                notes.append(f"{label}: no better than always guessing the most frequent class ({', '.join(below)}).")
-    return notes
-
-
-def _truncations(section: Section) -> list[str]:
-    notes = []
-    for result, label in zip(section.results, section.labels, strict=True):
+            means = summarize(result.cells)
+            majority = summarize([replace(cell, value=cell.extra["majority"]) for cell in result.cells])
+            if names := [name for name in means if means[name] <= majority[name]]:
+                below.append(f"{label}: no better than always guessing the most frequent class ({', '.join(names)}).")
         if result.truncated is not None and result.truncated[0]:
             limit = result.settings.get("system", {}).get("max_length")
             longest = f"{limit:,} tokens" if limit else "the limit of the model"
             counts = "{:,} of {:,}".format(*result.truncated)
-            notes.append(
-                f"{label}: {counts} texts were longer than {longest} and were cut (TF-IDF reads whole texts)."
-            )
-    return notes
+            cut.append(f"{label}: {counts} texts were longer than {longest} and were cut (TF-IDF reads whole texts).")
+    return below + cut
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences of one pair of systems, as a table: a row a task and group of cells."""
+    """Table of the differences between two systems: one row per task and group of cells."""
 
     name: str  # `<second> - <first>`
     differences: Sequence[Difference]
 
     @property
     def note(self) -> str:
-        text = "p: approximate randomization over test items. "
-        if self._has_folds:
-            text += "p (folds): paired t-test over ten folds (thesis 4.6), on Cross of classification. "
-        return text + "Not corrected for the number of comparisons."
+        folds = "p (folds): paired t-test over ten folds (thesis 4.6), on Cross of classification. "
+        return (
+            f"p: approximate randomization over test items. {folds if self._has_folds else ''}"
+            "Not corrected for the number of comparisons."
+        )
 
     @property
     def _has_folds(self) -> bool:

@@ -1,10 +1,8 @@
 """`tmde align`: two sets of documents in, one-to-one pairs out, and their sentences as a parallel corpus."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,33 +18,21 @@ from modeling_tmde.cli.document_sets import (
     LanguageBOption,
     OverwriteOption,
     Scoring,
-    SentencesOption,
     check_model_language,
     check_sides,
     read_document_set,
 )
 from modeling_tmde.cli.index import truncation_counted
 from modeling_tmde.cli.options import (
-    AggregationOption,
-    DeviceOption,
-    DtypeOption,
-    MaxLengthOption,
+    LONG_OPTIONS,
+    MODEL_OPTIONS,
     ModelOption,
-    PoolingOption,
-    RevisionOption,
-    StrideOption,
-    TrustRemoteCodeOption,
-    WindowOption,
     check_output,
     load_embedder,
+    with_options,
 )
 from modeling_tmde.data.io import replacing
-from modeling_tmde.documents.alignment import (
-    AlignedPair,
-    align_documents,
-    alignment_precision,
-    alignment_recall,
-)
+from modeling_tmde.documents.alignment import AlignedPair, align_documents, alignment_precision, alignment_recall
 from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.documents.mining import read_gold_pairs
 from modeling_tmde.documents.parallel_rows import RowsReport, parallel_rows
@@ -55,6 +41,7 @@ from modeling_tmde.embedding import DocumentEmbedder, progress_bar
 Sides = tuple[DocumentSet, DocumentSet]
 
 
+@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
 def align(
     a: Annotated[str, typer.Argument(metavar="A", help="File of documents of one language, or - for stdin.")],
     b: Annotated[str, typer.Argument(metavar="B", help="File of documents of the other language.")],
@@ -77,10 +64,8 @@ def align(
     ] = False,
     language_a: LanguageAOption = None,
     language_b: LanguageBOption = None,
-    scoring: Annotated[
-        Scoring | None, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine. Default: ratio.")
-    ] = None,
-    k: Annotated[int | None, typer.Option("-k", min=1, help="Neighbors of a margin. Default: 4.")] = None,
+    scoring: Annotated[Scoring, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")] = "ratio",
+    k: Annotated[int, typer.Option("-k", min=1, help="Neighbors of a margin.")] = 4,
     threshold: Annotated[
         float | None, typer.Option(help="Lowest score of a pair that is not one by URL. Default: all pairs.")
     ] = None,
@@ -105,17 +90,8 @@ def align(
     min_score: Annotated[
         float | None, typer.Option(help="Lowest score of a row: 1 is alike, 0 unrelated. Default: all.")
     ] = None,
-    long_documents: SentencesOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    aggregation: AggregationOption = None,
-    pooling: PoolingOption = None,
-    max_length: MaxLengthOption = None,
-    dtype: DtypeOption = None,
-    device: DeviceOption = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
-    revision: RevisionOption = None,
     overwrite: OverwriteOption = False,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Align documents one to one, and their sentences.
 
@@ -138,17 +114,10 @@ def align(
     start, languages = time.perf_counter(), (language_a, language_b)
     if out is None and rows is None:
         raise ValueError("Nothing to write; give --output for pairs of documents, --rows for their sentences, or both")
-    searched = {"--output": out, "--threshold": threshold, "--url-field": url_field, "--lawdr-rank": lawdr_rank}
-    searched |= {"--same-domain": same_domain or None, "--scoring": scoring, "-k": k}
-    if pairs is not None:
-        _exclude("--pairs", searched, "known pairs are neither searched nor written")
-    if scoring == "cosine":
-        _exclude("--scoring cosine", {"-k": k}, "only margins have neighbors")
-    if lawdr_rank is not None and rows is None:
-        split = {"--long-documents": long_documents, "--window": window, "--stride": stride}
-        _exclude("--lawdr-rank", split | {"--aggregation": aggregation}, "LAWDR embeds and weights sentences itself")
-    if rows is None and (min_score is not None or paragraphs or pairs is not None):
-        raise ValueError("--pairs, --min-score and --paragraphs are of --rows, which is missing")
+    if pairs is not None and (out is not None or rows is None):
+        raise ValueError("--pairs needs --rows and excludes --output: known pairs are neither searched nor written")
+    if rows is None and (min_score is not None or paragraphs):
+        raise ValueError("--min-score and --paragraphs are of --rows, which is missing")
     if None in languages and (rows is not None or lawdr_rank is not None):
         raise ValueError("--rows and --lawdr-rank need the languages of both sides: --language-a and --language-b")
     if same_domain and url_field is None:
@@ -156,43 +125,39 @@ def align(
     check_sides(a, b, languages)
     out_file = out and check_output(out, overwrite, [".tsv"])
     rows_file = rows and check_output(rows, overwrite, [".jsonl"], "--rows")
-    columns = [] if url_field is None else [url_field]
+    columns = [url_field] if url_field else []
     sides = tuple(read_document_set(source, format, field, id_field, columns) for source in (a, b))
-    known, right = (None if path is None else _read_pairs(path, sides) for path in (pairs, reference))
-    embedder = load_embedder(
-        model, pooling=pooling, max_length=max_length, dtype=dtype, device=device, revision=revision, window=window,
-        trust_remote_code=trust_remote_code, long_documents=long_documents or "sentences", stride=stride,
-        aggregation=aggregation,
-    )  # fmt: skip
+    ids = [side.ids for side in sides]
+    right = read_gold_pairs(reference, *ids) if reference else None
+    found = read_gold_pairs(pairs, *ids) if pairs else None
+    embedder = load_embedder(model, **{"long_documents": "sentences"} | loading)
     for option, code in zip(("--language-a", "--language-b"), languages, strict=True):
         check_model_language(embedder, option, code)
     with truncation_counted():
-        if known is None:
-            urls = None if url_field is None else [_urls(side, url_field) for side in sides]
-            options = {"scoring": scoring or "ratio", "k": k or 4, "threshold": threshold, "same_domain": same_domain}
+        if found is None:
+            urls = [_urls(side, url_field) for side in sides] if url_field else None
+            options = {"scoring": scoring, "k": k, "threshold": threshold, "same_domain": same_domain}
             found = _aligned(sides, languages, embedder, lawdr_rank, urls, options)
             if out is not None:
                 _write_pairs(out_file, found, sides, urls)
                 typer.echo(f"{len(found):,} pairs -> {out}", err=True)
-        else:
-            found = known
         if right is not None:
-            _report_recall(found, right, reference)
+            hits = len(set(right) & {tuple(pair[:2]) for pair in found})
+            recall, precision = alignment_recall(found, right), alignment_precision(found, right)
+            typer.echo(
+                f"{reference}: found {hits:,} of {len(right):,} right pairs: recall {recall:.4f}, precision "
+                f"{precision:.4f} (of pairs with a document that it knows)",
+                err=True,
+            )
         if rows is not None:
-            unit = "paragraphs" if paragraphs else "sentences"
-            report = _write_rows(rows_file, found, sides, languages, embedder, unit, min_score)
-            _summarize(report, unit, rows, min_score)
+            report = RowsReport()
+            with replacing(rows_file) as temporary, open(temporary, "w", encoding="utf-8") as file:
+                named = _named_texts(progress_bar(found, desc="Aligning", unit=" pairs"), sides)
+                unit = "paragraphs" if paragraphs else "sentences"
+                for row in parallel_rows(named, embedder, languages, unit, min_score, report=report):
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            typer.echo(f"{_describe(report, unit)} -> {rows}", err=True)
     typer.echo(f"Done in {time.perf_counter() - start:.1f} s", err=True)
-
-
-def _exclude(option: str, others: dict[str, object], reason: str) -> None:
-    for other, value in others.items():
-        if value is not None:
-            raise ValueError(f"{option} and {other} exclude each other: {reason}")
-
-
-def _read_pairs(path: Path, sides: Sides) -> list[tuple[int, int]]:
-    return read_gold_pairs(path, sides[0].ids, sides[1].ids)
 
 
 def _aligned(
@@ -247,11 +212,7 @@ def _embedded(side: DocumentSet, texts: list[str], language: str | None, embedde
 
 def _urls(side: DocumentSet, url_field: str) -> list[str]:
     """One URL a document, "" if it is not known."""
-    urls = side.values(url_field, "--url-field")
-    for number, url in zip(side.numbers, urls, strict=True):
-        if url is not None and not isinstance(url, str):
-            raise ValueError(f"{side.documents.place(number, url_field)}: found {url!r}, expected a string")
-    return [" ".join((url or "").split()) for url in urls]
+    return ["".join(str(url or "").split()) for url in side.values(url_field, "--url-field")]
 
 
 def _write_pairs(target: Path, pairs: Sequence[AlignedPair], sides: Sides, urls: list[list[str]] | None) -> None:
@@ -267,46 +228,18 @@ def _write_pairs(target: Path, pairs: Sequence[AlignedPair], sides: Sides, urls:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _report_recall(found: Sequence, right: Sequence, reference: Path) -> None:
-    hits = len(set(right) & {tuple(pair[:2]) for pair in found})
-    typer.echo(
-        f"{reference}: found {hits:,} of {len(right):,} right pairs: recall {alignment_recall(found, right):.4f}, "
-        f"precision {alignment_precision(found, right):.4f} (of pairs with a document that it knows)",
-        err=True,
-    )
+def _named_texts(pairs: Sequence, sides: Sides) -> Iterator[tuple[str, str, str]]:
+    """Id and both texts of each pair."""
+    for first, second, *_ in pairs:
+        ids = sides[0].ids[first], sides[1].ids[second]
+        yield "|".join(dict.fromkeys(ids)), sides[0].texts[first], sides[1].texts[second]
 
 
-def _write_rows(
-    target: Path,
-    pairs: Sequence,
-    sides: Sides,
-    languages: tuple[str, str],
-    embedder: DocumentEmbedder,
-    unit: str,
-    min_score: float | None,
-) -> RowsReport:
-    """Aligns the sentences of each pair and writes what is aligned."""
-    report = RowsReport()
-
-    def documents():
-        for first, second, *_ in progress_bar(pairs, desc="Aligning", unit=" pairs"):
-            ids = sides[0].ids[first], sides[1].ids[second]
-            yield ids[0] if ids[0] == ids[1] else "|".join(ids), sides[0].texts[first], sides[1].texts[second]
-
-    with replacing(target) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for row in parallel_rows(documents(), embedder, languages, unit, min_score, report=report):
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    return report
-
-
-def _summarize(report: RowsReport, unit: str, rows: Path, min_score: float | None) -> None:
+def _describe(report: RowsReport, unit: str) -> str:
     beads = ", ".join(f"{count:,} {kind}" for kind, count in report.beads.most_common())
-    cut = f", {report.split:,} split" if report.split else ""
-    low = "" if min_score is None else f"{report.low:,} below {min_score:g}, "
-    typer.echo(
+    return (
         f"{report.documents:,} pairs: {report.first_segments:,} and {report.second_segments:,} {unit} "
-        f"({report.texts:,} texts embedded, {report.truncated:,} truncated{cut}): {beads or 'none'}\n"
-        f"{report.rows:,} rows -> {rows} (left out: {low}{report.identical:,} identical, {report.wordless:,} without "
-        "letters)",
-        err=True,
+        f"({report.texts:,} texts embedded, {report.truncated:,} truncated): {beads or 'none'}\n"
+        f"{report.rows:,} rows (left out: {report.low:,} of a low score, {report.identical:,} identical, "
+        f"{report.wordless:,} without letters)"
     )

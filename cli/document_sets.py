@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import typer
 
-from modeling_tmde.cli.options import LONG_PANEL, LongDocuments
 from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.documents import Documents, InputFormat, open_documents
 from modeling_tmde.embedding import DocumentEmbedder
@@ -30,14 +29,6 @@ IdFieldOption = Annotated[
 LanguageAOption = Annotated[str | None, typer.Option(help="Code of A's language, such as de.", rich_help_panel=_INPUT)]
 LanguageBOption = Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel=_INPUT)]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
-SentencesOption = Annotated[
-    LongDocuments | None,
-    typer.Option(
-        help="Embed a document too long for the model sentence by sentence (sentences, the default), in overlapping "
-        "windows (chunk), or cut it off (truncate).",
-        rich_help_panel=LONG_PANEL,
-    ),
-]
 Scoring = Literal["ratio", "distance", "cosine"]
 
 

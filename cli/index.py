@@ -1,15 +1,11 @@
 """`tmde index` and `tmde search`: an index of documents, kept up to date and searched across languages."""
 
-from __future__ import annotations
-
 import json
 import logging
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,27 +15,16 @@ from rich.markup import escape
 from rich.table import Table
 from tqdm import tqdm
 
-from modeling_tmde.cli.document_sets import SentencesOption, checked_ids
-from modeling_tmde.cli.options import (
-    AggregationOption,
-    DeviceOption,
-    DtypeOption,
-    MaxLengthOption,
-    PoolingOption,
-    RevisionOption,
-    StrideOption,
-    TrustRemoteCodeOption,
-    WindowOption,
-    load_embedder,
-)
-from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, open_documents
+from modeling_tmde.cli.document_sets import checked_ids
+from modeling_tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, load_embedder, with_options
+from modeling_tmde.data.documents import VECTOR_COLUMN, Documents, InputFormat, open_documents
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit, is_unused, loading_options
 from modeling_tmde.embedding import DocumentEmbedder
 
-BATCH = 1024  # documents embedded and written at a time: at most so many are done again after an interruption
-_USAGE = 'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
+BATCH = 1024  # documents embedded and committed at a time: at most so many are embedded again after an interruption
 
 
+@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
 def index(
     documents: Annotated[
         str | None, typer.Argument(metavar="DOCS", help="File of documents: text, JSONL or parquet; - for stdin.")
@@ -52,9 +37,7 @@ def index(
         typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id. Default: that of the index."),
     ] = None,
     format: Annotated[InputFormat | None, typer.Option(help="Default: by DOCS's suffix; text for stdin.")] = None,
-    field: Annotated[
-        str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.")
-    ] = None,
+    field: Annotated[str, typer.Option(help="JSONL field or parquet column of the text.")] = "text",
     id_field: Annotated[
         str | None,
         typer.Option(help="That of the id. Default: id if there is one, else the name of DOCS and the line."),
@@ -65,19 +48,10 @@ def index(
     ] = None,
     delete: Annotated[list[str] | None, typer.Option(metavar="ID", help="Remove this document; repeatable.")] = None,
     delete_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Remove the documents whose ids are the lines of FILE.")
+        str | None, typer.Option(metavar="FILE", help="Remove the documents whose ids are the lines of FILE.")
     ] = None,
     prune: Annotated[bool, typer.Option("--prune", help="Remove documents that are not in DOCS.")] = False,
-    pooling: PoolingOption = None,
-    max_length: MaxLengthOption = None,
-    long_documents: SentencesOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    aggregation: AggregationOption = None,
-    dtype: DtypeOption = None,
-    device: DeviceOption = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
-    revision: RevisionOption = None,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Index documents for `tmde search`, or update an index.
 
@@ -89,96 +63,79 @@ def index(
 
         tmde index -o news.index --delete 17 --delete 18
     """
-    start, changes, deleted, reader = time.perf_counter(), None, 0, None
-    loading = {"pooling": pooling, "max_length": max_length, "long_documents": long_documents, "window": window}
-    loading |= {"stride": stride, "aggregation": aggregation, "revision": revision, "dtype": dtype}
-    loading |= {"device": device, "trust_remote_code": trust_remote_code}
-    removed = [*(delete or ()), *(file_lines(str(delete_file), "--delete-file") if delete_file else ())]
-    if documents is None and (prune or delete is None and delete_file is None):
+    start = time.perf_counter()
+    if documents is None and (prune or not (delete or delete_file)):
         raise ValueError("DOCS is missing" + ("; --prune removes what is not in it" if prune else " (or --delete)"))
     if language is not None and language_field is not None:
         raise ValueError("--language and --language-field exclude each other; give one of them")
+    unwanted = list(dict.fromkeys([*(delete or ()), *(read_lines(delete_file) if delete_file else ())]))
+    done, seen, empty = Changes(), {}, []
     with ExitStack() as stack, truncation_counted():
+        opened = None
         if documents is not None:
+            field = None if field == "text" else field
             opened = open_documents(stack, documents, format, field, True, BATCH, language_field=language_field)
-            reader = _Reader(opened, field or "text", id_field, language)
-        found = _open_or_create(out, model, loading, reader)
+            names = opened.schema.names
+            if id_field is not None and id_field not in names:
+                raise ValueError(f"{opened.name}: no column {id_field!r}, found {names}; see --id-field")
+            id_field = id_field or ("id" if "id" in names else None)
+        found = _open_or_create(out, model, loading, opened, id_field)
         stack.enter_context(found.writing())
-        there = [id for id in dict.fromkeys(removed) if reader is None or id in found]
-        found.delete(there)
-        deleted = len(there)
-        if reader is not None:
-            changes = _put(found, reader)
-        if prune:
-            gone = [id for id in found if id not in reader.seen]
-            found.delete(gone)
-            deleted += len(gone)
-    parts = [f"{getattr(changes, name):,} {name}" for name in ("added", "updated", "unchanged")] if changes else []
-    parts.append(f"{deleted:,} deleted")
-    if len(there) < len(set(removed)):
-        parts.append(f"{len(set(removed)) - len(there):,} to delete not there")
-    if reader is not None and reader.empty:
-        parts.append(f"{len(reader.empty):,} empty ones left out (first: {reader.empty[0]})")
-    if changes and changes.report:
-        parts.append(f"{changes.report.tokens:,} tokens, {changes.report.truncated:,} texts truncated")
+        removed = [id for id in unwanted if id in found] if opened else unwanted
+        found.delete(removed)
+        if opened:
+            batches = _batches(opened, field or "text", id_field, language, seen, empty)
+            for batch in tqdm(batches, desc="Indexing", unit=f" x {BATCH:,} texts", disable=None):
+                done += found.upsert(**batch)
+        gone = [id for id in found if id not in seen] if prune else []
+        found.delete(gone)
+    summary = f"{done.added:,} added, {done.updated:,} updated, {done.unchanged:,} unchanged, " if opened else ""
+    summary += f"{len(removed) + len(gone):,} deleted"
+    if len(removed) < len(unwanted):
+        summary += f", {len(unwanted) - len(removed):,} to delete not there"
+    if empty:
+        summary += f", {len(empty):,} empty ones left out (first: row {empty[0]})"
+    if done.report:
+        summary += f", {done.report.tokens:,} tokens, {done.report.truncated:,} texts truncated"
     kind = "exact" if found.exact else f"approximate, recall@10 {found.recall:.3f}, unless --exact is given"
-    typer.echo(
-        f"{', '.join(parts)}, in {time.perf_counter() - start:.1f} s -> {out} ({len(found):,} documents, search: "
-        f"{kind})",
-        err=True,
-    )
+    seconds = time.perf_counter() - start
+    typer.echo(f"{summary}, in {seconds:.1f} s -> {out} ({len(found):,} documents, search: {kind})", err=True)
 
 
-@dataclass
-class _Reader:
-    """Documents of one input. seen: the row of each id; empty: places of the documents that are left out."""
-
-    documents: Documents
-    field: str
-    id_field: str | None
-    language: str | None
-    seen: dict[str, int] = field(default_factory=dict)
-    empty: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        names = self.documents.schema.names
-        if self.id_field is not None and self.id_field not in names:
-            raise ValueError(f"{self.documents.name}: no column {self.id_field!r}, found {names}; see --id-field")
-        self.id_field = self.id_field or ("id" if "id" in names else None)
-
-    def batches(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Place of every batch, for messages, and the arguments of `DocumentIndex.upsert`."""
-        for chunk in self.documents.chunks:
-            numbers = list(chunk.numbers)
-            yield f"{self.documents.name}, rows {numbers[0]} to {numbers[-1]}", self._arguments(chunk, numbers)
-
-    def _arguments(self, chunk: Chunk, numbers: list[int]) -> dict[str, Any]:
-        rows = chunk.columns.to_pylist()
-        if self.id_field is None:  # the whole path: files of one name in two folders keep their documents apart
-            ids = [f"{self.documents.name}:{number}" for number in numbers]
-            self.seen |= dict(zip(ids, numbers, strict=True))
+def _batches(
+    opened: Documents, field: str, id_field: str | None, language: str | None, seen: dict[str, int], empty: list[int]
+) -> Iterator[dict[str, Any]]:
+    """Arguments of `DocumentIndex.upsert`. `seen` gets the ids with their rows, `empty` the rows of empty texts."""
+    for chunk in opened.chunks:
+        numbers, rows = chunk.numbers, chunk.columns.to_pylist()
+        if id_field is None:  # the whole path: files of one name in two folders keep their documents apart
+            ids = [f"{opened.name}:{number}" for number in numbers]
         else:
-            values = [row[self.id_field] for row in rows]
-            ids = checked_ids(self.documents, self.id_field, values, numbers, self.seen)
-        codes = chunk.languages or [self.language] * chunk.rows
-        kept = {"ids": [], "texts": [], "metadata": [], "language": []}
-        for id, text, row, code, number in zip(ids, chunk.texts, rows, codes, numbers, strict=True):
+            ids = checked_ids(opened, id_field, [row[id_field] for row in rows], numbers, seen)
+        batch = {"ids": [], "texts": [], "metadata": [], "language": []}
+        for id, text, row, number, code in zip(
+            ids, chunk.texts, rows, numbers, chunk.languages or [language] * chunk.rows, strict=True
+        ):
             if not text.strip():
-                self.empty.append(f"row {number}")
-                del self.seen[id]
+                empty.append(number)
+                seen.pop(id, None)
                 continue
-            own = (self.field, self.id_field, VECTOR_COLUMN)
-            row = {name: value for name, value in row.items() if name not in own}
-            for values, value in zip(kept.values(), (id, text, {"language": code} | row, code), strict=True):
+            seen[id] = number
+            metadata = {"language": code} | row
+            for name in {field, id_field, VECTOR_COLUMN}.intersection(row):
+                del metadata[name]
+            for values, value in zip(batch.values(), (id, text, metadata, code), strict=True):
                 values.append(value)
-        return kept | {"language": kept["language"] if chunk.languages else self.language}
+        yield batch | ({} if chunk.languages else {"language": language})
 
 
-def _open_or_create(out: Path, model: str | None, loading: dict[str, Any], reader: _Reader | None) -> DocumentIndex:
-    if (out / SETTINGS).exists() or reader is None:
+def _open_or_create(
+    out: Path, model: str | None, loading: dict[str, Any], opened: Documents | None, id_field: str | None
+) -> DocumentIndex:
+    if (out / SETTINGS).exists() or opened is None:
         found = DocumentIndex.open(out)
-        if reader is not None:
-            if reader.id_field is None and reader.documents.name == "stdin" and len(found):
+        if opened is not None:
+            if id_field is None and opened.name == "stdin" and len(found):
                 raise ValueError(
                     f"stdin: its documents have no ids, and would replace those of another stdin in {out}; give a "
                     "file, or --format jsonl with --id-field"
@@ -189,24 +146,12 @@ def _open_or_create(out: Path, model: str | None, loading: dict[str, Any], reade
         raise ValueError(f"{out}: there is no index yet; give --model to make one")
     if not is_unused(out):
         raise ValueError(f"--output {out}: is not an index; expected a new name, or an empty folder")
-    embedder = load_embedder(model, **{**loading, "long_documents": loading["long_documents"] or "sentences"})
-    return DocumentIndex.create(
-        out, embedder, loading={"revision": loading["revision"]} if loading["revision"] else {}
-    )
+    revision = {name: value for name, value in loading.items() if name == "revision"}
+    embedder = load_embedder(model, **{"long_documents": "sentences"} | loading)
+    return DocumentIndex.create(out, embedder, loading=revision)
 
 
-def _put(found: DocumentIndex, reader: _Reader) -> Changes:
-    changes = Changes()
-    with tqdm(total=reader.documents.rows, desc="Indexing", unit=" texts", disable=None) as bar:
-        for place, batch in reader.batches():
-            try:
-                changes += found.upsert(**batch)
-            except ValueError as error:
-                raise ValueError(f"{place}: {error}") from error
-            bar.update(len(batch["ids"]))
-    return changes
-
-
+@with_options(**{name: MODEL_OPTIONS[name] for name in ("dtype", "device", "trust_remote_code")})
 def search(
     arguments: Annotated[
         list[str],
@@ -233,9 +178,7 @@ def search(
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Where the index's model is now. Default: where it was.")
     ] = None,
-    dtype: DtypeOption = None,
-    device: DeviceOption = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
 
@@ -246,15 +189,20 @@ def search(
 
         tmde search news.index --queries queries.txt --json
     """
-    texts, wanted = _queries(arguments, queries), {}
+    if len(arguments) != (1 if queries else 2):
+        usage = 'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
+        raise ValueError(f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: {usage}")
+    texts, wanted = read_lines(queries) if queries else arguments[:1], {}
+    texts = [text.strip() for text in texts if text.strip()]
+    if not texts:
+        raise ValueError(f"{f'--queries {queries}' if queries else 'QUERY'}: found no text, expected a query")
     for pair in filter or ():
-        name, sign, value = pair.partition("=")
-        if not sign or not name:
+        name, _, value = pair.partition("=")
+        if not name or "=" not in pair:
             raise ValueError(f"--filter: found {pair!r}, expected NAME=VALUE, such as language=de")
         wanted.setdefault(name, []).append(value)
     with truncation_counted():
         found = DocumentIndex.open(arguments[-1])
-        loading = {"dtype": dtype, "device": device, "trust_remote_code": trust_remote_code}
         found.embedder = embedder_of_index(found, model, loading)
         hits = found.search(texts, k, wanted, exact, snippet_width, language)
     if cut := found.query_report.truncated:
@@ -264,22 +212,24 @@ def search(
         typer.echo(f"Approximate search (recall@10 {found.recall:.3f}); --exact scans all documents.", err=True)
     for query, of_query in zip(texts, hits, strict=True):
         if as_json:
-            _print_json(query, of_query)
+            for rank, hit in enumerate(of_query, 1):
+                row = {"query": query, "rank": rank, "score": round(hit.score, 6), "id": hit.id}
+                row |= {"snippet": hit.snippet, "metadata": hit.metadata}
+                typer.echo(json.dumps(row, ensure_ascii=False))
         else:
             _print_table(query if len(texts) > 1 else None, of_query)
 
 
 def embedder_of_index(found: DocumentIndex, model: str | None, loading: dict[str, Any]) -> DocumentEmbedder:
-    """The model of an index, from `model` or from where it was, with its settings and those of `loading`.
+    """The model of an index, from `model` or from where it was, with the settings of the index and `loading`.
 
     Raises:
         ValueError: It cannot be loaded, or the index has no model.
     """
     if found.settings is None:
         raise ValueError(f"{found.folder} was made of given vectors, and has no model to embed texts with")
-    given = {name: value for name, value in loading.items() if value is not None}
-    options = loading_options(found.settings, found.folder) | given
     try:
+        options = loading_options(found.settings, found.folder) | loading
         return load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
         if model is not None or str(error).startswith("--"):
@@ -301,45 +251,14 @@ def truncation_counted() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _queries(arguments: Sequence[str], file: str | None) -> list[str]:
-    if file is not None:
-        if len(arguments) > 1:
-            raise ValueError(f"found {arguments[0]!r} and --queries, expected one of them: {_USAGE}")
-        texts = [line.strip() for line in file_lines(file, "--queries")]
-        if not texts:
-            raise ValueError(f"--queries {file}: found no query, only empty lines")
-        return texts
-    if len(arguments) != 2:
-        raise ValueError(f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: {_USAGE}")
-    if not arguments[0].strip() or arguments[0] == "-":
-        raise ValueError(f"query: found {arguments[0]!r}, expected a text; --queries - reads the lines of stdin")
-    return [arguments[0]]
-
-
-def file_lines(file: str, option: str) -> list[str]:
+def read_lines(file: str) -> list[str]:
     """Lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
     content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:  # its places are those after the byte order mark
-        line, found = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
-        raise ValueError(f"{option} {file}, line {line}: found 0x{found:02x}, expected UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: found bytes that are not UTF-8 ({error})") from None
     return [line.removesuffix("\r") for line in lines if line.strip()]
-
-
-def _print_json(query: str, hits: Sequence[Hit]) -> None:
-    for rank, hit in enumerate(hits, 1):
-        row = {"query": query, "rank": rank, "score": round(hit.score, 6), "id": hit.id, "snippet": hit.snippet}
-        typer.echo(json.dumps(row | {"metadata": _finite(hit.metadata)}, ensure_ascii=False, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    """With null for a number that is not finite, which JSON cannot hold."""
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print_table(query: str | None, hits: Sequence[Hit]) -> None:
@@ -349,14 +268,10 @@ def _print_table(query: str | None, hits: Sequence[Hit]) -> None:
     if not hits:
         console.print("No documents.")
         return
-    table = Table()
-    for name, options in {"": {"justify": "right"}, "score": {"no_wrap": True}, "language": {}}.items():
-        table.add_column(name, **options)
+    table = Table("", "score", "language")
     table.add_column("document", overflow="fold", ratio=1)
     for rank, hit in enumerate(hits, 1):
-        title = hit.metadata.get("title")
-        lines = [f"[bold]{escape(str(title))}[/bold]"] if title else []
-        lines += [escape(hit.snippet), f"[dim]{escape(hit.id)}[/dim]"]
-        language = escape(str(hit.metadata.get("language") or ""))
+        title, language = (escape(str(hit.metadata.get(name) or "")) for name in ("title", "language"))
+        lines = [title and f"[bold]{title}[/bold]", escape(hit.snippet), f"[dim]{escape(hit.id)}[/dim]"]
         table.add_row(str(rank), f"{hit.score:.3f}", language, "\n".join(filter(None, lines)))
     console.print(table)

@@ -1,10 +1,7 @@
 """`tmde mine`: two files of sentences in, their likely translations of each other out."""
 
-from __future__ import annotations
-
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,19 +21,9 @@ from modeling_tmde.cli.document_sets import (
     check_sides,
     read_document_set,
 )
-from modeling_tmde.cli.options import (
-    DeviceOption,
-    DtypeOption,
-    MaxLengthOption,
-    PoolingOption,
-    RevisionOption,
-    TrustRemoteCodeOption,
-    check_output,
-    load_embedder,
-)
+from modeling_tmde.cli.options import MODEL_OPTIONS, check_output, load_embedder, with_options
 from modeling_tmde.data.io import replacing
 from modeling_tmde.documents.mining import (
-    GoldPairs,
     ScoredPairs,
     best_threshold,
     first_occurrences,
@@ -46,24 +33,10 @@ from modeling_tmde.documents.mining import (
 )
 
 COLUMNS = ("score", "id_a", "id_b", "text_a", "text_b")
+Sides = tuple[DocumentSet, DocumentSet]
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of the two collections.
-
-    occurrences: for each row the first one of its text; kept: rows that are neither empty nor repeated; vectors: of
-    all rows, from a file.
-    """
-
-    letter: str
-    documents: DocumentSet
-    language: str | None
-    occurrences: np.ndarray
-    kept: np.ndarray
-    vectors: np.ndarray | None
-
-
+@with_options(**MODEL_OPTIONS)
 def mine(
     a: Annotated[str, typer.Argument(metavar="A", help="File of sentences of one language, or - for stdin.")],
     b: Annotated[str, typer.Argument(metavar="B", help="File of sentences of the other language.")],
@@ -102,13 +75,8 @@ def mine(
     optimize_threshold: Annotated[
         bool, typer.Option("--optimize-threshold", help="Take the threshold with the highest F1 on --gold.")
     ] = False,
-    pooling: PoolingOption = None,
-    max_length: MaxLengthOption = None,
-    dtype: DtypeOption = None,
-    device: DeviceOption = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
-    revision: RevisionOption = None,
     overwrite: OverwriteOption = False,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Mine translations: pairs of a sentence of A and one of B, best first.
 
@@ -141,29 +109,44 @@ def mine(
         )
     if (language_a is None) != (language_b is None):
         raise ValueError("Found one of --language-a and --language-b, expected both or neither")
-    check_sides(a, b, (language_a, language_b))
-    sides = (
-        _read_side("a", read_document_set(a, format, field, id_field), language_a, vectors_a),
-        _read_side("b", read_document_set(b, format, field, id_field), language_b, vectors_b),
-    )
-    gold_pairs = None if gold is None else _read_gold(gold, *sides)
-    vectors = _vectors(
-        sides, model, pooling=pooling, max_length=max_length, dtype=dtype, device=device, revision=revision,
-        trust_remote_code=trust_remote_code,
-    )  # fmt: skip
-    texts = [[side.documents.texts[row] for row in side.kept.tolist()] for side in sides]
+    languages = language_a, language_b
+    check_sides(a, b, languages)
+    sides = tuple(read_document_set(source, format, field, id_field) for source in (a, b))
+    vectors = [_read_vectors("a", vectors_a, sides[0]), _read_vectors("b", vectors_b, sides[1])]
+    occurrences, kept = zip(*(_first_occurrences(side) for side in sides), strict=True)
+    right = None
+    if gold is not None:  # a pair of repeated sentences is that of their first occurrences, which alone are mined
+        pairs = read_gold_pairs(gold, sides[0].ids, sides[1].ids)
+        right = list(dict.fromkeys((int(occurrences[0][i]), int(occurrences[1][j])) for i, j in pairs))
+    texts = [[side.texts[row] for row in rows.tolist()] for side, rows in zip(sides, kept, strict=True)]
+    if model is not None:
+        embedder = load_embedder(model, **loading)
+        check_model_language(embedder, "--language-a", language_a)
+        check_model_language(embedder, "--language-b", language_b)
+    for number, side in enumerate(sides):
+        if vectors[number] is not None:
+            if len(kept[number]) < len(side):
+                vectors[number] = vectors[number][kept[number]]
+            continue
+        vectors[number] = embedder.encode(texts[number], language=languages[number])
+        report = embedder.last_report
+        typer.echo(
+            f"{side.name}: embedded {report.texts:,} sentences ({report.tokens:,} tokens, {report.truncated:,} "
+            f"truncated) in {report.seconds:.1f} s",
+            err=True,
+        )
     pairs = mine_bitext(
         *vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search,
-        say=lambda line: typer.echo(line, err=True), names=(sides[0].documents.name, sides[1].documents.name),
+        say=lambda line: typer.echo(line, err=True), names=(sides[0].name, sides[1].name),
     )  # fmt: skip
-    pairs = ScoredPairs(sides[0].kept[pairs.first], sides[1].kept[pairs.second], pairs.scores)
+    pairs = ScoredPairs(kept[0][pairs.first], kept[1][pairs.second], pairs.scores)
     if optimize_threshold:
-        chosen, quality = best_threshold(pairs, gold_pairs)
+        chosen, quality = best_threshold(pairs, right)
         typer.echo(f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}", err=True)
         pairs = pairs[: quality.found]  # best first
-    _write(target, pairs, sides)
-    if gold_pairs is not None:
-        quality = mining_quality(pairs, gold_pairs)
+    _write(target, pairs, sides, languages)
+    if right is not None:
+        quality = mining_quality(pairs, right)
         hint = "; the threshold was chosen on this list: apply it to another one for a fair figure"
         typer.echo(
             f"{gold}: {quality.correct:,} of {quality.gold:,} right pairs among {quality.found:,}: precision "
@@ -176,78 +159,43 @@ def mine(
     typer.echo(f"{len(pairs):,} pairs ({scoring}, {retrieval}{scores}) in {seconds:.1f} s -> {out}", err=True)
 
 
-def _read_side(letter: str, documents: DocumentSet, language: str | None, path: Path | None) -> Side:
-    filled = len(documents.filled())
-    occurrences, kept = first_occurrences(documents.texts)
-    vectors = None
-    if path is not None:
-        try:
-            vectors = np.load(path, mmap_mode="r", allow_pickle=False)  # a side may be larger than memory
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"--vectors-{letter} {path}: not a .npy file ({error})") from None
-        shape, count = np.shape(vectors), len(documents)
-        if len(shape) != 2 or shape[0] != count or vectors.dtype.kind != "f":
-            raise ValueError(
-                f"--vectors-{letter} {path}: found shape {shape}, expected floats of shape ({count}, d), one for each "
-                f"sentence of {documents.name}, in order, repeated and empty ones too"
-            )
-    typer.echo(
-        f"{documents.name}: {len(documents):,} sentences ({filled - len(kept):,} repeated, "
-        f"{len(documents) - filled:,} empty: left out)",
-        err=True,
-    )
-    return Side(letter, documents, language, occurrences, kept, vectors)
-
-
-def _read_gold(path: Path, a: Side, b: Side) -> GoldPairs:
-    """A pair of repeated sentences is that of their first occurrences, which alone can be mined."""
+def _read_vectors(letter: str, path: Path | None, side: DocumentSet) -> np.ndarray | None:
+    """Vectors of all rows of a side, (n, d)."""
+    if path is None:
+        return None
     try:
-        pairs = read_gold_pairs(path, a.documents.ids, b.documents.ids)
-    except ValueError as error:
-        hint = ""
-        if "found id" in str(error) and any(side.documents.texts[side.kept[0]].count("\t") == 1 for side in (a, b)):
-            hint = ". The sentences hold a tab: if these are lines of an id, a tab and the text, give --format tsv"
-        raise ValueError(f"--gold {error}{hint}") from None
-    firsts = ((int(a.occurrences[first]), int(b.occurrences[second])) for first, second in pairs)
-    return list(dict.fromkeys(firsts))
-
-
-def _vectors(sides: tuple[Side, Side], model: str | None, **loading: Any) -> list[np.ndarray]:
-    """Of the sentences that take part, (n, d) and (m, d)."""
-    embedder = None if model is None else load_embedder(model, **loading)
-    found = []
-    for side in sides:
-        if side.vectors is not None:
-            found.append(side.vectors if len(side.kept) == len(side.vectors) else side.vectors[side.kept])
-            continue
-        check_model_language(embedder, f"--language-{side.letter}", side.language)
-        texts = [side.documents.texts[row] for row in side.kept.tolist()]
-        found.append(embedder.encode(texts, language=side.language))
-        report = embedder.last_report
-        typer.echo(
-            f"{side.documents.name}: embedded {report.texts:,} sentences ({report.tokens:,} tokens, "
-            f"{report.truncated:,} truncated) in {report.seconds:.1f} s",
-            err=True,
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)  # a side may be larger than memory
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"--vectors-{letter} {path}: not a .npy file ({error})") from None
+    if vectors.ndim != 2 or len(vectors) != len(side):
+        raise ValueError(
+            f"--vectors-{letter} {path}: found shape {vectors.shape}, expected ({len(side)}, d), one for each "
+            f"sentence of {side.name}, in order, repeated and empty ones too"
         )
-    return found
+    return vectors
 
 
-def _write(target: Path, pairs: ScoredPairs, sides: tuple[Side, Side]) -> None:
-    a, b = (side.documents for side in sides)
-    language_a, language_b = (side.language for side in sides)
+def _first_occurrences(side: DocumentSet) -> tuple[np.ndarray, np.ndarray]:
+    """See [`~modeling_tmde.documents.mining.first_occurrences`]; prints how many sentences are left out."""
+    filled = len(side.filled())
+    occurrences, kept = first_occurrences(side.texts)
+    repeated, empty = filled - len(kept), len(side) - filled
+    typer.echo(f"{side.name}: {len(side):,} sentences ({repeated:,} repeated, {empty:,} empty: left out)", err=True)
+    return occurrences, kept
+
+
+def _write(target: Path, pairs: ScoredPairs, sides: Sides, languages: tuple[str | None, str | None]) -> None:
     with replacing(target) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         if target.suffix == ".tsv":
             file.write("\t".join(COLUMNS) + "\n")
-        for first, second, score in zip(
-            *map(np.ndarray.tolist, (pairs.first, pairs.second, pairs.scores)), strict=True
-        ):
-            row = round(score, 6), a.ids[first], b.ids[second], a.texts[first], b.texts[second]
+        for i, j, score in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores.tolist(), strict=True):
+            ids, texts = (sides[0].ids[i], sides[1].ids[j]), (sides[0].texts[i], sides[1].texts[j])
             if target.suffix == ".tsv":  # whatever is a line end or a tab to some reader becomes a space
-                fields = [" ".join(" ".join(string.splitlines()).split("\t")) for string in row[1:]]
+                fields = [" ".join(" ".join(each.splitlines()).split("\t")) for each in (*ids, *texts)]
                 file.write("\t".join([f"{score:.6f}", *fields]) + "\n")
-            elif language_a is None:
-                file.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False) + "\n")
-            else:
-                content = {"translation": {language_a: row[3], language_b: row[4]}, "score": row[0]}
-                content["ids"] = {language_a: row[1], language_b: row[2]}
-                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+                continue
+            row = dict(zip(COLUMNS, (round(score, 6), *ids, *texts), strict=True))
+            if None not in languages:
+                row = {"translation": dict(zip(languages, texts, strict=True)), "score": row["score"]}
+                row["ids"] = dict(zip(languages, ids, strict=True))
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")

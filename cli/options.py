@@ -1,9 +1,11 @@
 """Options that the commands share, and the model and the output file that they name."""
 
+import functools
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -72,6 +74,52 @@ AggregationOption = Annotated[
         rich_help_panel=LONG_PANEL,
     ),
 ]
+# Of a command whose default is "sentences".
+SentencesOption = Annotated[
+    LongDocuments | None,
+    typer.Option(
+        help="Embed a document too long for the model sentence by sentence (sentences, the default), in overlapping "
+        "windows (chunk), or cut it off (truncate).",
+        rich_help_panel=LONG_PANEL,
+    ),
+]
+MODEL_OPTIONS = {
+    "pooling": PoolingOption,
+    "max_length": MaxLengthOption,
+    "dtype": DtypeOption,
+    "device": DeviceOption,
+    "trust_remote_code": TrustRemoteCodeOption,
+    "revision": RevisionOption,
+}
+LONG_OPTIONS = {
+    "long_documents": SentencesOption,
+    "window": WindowOption,
+    "stride": StrideOption,
+    "aggregation": AggregationOption,
+}
+
+
+def with_options(**options: Any) -> Callable[[Callable], Callable]:
+    """Adds options, by their annotations, to a command, which gets the values that are set as the dict `loading`."""
+
+    def decorate(command: Callable) -> Callable:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            values = {name: given.pop(name) for name in options}
+            command(**given, loading={name: value for name, value in values.items() if value})
+
+        signature = inspect.signature(command)
+        own = [parameter for name, parameter in signature.parameters.items() if name != "loading"]
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in options.items()
+        ]
+        wrapper.__signature__ = signature.replace(parameters=own + added)
+        wrapper.__annotations__ = command.__annotations__ | options
+        return wrapper
+
+    return decorate
+
 
 # Arguments of `DocumentEmbedder.from_pretrained` whose errors begin with their names, and which are options too.
 _NAMED_BY_ERRORS = ("aggregation", "compile", "device", "dtype", "long_documents", "max_length", "pooling", "stride")

@@ -227,7 +227,7 @@ def test_bad_arguments_to_index(made, model, docs, tmp_path):
         (("-o", new, "--delete", "a"), "no index there"),
         ((docs, "-o", tmp_path / "full", "-m", model), "is not an index; expected a new name"),
         ((docs, "-o", docs, "-m", model), "is not an index"),
-        ((tmp_path / "no.jsonl", "-o", new, "-m", model), "No such file"),
+        ((tmp_path / "no.jsonl", "-o", new, "-m", model), "no such file"),
         ((docs, "-o", new, "-m", model, "--id-field", "key"), "no column 'key'"),
         ((docs, "-o", new, "-m", model, "--field", "body"), "field 'body': found no such field"),
         ((docs, "-o", new, "-m", tmp_path / "nowhere"), "no folder"),

@@ -55,8 +55,13 @@ def open_encoder(encoder: str | os.PathLike) -> PreTrainedModel:
         if missing := sorted(loading["missing_keys"]):
             raise ValueError(f"its weights lack {len(missing)} of a {model_class.__name__}, such as {missing[0]}")
         _check_outputs(model.eval())
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise RecipeError(f"Encoder {encoder}: {error}") from error
+    except Exception as error:  # the forward pass of a model that takes no text may fail in any way
+        problem = str(error).strip()
+        if "trust_remote_code" in problem:
+            problem = "it needs code of its own (trust_remote_code); expected an architecture of transformers"
+        if isinstance(error, (AttributeError, TypeError)):
+            problem += "; expected a text encoder"
+        raise RecipeError(f"Encoder {encoder}: {problem}") from error
     return model
 
 
@@ -135,7 +140,7 @@ def check_encoder(recipe: Recipe) -> None:
     if encoder is None:
         _adapted_config(start.checkpoint)
         return
-    vocabulary, rows = open_encoder_tokenizer(encoder).get_vocab(), open_encoder(encoder).config.vocab_size
+    rows, vocabulary = open_encoder(encoder).config.vocab_size, open_encoder_tokenizer(encoder).get_vocab()
     if max(vocabulary.values()) >= rows:
         raise RecipeError(
             f"Encoder {encoder}: its tokenizer has the id {max(vocabulary.values())}, but the model has {rows} token "

@@ -276,6 +276,16 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Evaluation
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        try:
+            return super()._determine_best_metric(metrics, trial)
+        except KeyError as error:
+            measured = ", ".join(name.removeprefix("eval_") for name in metrics)
+            raise ValueError(
+                f"metric_for_best_model={self.args.metric_for_best_model}: the evaluation did not measure it, "
+                f"expected one of {measured}"
+            ) from error
+
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Retrieval precision at 1 for the language pairs of every dev set, the losses on its rows, and the tasks.

@@ -2,24 +2,35 @@
 
 import copy
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    FNetConfig,
+    FNetModel,
+    ViTConfig,
+    ViTModel,
+)
 
 from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
 from modeling_tmde.data.tokens import TextBounds, text_bounds
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
+from modeling_tmde.training.hub_encoder import check_encoder
 from modeling_tmde.training.objectives import OBJECTIVES
 from modeling_tmde.training.optimization import own_rates
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from tests.conftest import make_dataset, tiny_model
-from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
-from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS
+from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer
+from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS, SMALL_RUN, failure
 
 
 def adapted(folder: Path, **settings) -> AdaptedForConditionalGeneration:
@@ -83,12 +94,11 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
     assert text_bounds(tokenizer) == TextBounds(0, 2)
 
 
-def test_tables_are_no_layers(encoders):
+def test_layers_that_sharding_keeps_whole_hold_no_table(encoders):
     parallel = ParallelModel(adapted(encoders["bert"]), {"translation": OBJECTIVES["translation"]()})
-    assert parallel._no_split_modules == ["AdaptedDecoderLayer", "BertLayer"]  # BertEmbeddings has a shared table
-    size = parallel.config.vocab_size
-    tables = parallel.embedding_parameters()
-    assert [tuple(table.shape) for table in tables] == [(size, 32)]
+    # Not BertEmbeddings, whose table is shared.
+    assert parallel._no_split_modules == ["AdaptedDecoderLayer", "BertLayer"]
+    assert [tuple(table.shape) for table in parallel.embedding_parameters()] == [(parallel.config.vocab_size, 32)]
 
 
 # ---- Learning rates
@@ -143,9 +153,9 @@ def test_a_recipe_on_an_encoder_keeps_what_fits(encoders, caplog):
 # ---- Errors
 
 
-def broken(folder: Path, kind: str, **tokens) -> Path:
-    """An encoder whose tokenizer lacks something."""
-    save_encoder(folder, kind)
+def copied(encoder: Path, folder: Path, **tokens) -> Path:
+    """A copy of an encoder, with these tokens of its tokenizer changed."""
+    shutil.copytree(encoder, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for name, value in tokens.items():
         setattr(tokenizer, name, value)
@@ -157,13 +167,68 @@ def configured(kind: type, **changes):
     return kind(**SIZES | {"vocab_size": 300, "max_position_embeddings": 62} | changes)
 
 
-def saved_tmde(folder: Path) -> Path:
-    tiny_model().save_pretrained(folder)
+def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Path:
+    """A tiny model with one reason why it cannot be trained."""
+    if problem == "causal":
+        return encoders["gpt2"]
+    if problem == "no padding":
+        return copied(encoders["bert"], folder, pad_token=None)
+    if problem == "no end":
+        return copied(encoders["bert"], folder, sep_token=None)
+    if problem == "of this package":
+        tiny_model().save_pretrained(folder)
+    elif problem == "images":
+        ViTModel(configured(ViTConfig, image_size=16, patch_size=8)).save_pretrained(folder)
+    elif problem == "own code":
+        folder.mkdir()
+        auto_map = {"AutoConfig": "configuration.Own", "AutoModel": "modeling.Own"}
+        (folder / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto_map}))
+    elif problem == "missing weights":
+        shutil.copytree(encoders["bert"], folder)
+        weights = load_file(folder / "model.safetensors")
+        kept = {name: tensor for name, tensor in weights.items() if "layer.1." not in name}
+        save_file(kept, folder / "model.safetensors")
+    else:
+        models = {
+            "foreign tokenizer": lambda: BertModel(BertConfig(**SIZES | {"vocab_size": 50})),
+            "reads padding": lambda: FNetModel(configured(FNetConfig)),
+        }
+        torch.manual_seed(0)
+        models[problem]().save_pretrained(folder)
+        AutoTokenizer.from_pretrained(encoders["bert"]).save_pretrained(folder)
     return folder
 
 
-def saved_config(folder: Path, model_type: str, auto_map: dict[str, str] | None = None) -> Path:
-    folder.mkdir()
-    auto = {} if auto_map is None else {"auto_map": auto_map}
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type, **auto}))
-    return folder
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("causal", "GPT2Model reads from left to right, as decoders do"),
+        ("no padding", "its tokenizer has no pad_token"),
+        ("no end", "its eos_token, which it lacks"),
+        ("of this package", r"found a model of this package \('tmde'\)"),
+        ("images", "expected a text encoder"),
+        ("own code", "it needs code of its own"),
+        ("missing weights", "its weights lack 16 of a BertModel, such as encoder.layer.1."),
+        ("foreign tokenizer", "but the model has 50 token embeddings"),
+        ("reads padding", r"its outputs depend on padding: .* by [1-9]\.\d"),
+    ],
+)
+def test_encoders_that_cannot_be_trained(problem, message, encoders, tmp_path):
+    folder = broken_encoder(problem, encoders, tmp_path / "encoder")
+    with pytest.raises(RecipeError, match=f"^Encoder .*{message}"):
+        check_encoder(load_recipe("adapted", encoder=str(folder)))
+
+
+def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
+    out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
+    tiny_model().save_pretrained(tmp_path / "ours")
+    assert "Name a recipe" in failure("-o", tmp_path / "run")
+    assert "no folder" in failure("--encoder", "./nowhere/at/all", *out)
+    either = "give either --encoder"
+    assert either in failure("adapted", *out)
+    assert either in failure("adapted", *out, "warm_start.recipe=bag")
+    assert either in failure("--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out)
+    other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
+    assert "found a model of type 'tmde', expected 'tmde_adapted'" in other
+    assert "found vocab_size" in failure("--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500")
+    assert not (tmp_path / "run").exists()

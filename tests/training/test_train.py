@@ -221,7 +221,7 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
 def test_run_that_failed_before_its_first_step_leaves_no_folder(corpus, tmp_path):
     folder = tmp_path / "run"
     for wrong in ("d_model=30", "eval_pairs=[de-xx]"):  # found before and after run.json is written
-        with pytest.raises(ValueError, match="is not a multiple of|is not a pair of"):
+        with pytest.raises(ValueError, match="is not a multiple of|expected pairs of the languages"):
             train_recipe(tiny_recipe(corpus, wrong), folder)
         assert not folder.exists()
     train_recipe(tiny_recipe(corpus, "max_steps=1"), folder)
@@ -231,10 +231,10 @@ def test_run_that_failed_before_its_first_step_leaves_no_folder(corpus, tmp_path
 def test_folder_that_was_there_before_a_failure_can_be_overwritten(corpus, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    with pytest.raises(RecipeError, match="d_model=30 is not a multiple of encoder_attention_heads=4"):
-        train_recipe(tiny_recipe(corpus, "d_model=30"), folder)
+    with pytest.raises(RecipeError, match="train_max_length=129"):  # found after recipe.yaml is written
+        train_recipe(tiny_recipe(corpus, "train_max_length=129"), folder)
     assert (folder / "recipe.yaml").is_file()
-    with pytest.raises(RecipeError, match="d_model=30"):
+    with pytest.raises(RecipeError, match="d_model=30 is not a multiple of encoder_attention_heads=4"):
         train_recipe(tiny_recipe(corpus, "d_model=30"), folder, overwrite=True)
     assert (folder / "recipe.yaml").is_file()
     train_recipe(tiny_recipe(corpus, "max_steps=1"), folder, overwrite=True)
@@ -462,9 +462,7 @@ def test_resume_with_another_model_is_refused(finished, corpus, tmp_path):
 @pytest.mark.slow
 def test_command_line_errors_are_one_line(tmp_path):
     cases = {
-        (
-            "quickstrat",
-        ): "There is no recipe 'quickstrat'; did you mean quickstart? Else give the path of a YAML file or one of ",
+        ("quickstrat",): "Recipe 'quickstrat' is unknown; did you mean quickstart?",
         ("quickstart", "learning_rat=1"): "Recipe key 'learning_rat' is unknown; did you mean",
         ("quickstart", "--train", str(tmp_path / "missing.jsonl")): "missing.jsonl",
     }
@@ -546,12 +544,10 @@ def test_dev_sources_keep_their_names_and_never_replace_each_other():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("eval_pairs=[de-xx]", "'de-xx' is not a pair of the languages"),
+        ("eval_pairs=[de-xx]", "eval_pairs: found 'de-xx', expected pairs of the languages"),
         (
             "metric_for_best_model=dev_infonce_loss",
-            "metric_for_best_model=dev_infonce_loss: no evaluation measures it, expected one of retrieval, "
-            "document_retrieval, mix, or a name that begins with one of dev_p1_, dev_doc_p1_, dev_translation_, "
-            "dev_distance_",
+            "no evaluation measures it, expected one of .*dev_p1_de-en, dev_translation_",
         ),
         ("metric_for_best_model=loss", "metric_for_best_model=loss: no evaluation measures it"),
         ("warmup_steps=0.1", "warmup_steps=0.1 is a share of all steps and needs max_steps"),

@@ -1,4 +1,4 @@
-"""Figures: an embedding space, accuracy by language pair, the curves of training runs."""
+"""Figures of embedding spaces, of accuracy by language pair, and of training curves."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def draw_embedding_space(
     seed: int = 0,
     max_documents: int = 400,
 ) -> None:
-    """Draws documents in two dimensions (t-SNE), coloured by class, by language, and with translations joined.
+    """Draws a t-SNE map of documents, colored by class, colored by language, and with translations joined.
 
-    Where an embedder works, the colours of the first panel part, those of the second mix, and the lines of the third
-    are too short to see. (Thesis figures 3.2-3.4.)
+    With a good embedder the classes separate in the first panel, the languages mix in the second, and the lines of
+    the third are too short to see (thesis, figures 3.2-3.4).
 
     Args:
         path: PNG, SVG or PDF to write.
         vectors: (n, d), one document a row.
-        labels, languages, document_ids: Of each row; rows of one document id are translations.
-        title: Above the panels.
-        seed: Of t-SNE, and of the choice of documents.
-        max_documents: More document ids than these are sampled, each with all its translations: t-SNE of more than
-            about 2,000 points is slow, and unreadable.
+        labels, languages, document_ids: One per row; rows with the same document id are translations.
+        title: Title of the figure.
+        seed: Seed of t-SNE and of the sampled documents.
+        max_documents: Largest number of document ids to draw, each with all its translations. A larger set is
+            sampled: t-SNE of more than about 2,000 points is slow and hard to read.
 
     Raises:
         ImportError: If matplotlib is missing.
@@ -73,76 +73,30 @@ def draw_embedding_space(
         title = f"{title} ({max_documents:,} of {len(names):,} documents)".strip()
     if len(vectors) < 5:
         raise ValueError(f"t-SNE needs at least 5 documents, found {len(vectors)}")
-    save_figure(embedding_space_figure(vectors, labels, languages, document_ids, title, seed), path)
-
-
-def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> None:
-    """Draws the X-Y matrix of each system as a heat map, all on one colour scale, with the numbers in %.
-
-    Args:
-        path: PNG, SVG or PDF to write.
-        cells_by_system: By name of the system, cells of one metric. A pair that a system lacks stays grey.
-        title: Above the panels.
-
-    Raises:
-        ImportError: If matplotlib is missing.
-        ValueError: If there are no cells, or cells of several metrics.
-    """
-    save_figure(accuracy_matrix_figure(cells_by_system, title), path)
-
-
-def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> None:
-    """Draws loss, dev retrieval, each objective's loss and words per second, against step and (if logged) minutes.
-
-    Args:
-        path: PNG, SVG or PDF to write.
-        logs: By name of the run, its `log.jsonl` or its folder; a run may still be going on.
-
-    Raises:
-        ImportError: If matplotlib is missing.
-        ValueError: If a log is missing, empty or damaged, or holds nothing to draw.
-    """
-    save_figure(training_curves_figure(logs), path)
-
-
-def embedding_space_figure(
-    vectors: np.ndarray,
-    labels: Sequence[str],
-    languages: Sequence[str],
-    document_ids: Sequence[str],
-    title: str = "",
-    seed: int = 0,
-) -> Figure:
-    """See `draw_embedding_space`."""
     figure = new_figure((16.5, 5.6))
     points = TSNE(
         metric="cosine", init="random", perplexity=min(30, len(vectors) // 4), random_state=seed
     ).fit_transform(vectors)
     by_class, by_language, joined = figure.subplots(1, 3)
     for axes, groups, name in ((by_class, labels, "by class"), (by_language, languages, "by language")):
-        scatter(axes, points, np.asarray(groups))
+        _scatter(axes, points, np.asarray(groups))
         axes.set_title(name)
-    rows_of: dict[str, list[int]] = {}
-    for row, document in enumerate(document_ids):
-        rows_of.setdefault(document, []).append(row)
-    for rows in rows_of.values():
-        joined.plot(*points[rows].T, color="0.6", linewidth=0.6, zorder=1)
-    scatter(joined, points, np.asarray(languages), size=7)
-    if len(set(languages)) > len(COLOURS):  # as large as the panel, and the second panel has it
+    for document in dict.fromkeys(document_ids):
+        joined.plot(*points[np.asarray(document_ids) == document].T, color="0.6", linewidth=0.6, zorder=1)
+    _scatter(joined, points, np.asarray(languages), size=7)
+    if len(set(languages)) > len(COLOURS):  # the legend would be as large as the panel; the second panel shows it
         joined.get_legend().remove()
     joined.set_title("translations joined")
     figure.suptitle(title)
-    return figure
+    save_figure(figure, path)
 
 
-def scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, size: float = 14) -> None:
-    """Points (n, 2) in the colours of their groups (n,), with a legend's labels."""
+def _scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, size: float = 14) -> None:
+    """Plots points (n, 2) in the colors of their groups (n,), with a legend."""
     names = sorted(set(groups))
     for index, group in enumerate(names):
-        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
-        axes.scatter(
-            *points[groups == group].T, s=size, color=colour, marker=marker, label=group, linewidths=0, zorder=2
-        )
+        style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index // len(COLOURS) % len(MARKERS)]}
+        axes.scatter(*points[groups == group].T, s=size, label=group, linewidths=0, zorder=2, **style)
     if len(names) > len(COLOURS):
         columns = math.ceil(len(names) / LEGEND_ROWS)
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1.8, fontsize=8, ncols=columns)
@@ -152,8 +106,18 @@ def scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, size: float = 14
     axes.set_yticks([])
 
 
-def accuracy_matrix_figure(cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> Figure:
-    """See `draw_accuracy_matrix`."""
+def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> Figure:
+    """Draws the X-Y matrix of each system as a heat map in %, all on one color scale.
+
+    Args:
+        path: PNG, SVG or PDF to write.
+        cells_by_system: Cells of one metric by system name. Missing pairs stay gray.
+        title: Title of the figure.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        ValueError: If there are no cells, or cells of several metrics.
+    """
     every = [cell for cells in cells_by_system.values() for cell in cells]
     metrics = sorted({cell.metric for cell in every})
     if len(metrics) != 1:
@@ -180,6 +144,7 @@ def accuracy_matrix_figure(cells_by_system: Mapping[str, Sequence[Cell]], title:
         axes.set_xlabel(of_columns)
     figure.colorbar(image, ax=list(used), label=METRICS.get(metrics[0], metrics[0]), shrink=0.8)
     figure.suptitle(title)
+    save_figure(figure, path)
     return figure
 
 
@@ -203,13 +168,22 @@ def _heat_map(
 
 
 def _legible_on(colour: Sequence[float]) -> str:
-    """Black or white, whichever has the higher contrast (WCAG 2: that of black is the higher from 0.179 on)."""
+    """Black or white, whichever has the higher contrast (WCAG 2: black from a luminance of 0.179)."""
     red, green, blue = (((value + 0.055) / 1.055) ** 2.4 for value in colour[:3])
     return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "black"
 
 
-def training_curves_figure(logs: Mapping[str, str | Path]) -> Figure:
-    """See `draw_training_curves`."""
+def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Figure:
+    """Draws losses, dev retrieval and words per second against steps and, if logged, minutes.
+
+    Args:
+        path: PNG, SVG or PDF to write.
+        logs: `log.jsonl` or run folder by run name. A run may still be in progress.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        ValueError: If a log is missing, empty or damaged, or holds nothing to draw.
+    """
     runs = {name: panels(read_log(path)) for name, path in logs.items()}
     titles = list(dict.fromkeys(title for found in runs.values() for title in found))
     if not titles:
@@ -237,23 +211,19 @@ def training_curves_figure(logs: Mapping[str, str | Path]) -> Figure:
     for axes, name in zip(grid[-1], axes_names, strict=True):
         axes.set_xlabel(name)
     _curve_legend(figure, list(runs), sets)
+    save_figure(figure, path)
     return figure
 
 
 def _curve_legend(figure: Figure, runs: list[str], sets: list[str]) -> None:
-    """Above the panels: a colour a run, a kind of line for training and each dev set."""
+    """Adds a legend above the panels: one color per run, one line style for training and for each dev set."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=colour, linewidth=3, label=name)
-        for colour, name in zip(_cycle(COLOURS, len(runs)), runs, strict=True)
-    ]
-    handles += [
-        Line2D(
-            [], [], color="0.3", linestyle=style, marker="" if name == "training" else "o", markersize=3, label=name
-        )
-        for style, name in zip(_cycle(LINES, len(sets)), sets, strict=True)
-    ]
+    colours = zip(_cycle(COLOURS, len(runs)), runs, strict=True)
+    handles = [Line2D([], [], color=colour, linewidth=3, label=name) for colour, name in colours]
+    for style, name in zip(_cycle(LINES, len(sets)), sets, strict=True):
+        marker = "" if name == "training" else "o"
+        handles.append(Line2D([], [], color="0.3", linestyle=style, marker=marker, markersize=3, label=name))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False)
 
 
@@ -262,7 +232,7 @@ def _cycle(values: Sequence[str], count: int) -> list[str]:
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """Of width and height in inches.
+    """An empty figure of (width, height) inches.
 
     Raises:
         ImportError: Without matplotlib.
@@ -275,7 +245,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes it whole or not at all."""
+    """Saves the figure atomically."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=DPI)
 
@@ -290,10 +260,10 @@ class Curve:
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a run's log, in order of steps.
+    """Reads the log of a run, in order of steps.
 
-    A last line without its end is one that is being written, or was when the run was killed: it is skipped. Where a
-    run went back to a checkpoint, the steps that it did again count once, as they were the last time.
+    An incomplete last line (still being written, or cut off by a kill) is skipped. When a run was resumed from a
+    checkpoint, only the last attempt at each step counts.
 
     Args:
         path: `log.jsonl`, or the run's folder.
@@ -329,13 +299,13 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _is_repeated(line: dict[str, Any], lines: Sequence[dict[str, Any]]) -> bool:
-    """Whether a training step is there already; its dev measures and the run's summary have lines of their own."""
+    """Whether this training step was logged before; dev measures and the run's summary are separate lines."""
     same_step = itertools.takewhile(lambda other: other["step"] == line["step"], reversed(lines))
     return "loss" in line and any("loss" in other for other in same_step)
 
 
 def curve(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> Curve | None:
-    """The mean of these keys in each line that has any of them; None if no line has."""
+    """Mean of these keys in each line that has any of them; None if no line has one."""
     rows = []
     for line in lines:
         if found := [line[key] for key in keys if line.get(key) is not None]:
@@ -345,10 +315,10 @@ def curve(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> Curve | None:
 
 
 def panels(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, Curve]]:
-    """By title of a panel, by what was measured on (`training`, or a dev set), the curves of a log that has them.
+    """Curves of a log by panel title, then by data (`training` or the name of a dev set).
 
-    Loss, precision at 1 of dev retrieval, of sentences and of documents (mean over the pairs of languages), accuracy
-    Same and Cross of the dev split of classification tasks, each objective's loss, words per second.
+    The panels: loss, precision at 1 of dev retrieval of sentences and of documents (mean over language pairs),
+    accuracy Same and Cross on the dev split of classification tasks, the loss of each objective, words per second.
     """
     training = {key for line in lines if "loss" in line for key in line}
     evaluation = sorted({key for line in lines for key in line if key.startswith("eval_")})

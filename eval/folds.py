@@ -15,7 +15,7 @@ import numpy as np
 
 from modeling_tmde.documents.neighbours import Matrix
 from modeling_tmde.eval.classification import split_features, stack_rows
-from modeling_tmde.eval.heads import Head, get_head
+from modeling_tmde.eval.heads import Head
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import ClassificationData, TaskError
 
@@ -25,18 +25,18 @@ DEV_SHARE = 5  # one of so many items of a train half is held out; the thesis do
 
 
 class Fold(NamedTuple):
-    """Ids by language; the halves of one draw."""
+    """The halves of one draw, as ids by language."""
 
     train: dict[str, list[str]]
     test: dict[str, list[str]]
 
 
 def draw_folds(ids_by_language: Mapping[str, Sequence[str]], size: int, seed: int, draws: int = DRAWS) -> list[Fold]:
-    """Draws disjoint samples, and cuts each into halves: train and test of one fold, test and train of the next.
+    """Draws disjoint samples and halves each into train and test of one fold, then test and train of the next.
 
-    Languages that share ids (translations) are given the same sample of the ids that all of them have, so that no
-    translation of a training text is tested on in any language. Otherwise each language is sampled by itself, and its
-    sample depends on `seed` and its name and ids alone, not on the other languages or on any order.
+    Languages that share ids (translations) get the same sample of their common ids, so that no translation of a
+    training text is ever tested on. Otherwise each language is sampled on its own: its sample depends only on `seed`,
+    its name and its ids, not on the other languages or on any order.
 
     Args:
         ids_by_language: Unique ids.
@@ -72,7 +72,7 @@ def draw_folds(ids_by_language: Mapping[str, Sequence[str]], size: int, seed: in
 
 
 def _pools(ids_by_language: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], bool]:
-    """Sorted ids that may be drawn: all of a language, or where languages share any, those common to all."""
+    """Sorted ids to draw from (those common to all languages if any are shared), and whether ids are shared."""
     sets = {language: set(ids) for language, ids in ids_by_language.items()}
     shared = any(not first.isdisjoint(second) for first, second in combinations(sets.values(), 2))
     common = set.intersection(*sets.values()) if shared else set()
@@ -86,12 +86,10 @@ def _largest_size(pools: Mapping[str, Sequence[str]], draws: int) -> int:
 class _Pool:
     """All items of a language, from the train (MLDoc's of 10K, if there is one), dev and test splits.
 
-    An item is called by its split and its id: a task may count each split from 0.
+    Items are named `<split>/<id>`, because a task may count each split from 0.
     """
 
     def __init__(self, data: ClassificationData, language: str) -> None:
-        if language not in data.splits:
-            raise TaskError(f"Found no language {language!r}, expected one of {', '.join(data.languages)}")
         splits = data.splits[language]
         self.names = {"train": "train_10k" if "train_10k" in splits else "train", "dev": "dev", "test": "test"}
         missing = [name for name in self.names.values() if name not in splits]
@@ -109,13 +107,13 @@ class _Pool:
         return np.array([self.splits[part].labels[row] for part, row in map(self.places.__getitem__, ids)])
 
     def texts(self, ids: Sequence[str]) -> list[str]:
-        """Texts of the items, and of pairs the second texts after them."""
+        """Texts of the items, followed by the second texts if they are pairs."""
         places = [self.places[name] for name in ids]
         first = [self.splits[part].texts[row] for part, row in places]
         return first + [self.splits[part].second_texts[row] for part, row in places if self.splits[part].second_texts]
 
     def features(self, system: System, ids: Sequence[str], fit_on: Sequence[str]) -> Matrix:
-        """(len(ids), d). Whole splits are represented, as `evaluate_classification` does, so that a cache has them."""
+        """Features (len(ids), d). Embeds whole splits, as `evaluate_classification` does, to hit the cache."""
         parts, positions = [], []
         for part, split in self.splits.items():
             chosen = [position for position, name in enumerate(ids) if self.places[name][0] == part]
@@ -126,79 +124,52 @@ class _Pool:
         return stack_rows(parts)[np.argsort(positions)]
 
 
-def fold_scores(
+def run_folds(
     data: ClassificationData,
     system: System,
-    head: str | Head = "logistic_regression",
+    head: Head,
     seed: int = 0,
     size: int | None = None,
-    languages: Sequence[str] | None = None,
+    min_size: int = 0,
     progress: Callable[[str], None] | None = None,
-) -> list[float]:
+) -> tuple[list[float], dict[str, object]]:
     """Zero-shot `Cross` in each of the ten folds: thesis 4.6.
 
-    The thesis does not say how the hyper-parameters of a fold are chosen, and its folds have no dev set: the last
-    fifth of the train half of the source is held out as one. A class that a train half happens to lack is one that
-    its classifiers never guess. `fold_settings` gives all that reproduces the scores.
+    The thesis does not say how the hyperparameters of a fold are chosen, and its folds have no dev set. Here the last
+    fifth of the train half of the source is held out as one. A class that is missing from a train half is never
+    predicted by its classifiers.
 
     Args:
-        data: Each language's pool is its `train_10k` (or else `train`), `dev` and `test`.
-        system: What represents the texts; if it is fitted, then on the train half of the source.
-        head: Name in `modeling_tmde.eval.heads.HEADS`, or a head.
-        seed: Of the draws, and of the head.
-        size: Items of a draw; None for the thesis's 2000, or as many as fit in the smallest pool.
-        languages: None for all of the data.
-        progress: Called with a line on what comes next.
+        data: The pool of each language is its `train_10k` (or else `train`), `dev` and `test`.
+        system: A system that is fitted is fitted on the train half of the source.
+        head: Classification head.
+        seed: Seed of the draws and of the head.
+        size: Items per draw; None for the thesis's 2000, or as many as the smallest pool allows.
+        min_size: Smaller draws are refused.
+        progress: Called with a line before each fold.
 
     Returns:
-        10 means over all pairs of a source and another target language.
+        10 means over all pairs of a source and another target language, and how the folds were drawn, for JSON.
 
     Raises:
-        TaskError: A missing language or split, a pool too small, a train half of one class.
-        ValueError: Unknown head, fewer than two languages, a size that is odd or less than 10.
+        TaskError: A missing split, a pool that is too small, or a train half of one class.
+        ValueError: Fewer than two languages, or a size that is odd or less than 10.
     """
-    head = get_head(head) if isinstance(head, str) else head
-    pools = _load_pools(data, languages)
+    pools = {language: _Pool(data, language) for language in data.languages}
+    if len(pools) < 2:
+        raise ValueError(f"Folds compare `Cross`, and need at least two languages, found {list(pools)}")
     ids = {language: list(pool.places) for language, pool in pools.items()}
-    folds = draw_folds(ids, _fold_size(ids, size), seed)
+    size = _fold_size(ids, size)
+    if size < min_size:
+        raise TaskError(f"{size} items a fold, and fewer than {min_size} say little")
+    folds = draw_folds(ids, size, seed)
     scores = []
     for number, fold in enumerate(folds, start=1):
         if progress:
             progress(f"{system.name}: fold {number} of {len(folds)}")
         scores.append(_cross(fold, pools, system, head, seed, number))
-    return scores
-
-
-def fold_settings(
-    data: ClassificationData,
-    head: str | Head = "logistic_regression",
-    seed: int = 0,
-    size: int | None = None,
-    languages: Sequence[str] | None = None,
-) -> dict[str, object]:
-    """What reproduces `fold_scores` of the same arguments, beside data and system; ready for JSON."""
-    head = get_head(head) if isinstance(head, str) else head
-    pools = _load_pools(data, languages)
-    ids = {language: list(pool.places) for language, pool in pools.items()}
-    return {
-        "seed": seed,
-        "draws": DRAWS,
-        "size": _fold_size(ids, size),
-        "same_ids_in_all_languages": _pools(ids)[1],
-        "pool": {
-            language: {name: len(pool.splits[part]) for part, name in pool.names.items()}
-            for language, pool in pools.items()
-        },
-        "tuning": f"last 1/{DEV_SHARE} of the train half of the source",
-        **head.describe(),
-    }
-
-
-def _load_pools(data: ClassificationData, languages: Sequence[str] | None) -> dict[str, _Pool]:
-    pools = {language: _Pool(data, language) for language in (data.languages if languages is None else languages)}
-    if len(pools) < 2:
-        raise ValueError(f"Folds compare `Cross`, and need at least two languages, found {list(pools)}")
-    return pools
+    tuning = f"last 1/{DEV_SHARE} of the train half of the source"
+    return scores, {"draws": DRAWS, "size": size, "same_ids_in_all_languages": _pools(ids)[1], "tuning": tuning}
 
 
 def _fold_size(ids: Mapping[str, Sequence[str]], size: int | None) -> int:

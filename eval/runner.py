@@ -16,8 +16,8 @@ from typing import Any
 from modeling_tmde.data.io import environment
 from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.folds import fold_scores, fold_settings
-from modeling_tmde.eval.heads import Head, get_head
+from modeling_tmde.eval.folds import run_folds
+from modeling_tmde.eval.heads import get_head
 from modeling_tmde.eval.results import Cell, TaskResult, read_results, write_results
 from modeling_tmde.eval.retrieval import evaluate_retrieval
 from modeling_tmde.eval.similarity import evaluate_similarity
@@ -309,22 +309,13 @@ def _classify(
     folds: list[float] = []
     whole_matrix = train_languages is None and options.test_languages is None and len(task.data.languages) > 1
     if options.folds and system.dense and options.protocol == "zero-shot" and whole_matrix:
-        folds, settings["folds"] = _run_folds(task, system, head, options, progress)
+        try:
+            folds, settings["folds"] = run_folds(
+                task.data, system, head, options.seed, min_size=MIN_FOLD_ITEMS, progress=progress
+            )
+        except TaskError as error:
+            settings["folds"] = {"left_out": str(error)}
     return cells, folds, settings
-
-
-def _run_folds(
-    task: LoadedTask, system: System, head: Head, options: EvaluationOptions, progress: Progress
-) -> tuple[list[float], dict[str, Any]]:
-    """The folds and how they were drawn; or no folds and why."""
-    try:
-        described = fold_settings(task.data, head, options.seed)
-        if described["size"] < MIN_FOLD_ITEMS:
-            raise TaskError(f"{described['size']} items a fold, and fewer than {MIN_FOLD_ITEMS} say little")
-        folds = fold_scores(task.data, system, head, seed=options.seed, progress=progress)
-    except TaskError as error:
-        return [], {"left_out": str(error)}
-    return folds, {name: described[name] for name in ("draws", "size", "same_ids_in_all_languages", "tuning")}
 
 
 @cache

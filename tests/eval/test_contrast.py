@@ -121,7 +121,7 @@ def test_against_a_plain_loop(items, width, seed):
 
 
 def test_data_that_are_refused():
-    with pytest.raises(TaskError, match="ids of minimal pairs must differ, found 'a' twice"):
+    with pytest.raises(TaskError, match="minimal pairs: ids must differ, found 'a' twice"):
         ContrastData(["a", "a"], {}, ["x", "x"], PROVENANCE)
     with pytest.raises(TaskError, match="'ids': 2, 'groups': 1, 'texts of de': 1"):
         ContrastData(["a", "b"], {"de": [("1", "2")]}, ["x"], PROVENANCE)

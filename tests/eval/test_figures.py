@@ -9,12 +9,10 @@ import pytest
 from matplotlib import image
 
 from modeling_tmde.eval.figures import (
-    accuracy_matrix_figure,
     draw_accuracy_matrix,
     draw_embedding_space,
     draw_training_curves,
     read_log,
-    training_curves_figure,
 )
 from modeling_tmde.eval.results import Cell
 
@@ -67,8 +65,8 @@ MATRICES = {
 }
 
 
-def test_matrix_numbers_stand_in_their_cells():
-    figure = accuracy_matrix_figure(MATRICES, "mldoc")
+def test_matrix_numbers_stand_in_their_cells(tmp_path):
+    figure = draw_accuracy_matrix(tmp_path / "matrix.png", MATRICES, "mldoc")
     first, second = figure.axes[:2]
     written = {text.get_position(): text.get_text() for text in first.texts}
     # x is the target, y the source; en was the first source, and so it is the first of the targets.
@@ -87,12 +85,13 @@ def test_matrix_numbers_stand_in_their_cells():
 
 
 def test_matrix_file(tmp_path):
-    draw_accuracy_matrix(tmp_path / "matrix.png", {f"system {index}": MATRICES["ctmde"] for index in range(4)})
+    figure = draw_accuracy_matrix(
+        tmp_path / "matrix.png", {f"system {index}": MATRICES["ctmde"] for index in range(4)}
+    )
     height, width, _ = image.imread(tmp_path / "matrix.png").shape
     assert (width, height) == (int((3 * (0.68 * 2 + 1.2) + 1.2) * 130), int((2 * (0.68 * 2 + 1.5) + 0.4) * 130))
     assert [file.name for file in tmp_path.iterdir()] == ["matrix.png"]
-    empty = accuracy_matrix_figure({f"system {index}": MATRICES["ctmde"] for index in range(4)}).axes
-    assert [axes.axison for axes in empty] == [True] * 4 + [False] * 2 + [True]
+    assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2 + [True]
 
 
 def write_log(path: Path, lines: list[dict], end: str = "") -> Path:
@@ -135,7 +134,7 @@ def curves(figure, column: int = 0, columns: int = 2) -> dict[str, list]:
 
 
 def test_every_measure_of_a_run_is_drawn_against_steps_and_minutes(tmp_path):
-    figure = training_curves_figure({"run": write_log(tmp_path / "log.jsonl", RUN)})
+    figure = draw_training_curves(tmp_path / "curves.png", {"run": write_log(tmp_path / "log.jsonl", RUN)})
     steps = [50, 100]
     assert curves(figure) == {
         "Weighted sum of losses": [(steps, [7.5, 5.5])],
@@ -162,7 +161,7 @@ def test_runs_are_overlaid_each_in_its_colour(tmp_path):
         "with distance": write_log(tmp_path / "a.jsonl", RUN),
         "without": write_log(tmp_path / "b.jsonl", second),
     }
-    figure = training_curves_figure(logs)
+    figure = draw_training_curves(tmp_path / "curves.png", logs)
     loss = figure.axes[0].lines
     assert loss[1].get_xdata().tolist() == [10, 20]
     assert loss[0].get_color() != loss[1].get_color()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.eval.folds import draw_folds, fold_scores
+from modeling_tmde.eval.folds import draw_folds, run_folds
 from modeling_tmde.eval.heads import LogisticRegressionHead
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
@@ -89,8 +89,9 @@ def side(text: str) -> list[float]:
 @pytest.mark.parametrize("parallel", [True, False])
 def test_cross_by_hand(parallel):
     # de -> en and en -> de are right; the four pairs with xx are wrong
-    assert fold_scores(corpus(parallel=parallel), Planted(side), ONE_C) == pytest.approx([2 / 6] * 10)
-    assert fold_scores(corpus(parallel=parallel), Planted(side), ONE_C, languages=["de", "en"]) == [1.0] * 10
+    data = corpus(parallel=parallel)
+    assert run_folds(data, Planted(side), ONE_C)[0] == pytest.approx([2 / 6] * 10)
+    assert run_folds(data.restrict(["de", "en"]), Planted(side), ONE_C)[0] == [1.0] * 10
 
 
 def test_cross_against_a_loop_over_the_folds():
@@ -101,7 +102,7 @@ def test_cross_against_a_loop_over_the_folds():
         noise = np.random.default_rng(list(text.encode())).normal(size=3)
         return (noise + (1 if text.endswith("a") else -1) * np.array([0.7, 0, 0])).tolist()
 
-    found = fold_scores(data, Planted(vector), ONE_C, seed=7, size=20)
+    found, _ = run_folds(data, Planted(vector), ONE_C, seed=7, size=20)
     items = {
         language: {
             f"{name}/{row}": (vector(text), label)
@@ -126,8 +127,8 @@ def test_cross_against_a_loop_over_the_folds():
         expected.append(np.mean(right))
     assert found == pytest.approx(expected)
     assert len(set(found)) > 3
-    assert found == fold_scores(data, Planted(vector), ONE_C, seed=7, size=20)
-    assert found != fold_scores(data, Planted(vector), ONE_C, seed=8, size=20)
+    assert found == run_folds(data, Planted(vector), ONE_C, seed=7, size=20)[0]
+    assert found != run_folds(data, Planted(vector), ONE_C, seed=8, size=20)[0]
 
 
 def test_nothing_of_a_test_half_is_fitted_on_in_any_language():
@@ -138,7 +139,7 @@ def test_nothing_of_a_test_half_is_fitted_on_in_any_language():
             fits.append((len(features), len(devs["dev"][0])))
             return super().fit(features, labels, devs, seed)
 
-    fold_scores(data, system, Keep(), size=20)
+    run_folds(data, system, Keep(), size=20)
     assert fits == [(8, 2)] * 20  # ten folds, two sources
     whole = [list(part.texts) for parts in data.splits.values() for part in parts.values()]
     assert all(texts in whole for texts, _ in system.calls)  # what a cache already has
@@ -158,20 +159,18 @@ def test_nothing_of_a_test_half_is_fitted_on_in_any_language():
 def test_errors():
     system = Planted(side)
     with pytest.raises(ValueError, match=r"at least two languages, found \['de'\]"):
-        fold_scores(corpus(), system, languages=["de"])
-    with pytest.raises(TaskError, match="no language 'fr', expected one of de, en, xx"):
-        fold_scores(corpus(), system, languages=["de", "fr"])
+        run_folds(corpus(["de"]), system, ONE_C)
     with pytest.raises(TaskError, match="size of 8 .* expected at least 10.* smallest pool has 44 items"):
-        fold_scores(corpus(train=20, dev=12, test=12), system)
+        run_folds(corpus(train=20, dev=12, test=12), system, ONE_C)
     with pytest.raises(ValueError, match="found size 15"):
-        fold_scores(corpus(), system, size=15)
+        run_folds(corpus(), system, ONE_C, size=15)
     data = corpus()
     del data.splits["en"]["dev"]
     with pytest.raises(TaskError, match=r"'en' has no split 'dev', needed for folds; found \['train', 'test'\]"):
-        fold_scores(data, system)
+        run_folds(data, system, ONE_C)
     one = {
         x: {n: Split(p.ids, p.texts, ["a"] * len(p)) for n, p in parts.items()} for x, parts in corpus().splits.items()
     }
     with pytest.raises(TaskError, match="Fold 1, de: found one class"):
-        fold_scores(ClassificationData(one, Provenance("", "")), system)
+        run_folds(ClassificationData(one, Provenance("", "")), system, ONE_C)
     assert not system.calls  # all of it before anything is encoded

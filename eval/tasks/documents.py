@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import read_columns
-
-from .base import ClassificationData, Provenance, RetrievalData, Split, Task
+from .base import ClassificationData, Provenance, RetrievalData, Task
 from .sources import (
     check_parallel,
     choose_languages,
+    labelled_splits,
     named_files,
-    open_tables,
     provenance_of,
-    read_labels,
+    require_splits,
     source_of,
 )
 
@@ -28,47 +24,6 @@ PROVENANCE = Provenance(
     url="https://github.com/MicrosoftDocs/Dynamics-365-Operations.de-de",
 )
 ADVICE = "Pass source= with topic_documents.parquet, its folder, or a Hub dataset with its columns."
-
-
-@dataclass(frozen=True)
-class _Document:
-    """A document in one language; `doc_id` is the same in all of them and, as it holds the label, in no text."""
-
-    doc_id: str
-    text: str
-    label: str
-
-
-Documents = dict[str, dict[str, list[_Document]]]  # by language and split
-
-
-def _read_documents(task: Task, source: str, streaming: bool) -> Documents:
-    """Read rows with the columns doc_id, language, title, text, label and, unless the source has splits, split."""
-    documents: Documents = {}
-    for table in open_tables(task, source, streaming):
-        texts = ["doc_id", "language", "title", "text"]
-        numbers, rows = read_columns(table, texts, ["label"], optional=["split"])
-        labels = read_labels(table, "label", numbers, rows["label"])
-        if "split" not in rows and table.split is None:
-            found = Words(f"the columns {', '.join(rows)}")
-            raise bad_value(table.place, None, "split", found, "also a column 'split'", "Add it.")
-        names = rows.get("split") or [table.split] * len(labels)
-        for doc_id, language, title, text, label, name in zip(
-            *(rows[column] for column in texts), labels, names, strict=True
-        ):
-            by_split = documents.setdefault(language, {})
-            name = "dev" if name == "validation" else name
-            by_split.setdefault(name, []).append(_Document(doc_id, f"{title}\n\n{text}", label))
-    return documents
-
-
-def _split_of(source: str, language: str, name: str, documents: Documents) -> Split:
-    found = documents[language].get(name)
-    if found is None:
-        there = f"one of the splits of {language}: {', '.join(map(str, documents[language]))}"
-        raise bad_value(source, None, "split", name, there, "Add the missing split, or pass another source.")
-    place = f"{source}, language {language}, split {name}"
-    return Split(*([getattr(row, field) for row in found] for field in ("doc_id", "text", "label")), place=place)
 
 
 def _provenance(task: Task, source: str, split: str) -> Provenance:
@@ -100,12 +55,10 @@ class TopicDocuments(Task):
             CorpusError: Missing languages, splits or columns, or translations with different labels.
         """
         source = source_of(self, source, ADVICE)
-        documents = _read_documents(self, source, streaming)
+        documents = labelled_splits(self, source, "doc_id", "title", streaming)
         chosen = choose_languages(source, languages, documents, self.languages)
         names = ("train", "dev", "test")
-        splits = {
-            language: {name: _split_of(source, language, name, documents) for name in names} for language in chosen
-        }
+        splits = require_splits(source, documents, chosen, names)
         check_parallel(source, splits, names)
         return ClassificationData(splits, _provenance(self, source, "test"))
 
@@ -135,12 +88,13 @@ class DocumentRetrieval(Task):
             CorpusError: Missing languages, split or columns.
         """
         source = source_of(self, source, ADVICE)
-        documents = _read_documents(self, source, streaming)
+        documents = labelled_splits(self, source, "doc_id", "title", streaming)
         chosen = choose_languages(source, languages, documents, self.languages)
-        texts = {}
-        for language in chosen:
-            rows = _split_of(source, language, split, documents)
-            texts[language] = dict(zip(rows.ids, rows.texts, strict=True))
+        found = {
+            language: by_name[split]
+            for language, by_name in require_splits(source, documents, chosen, [split]).items()
+        }
+        texts = {language: dict(zip(rows.ids, rows.texts, strict=True)) for language, rows in found.items()}
         ids = list(dict.fromkeys(doc_id for by_id in texts.values() for doc_id in by_id))
         aligned = {language: [by_id.get(doc_id) for doc_id in ids] for language, by_id in texts.items()}
         return RetrievalData(ids, aligned, _provenance(self, source, split))

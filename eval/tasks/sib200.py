@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from modeling_tmde.data.checks import Words, bad_value
 from modeling_tmde.data.files import read_columns
 
 from .base import ClassificationData, Provenance, Split, Task
@@ -15,11 +14,12 @@ from .sources import (
     choose_languages,
     config_names,
     is_dataset,
+    labelled_splits,
     named_files,
     open_splits,
-    open_tables,
     provenance_of,
     read_labels,
+    require_splits,
     source_of,
 )
 
@@ -61,8 +61,12 @@ class SIB200(Task):
         source = source_of(self, source)
         if isinstance(languages, Sequence) and not isinstance(languages, str):
             languages = [iso_of_flores(code) for code in languages]
-        in_configs = is_dataset(source) and not named_files(self, source)
-        splits = (self._load_configs if in_configs else self._load_table)(source, languages, streaming)
+        if is_dataset(source) and not named_files(self, source):
+            splits = self._load_configs(source, languages, streaming)
+        else:
+            found = labelled_splits(self, source, "index_id", streaming=streaming)
+            found = {iso_of_flores(code): by_name for code, by_name in found.items()}
+            splits = require_splits(source, found, choose_languages(source, languages, found, self.languages), SPLITS)
         check_parallel(source, splits, SPLITS)
         return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True))
 
@@ -70,9 +74,8 @@ class SIB200(Task):
         self, source: str, languages: Sequence[str] | None, streaming: bool
     ) -> dict[str, dict[str, Split]]:
         configs = {iso_of_flores(name): name for name in config_names(source)}
-        defaults = [iso_of_flores(code) for code in self.languages]
         splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(source, languages, configs, defaults):
+        for language in choose_languages(source, languages, configs, self.languages):
             splits[language] = {}
             opened = open_splits(source, configs[language], SPLITS, streaming=streaming)
             for name, table in opened.items():
@@ -80,28 +83,4 @@ class SIB200(Task):
                 labels = read_labels(table, "category", numbers, rows["category"])
                 ids = [str(index) for index in rows["index_id"]]
                 splits[language][name] = Split(ids, rows["text"], labels, place=table.place)
-        return splits
-
-    def _load_table(
-        self, source: str, languages: Sequence[str] | None, streaming: bool
-    ) -> dict[str, dict[str, Split]]:
-        groups: dict[str, dict[str, list[tuple[str, str, str]]]] = {}
-        for table in open_tables(self, source, streaming):
-            texts, others = ["language", "split", "text"], ["index_id", "label"]
-            numbers, rows = read_columns(table, texts, others)
-            rows["label"] = read_labels(table, "label", numbers, rows["label"])
-            for language, name, *row in zip(*(rows[column] for column in (*texts[:2], *others, "text")), strict=True):
-                groups.setdefault(iso_of_flores(language), {}).setdefault(name, []).append(row)
-        defaults = [iso_of_flores(code) for code in self.languages]
-        splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(source, languages, groups, defaults):
-            splits[language] = {}
-            for name in SPLITS:
-                if name not in groups[language]:
-                    found, expected = Words(f"the splits {', '.join(groups[language])}"), f"also {name!r}"
-                    place = f"{source}, language {language}"
-                    raise bad_value(place, None, "split", found, expected, "Add the missing split.")
-                ids, labels, texts = zip(*groups[language][name], strict=True)
-                place = f"{source}, language {language}, split {name}"
-                splits[language][name] = Split([str(i) for i in ids], list(texts), list(labels), place=place)
         return splits

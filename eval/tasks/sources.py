@@ -1,4 +1,4 @@
-"""Sources of tasks: files, folders, datasets of the Hub and parallel corpora, and checks that several tasks make.
+"""Reads the sources of tasks (files, folders, Hub datasets, parallel corpora), with the checks that tasks share.
 
 A folder counts as a dataset if it has a README.md whose front matter lists `configs` (a copy of a Hub repository), or
 holds `<config>/<split>.parquet` or `<config>/<split>-00000-of-00002.parquet` files.
@@ -19,7 +19,15 @@ import datasets
 
 from modeling_tmde.data import load_parallel
 from modeling_tmde.data.checks import CorpusError, Words, bad_value, is_code
-from modeling_tmde.data.files import FORMATS, Table, find_files, is_hub_layout, open_table, select_configs
+from modeling_tmde.data.files import (
+    FORMATS,
+    Table,
+    find_files,
+    is_hub_layout,
+    open_table,
+    read_columns,
+    select_configs,
+)
 
 from .base import Provenance, RetrievalData, Split, Task
 
@@ -61,7 +69,7 @@ def _may_be_hub_id(source: str) -> bool:
 
 
 def is_dataset(source: str) -> bool:
-    """Whether a source is a folder with configs, or (where there is no such path) reads as a Hub id."""
+    """Whether a source is a folder with configs or, if no such path exists, looks like a Hub id."""
     if os.path.isdir(source):
         return is_hub_layout(source) or bool(_config_folders(source))
     return not os.path.exists(source) and _may_be_hub_id(source)
@@ -133,10 +141,10 @@ def named_files(task: Task, folder: str) -> list[str]:
 
 
 def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]:
-    """Opens a source whose rows have everything in columns: a file, a folder of files, or a dataset.
+    """Opens a table source: a file, a folder of files, or a dataset.
 
-    Of a folder the files with one of the task's `local_names` are taken, or else all parquet, JSONL and TSV files; of
-    a dataset all configs and splits.
+    A folder gives the files that match the task's `local_names`, or else all parquet, JSONL and TSV files. A dataset
+    gives all configs and splits.
     """
     if is_dataset(source) and not named_files(task, source):
         configs = {config: split_names(source, config) for config in config_names(source)}
@@ -183,6 +191,66 @@ def read_labels(
             raise bad_value(table.place, number, column, value, expected, advice)
         found.append(name)
     return found
+
+
+def labelled_splits(
+    task: Task, source: str, id_column: str, title: str | None = None, streaming: bool = False
+) -> dict[str, dict[str, Split]]:
+    """Splits by language and name, from rows with the columns language, split, text, label and an id.
+
+    Args:
+        id_column: Column of the ids.
+        title: Column of titles, which are put before the texts with a blank line between.
+
+    Raises:
+        CorpusError: A missing column, or a bad value. The column split is not needed where the source has splits.
+    """
+    groups: dict[str, dict[str, list[tuple[str, str, str]]]] = {}
+    for table in open_tables(task, source, streaming):
+        texts = ["language", "text", *([title] if title else [])]
+        numbers, rows = read_columns(table, texts, [id_column, "label"], optional=["split"])
+        if "split" not in rows and table.split is None:
+            found = Words(f"the columns {', '.join(rows)}")
+            raise bad_value(table.place, None, "split", found, "also a column 'split'", "Add it.")
+        if None in rows[id_column]:
+            number = numbers[rows[id_column].index(None)]
+            raise bad_value(table.place, number, id_column, None, "an id", "Correct or delete the row.")
+        labels = read_labels(table, "label", numbers, rows["label"])
+        names = rows.get("split") or [table.split] * len(labels)
+        bodies = (
+            [f"{head}\n\n{text}" for head, text in zip(rows[title], rows["text"], strict=True)]
+            if title
+            else rows["text"]
+        )
+        for language, name, *row in zip(rows["language"], names, rows[id_column], bodies, labels, strict=True):
+            name = "dev" if name == "validation" else name
+            groups.setdefault(language, {}).setdefault(name, []).append((str(row[0]), *row[1:]))
+    return {
+        language: {
+            name: Split(*map(list, zip(*rows, strict=True)), place=f"{source}, language {language}, split {name}")
+            for name, rows in by_name.items()
+        }
+        for language, by_name in groups.items()
+    }
+
+
+def require_splits(
+    source: str, splits: Mapping[str, Mapping[str, Split]], languages: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, Split]]:
+    """The named splits of each language.
+
+    Raises:
+        CorpusError: A split is missing.
+    """
+    for language in languages:
+        for name in names:
+            if name not in splits[language]:
+                place, found = (
+                    f"{source}, language {language}",
+                    Words(f"the splits {', '.join(map(str, splits[language]))}"),
+                )
+                raise bad_value(place, None, "split", found, f"also {name!r}", "Add the missing split.")
+    return {language: {name: splits[language][name] for name in names} for language in languages}
 
 
 def provenance_of(task: Task, source: str, benchmark: Provenance, split: str | None, copy: bool = False) -> Provenance:
@@ -248,8 +316,8 @@ class ParallelPart:
 
     Args:
         place: Source and config, for messages.
-        pair: The config, such as `de-en`; None for a source that is not kept pair by pair.
-        languages: Those of its rows, which may be None there.
+        pair: The config, such as `de-en`; None for a source without a config per pair.
+        languages: Languages of the rows. A text may be None.
         dataset: Map-style or streamed.
     """
 
@@ -264,7 +332,7 @@ class ParallelPart:
             yield from block["translation"]
 
     def complete_rows(self, languages: Sequence[str]) -> Iterator[Row]:
-        """Yields the rows that hold every one of the languages, and only those languages."""
+        """Yields the rows that have all of the languages, reduced to those languages."""
         for row in self.rows():
             if all(row[language] is not None for language in languages):
                 yield {language: row[language] for language in languages}
@@ -339,11 +407,11 @@ def pair_of(name: str) -> tuple[str, str] | None:
 def aligned(
     parts: Iterable[tuple[str | None, Iterable[Row]]], languages: Sequence[str], provenance: Provenance
 ) -> RetrievalData:
-    """Rows as retrieval data; where they come pair by pair, a row is None in the languages of other pairs.
+    """Rows as retrieval data. In a source kept by language pairs, a row is None in the languages of other pairs.
 
     Args:
         parts: Pair, or None, and rows. Ids are `"<pair>:<row>"`, or `"<row>"` without a pair, counted from 0.
-        languages: Those of the result; others are left aside.
+        languages: Languages of the result; others are ignored.
 
     Raises:
         CorpusError: No row.

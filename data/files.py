@@ -170,13 +170,14 @@ def select_configs(
 # ---- Lines
 
 
-def read_lines(source: str | BinaryIO, place: str | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(source: str | BinaryIO, place: str | None = None, name: str | None = None) -> Iterator[tuple[int, str]]:
     """Yield line numbers, from 1, and lines without their ends. Only \\n (or \\r\\n) ends a line: U+2028 and the like
     may stand inside a text.
 
     Args:
         source: A file, plain or gzipped, or an open binary stream.
         place: Its name in messages.
+        name: The field that the lines hold, for messages.
 
     Raises:
         CorpusError: Bytes that are not UTF-8, or a damaged gzip file.
@@ -189,7 +190,7 @@ def read_lines(source: str | BinaryIO, place: str | None = None) -> Iterator[tup
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if line.endswith(b"\n"):
                 line = line[: -2 if line.endswith(b"\r\n") else -1]
-            yield number, decode(line, place, number)
+            yield number, decode(line, place, number, name)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         found = Words(f"a damaged gzip file ({error})")
         raise bad_value(place, number + 1, None, found, "gzip", "Fetch it again.") from error
@@ -274,7 +275,7 @@ def read_blocks(path: str, size: int = BLOCK_ROWS) -> Iterator[Block]:
     if format_of(path) == "parquet":
         yield from _dataset_blocks(open_parquet(path, streaming=True), path, size)
         return
-    lines = ((number, line) for number, line in read_lines(path) if line.strip())
+    lines = ((number, line) for number, line in read_lines(path) if line.strip(" "))
     names: list[str] = []
     if format_of(path) == "tsv":
         names = next(lines, (1, ""))[1].split("\t")

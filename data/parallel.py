@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,19 +29,17 @@ from .checks import (
 from .files import (
     AnyDataset,
     FileSource,
-    check_text,
     count_lines,
     count_rows,
     decode,
     find_files,
     is_hub_layout,
     open_parquet,
-    parse_json,
     read_lines,
     select_configs,
-    split_fields,
 )
 from .sample import sample_parallel
+from .text_rows import FURTHER, PEEK_ROWS, ROW, json_languages, json_rows, open_text_rows
 
 logger = logging.getLogger("modeling_tmde.data")
 
@@ -51,7 +48,6 @@ Columns = dict[str, pa.Array]  # strings by language, and under `doc_id` the nam
 
 VERSION = 1  # of the checks: raise it when they change, so that cached corpora are checked again
 MAP_ROWS, STREAM_ROWS = 10_000, 500  # what a stream reads and checks ahead of the row it gives
-PEEK_ROWS = 1000
 KEPT, OTHER, BAD = range(3)
 
 
@@ -120,24 +116,20 @@ def load_parallel(
         >>> rows[0]["translation"]  # doctest: +SKIP
         {'de': 'Das Haus', 'en': 'The house'}
     """
-    place = "load_parallel"
-    if bad_rows not in ("report", "raise"):
-        raise bad_value(place, None, "bad_rows", bad_rows, '"report" or "raise"', "Pass one of them.")
-    if temperature is not None and not temperature > 0:
-        advice = "1.0 mixes in proportion, float('inf') uniformly."
-        raise bad_value(place, None, "temperature", temperature, "a number above 0, or None", advice)
-    if max_rows is not None and max_rows < 1:
-        raise bad_value(place, None, "max_rows", max_rows, "a number above 0, or None", "Leave it out for all rows.")
-    if document_ids and streaming:
-        raise bad_value(place, None, "document_ids", True, "False for a stream", "Pass streaming=False.")
-    for name, codes in (("languages", languages), ("pivot_languages", pivot_languages)):
-        if isinstance(codes, str) or not all(isinstance(code, str) for code in codes or ()):
-            raise bad_value(place, None, name, codes, "a list of language codes", "Pass e.g. ['de', 'en'].")
+    for name, value, is_right, expected in (
+        ("bad_rows", bad_rows, bad_rows in ("report", "raise"), '"report" or "raise"'),
+        ("temperature", temperature, temperature is None or temperature > 0, "a number above 0, or None"),
+        ("max_rows", max_rows, max_rows is None or max_rows >= 1, "a number above 0, or None"),
+        ("document_ids", document_ids, not (document_ids and streaming), "False for a stream"),
+        ("languages", languages, _are_codes(languages), "a list of language codes"),
+        ("pivot_languages", pivot_languages, _are_codes(pivot_languages), "a list of language codes"),
+        ("source", source, source not in ([], ()), "at least one source"),
+    ):
+        if not is_right:
+            raise bad_value("load_parallel", None, name, value, expected, "Correct the argument.")
     stated = None if languages is None else tuple(sorted(set(languages)))
     pivots = None if pivot_languages is None else tuple(sorted(set(pivot_languages)))
     elements = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else [source]
-    if not elements:
-        raise bad_value(place, None, "source", source, "at least one source", "Pass a path or a Hub id.")
     report = CorpusReport() if report is None else report
     parts: list[Part] = []
     for element in elements:
@@ -157,11 +149,11 @@ def load_parallel(
         if "[" in split or "+" in split:
             advice = "Files have no splits to slice or to add: pass max_rows, or the files you want."
             raise bad_value(str(element), None, "split", split, "a plain name", advice)
-        parts += [_file_part(file, stated, streaming) for file in files]
+        parts += [_file_part(file, stated, streaming, document_ids) for file in files]
     chosen = _resolve_languages(parts, stated, pivots, str(source))
     if not streaming:
         for part, limit in zip(parts, _limits(parts, max_rows, temperature), strict=True):
-            part.raw = part.raw.select(range(min(limit + part.header, len(part.raw)))) if limit else part.raw
+            part.raw = part.raw.select(range(min(limit, len(part.raw)))) if limit else part.raw
     options = {"bad_rows": bad_rows, "document_ids": document_ids}
     load = _load_stream if streaming else _load
     mixed = _mix([load(part, chosen, report, options) for part in parts], parts, temperature, seed)
@@ -173,6 +165,10 @@ def load_parallel(
     return mixed if max_rows is None else mixed.select(range(min(max_rows, len(mixed))))
 
 
+def _are_codes(codes: object) -> bool:
+    return not isinstance(codes, str) and all(isinstance(code, str) for code in codes or ())
+
+
 # ---- Opening
 
 
@@ -181,28 +177,24 @@ class Part:
     """What temperature mixes: a file, or a config of a Hub dataset, as `datasets.load_dataset` opened it.
 
     Args:
-        raw: Its rows; for JSONL, TSV and Moses files, lines.
+        raw: Its rows.
         place: Its name in messages.
-        parse: Makes `(row numbers, columns)` of a table of raw rows and their numbers.
         languages: Those it holds; of a JSONL file those of its first rows.
         file: The file, if it is one; else it is a config of a Hub dataset.
         rows: How many rows a streamed config has, if its card says so.
-        header: Raw rows that are none.
         find_more: Finds the languages that further rows of a JSONL file hold.
     """
 
     raw: AnyDataset
     place: str
-    parse: Callable[..., tuple[Sequence[int], Columns]]
     languages: tuple[str, ...]
     file: FileSource | None = None
     rows: int | None = None
-    header: int = 0
     find_more: Callable[[], set[str]] | None = None
 
     def count_rows(self) -> int | None:
         if isinstance(self.raw, datasets.Dataset):
-            return len(self.raw) - self.header
+            return len(self.raw)
         return count_rows(self.file) if self.file else self.rows
 
 
@@ -211,7 +203,7 @@ def _sample_part(split: str, seed: int, max_rows: int | None, streaming: bool) -
     place = f"sample (split {split})"
     names = _languages_of_schema(rows.features.arrow_schema, place, None)
     raw = rows.to_iterable_dataset() if streaming else rows
-    return Part(raw, place, partial(_parse_table, place=place, names=names), names, rows=len(rows))
+    return Part(raw, place, names, rows=len(rows))
 
 
 def _hub_parts(
@@ -248,12 +240,11 @@ def _hub_parts(
             schema = next(iter(raw.with_format("arrow").iter(STREAM_ROWS))).schema
             raw = raw.cast(datasets.Features.from_arrow_schema(schema))
         found = _languages_of_schema(raw.features.arrow_schema, place, languages)
-        parse = partial(_parse_table, place=place, names=found)
-        parts.append(Part(raw, place, parse, found, rows=rows))
+        parts.append(Part(raw, place, found, rows=rows))
     return parts
 
 
-def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) -> Part:
+def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool, document_ids: bool) -> Part:
     place, path = file.place, file.paths[0]
     if file.format == "parquet":
         try:
@@ -265,100 +256,34 @@ def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) 
         names = _languages_of_schema(schema, place, stated)
         columns = ["translation"] if "translation" in schema.names else list(names)
         columns += [DOCUMENT_ID] * (DOCUMENT_ID in schema.names)
-        raw = open_parquet(path, streaming, columns=columns) if rows else _no_rows(columns, streaming)
-        return Part(raw, place, partial(_parse_table, place=place, names=names), names, file)
+        if rows:
+            return Part(open_parquet(path, streaming, columns=columns), place, names, file)
+        raw = datasets.Dataset.from_dict({name: [] for name in columns})
+        return Part(raw.to_iterable_dataset() if streaming else raw, place, names, file)
+    options: dict[str, object] = {}
+    find = None
     if file.format == "moses":
+        names = file.languages
         counts = [count_lines(path) for path in file.paths]
         if len(set(counts)) > 1:
             listed = ", ".join(f"{path}: {count} lines" for path, count in zip(file.paths, counts, strict=True))
             advice = "Line n of each must be a translation of line n of the others: fetch or align the files again."
             raise CorpusError(f"{place}: found different numbers of lines ({listed}), expected equal ones. {advice}")
-    lines = [_open_lines(path, streaming) for path in file.paths]
-    if file.format == "moses":
-        names = file.languages
-        lines = [part.rename_column("text", name) for part, name in zip(lines, names, strict=True)]
-        raw = datasets.concatenate_datasets(lines, axis=1)
-        if stated is None:
-            check_codes(names, place)
-        parse = partial(_parse_moses, files=dict(zip(names, file.paths, strict=True)))
-        return Part(raw, place, parse, names, file)
-    (raw,) = lines
-    if file.format == "tsv":
+    elif file.format == "tsv":
         names = tuple(next(read_lines(path), (1, ""))[1].split("\t"))
         if len(set(names)) < len(names) or len(names) < 2:
             expected = "two or more different language codes, separated by tabs"
             raise bad_value(path, 1, "header", list(names), expected, "Put such a header on top of the file.")
-        if stated is None:
-            check_codes(names, place)
-        return Part(raw, place, partial(_parse_tsv, place=place, names=names), names, file, header=1)
-    nested = "translation" in next((row for _, row in _json_rows(path)), {})
-    find = partial(_json_languages, path, nested, stated)
-    names = tuple(sorted(find(PEEK_ROWS)))
+    else:
+        nested = "translation" in next((row for _, row in json_rows(path)), {})
+        find = partial(json_languages, path, nested, stated)
+        names = tuple(sorted(find(PEEK_ROWS)))
+        options = {"nested": nested, "inferred": stated is None, "document_ids": document_ids}
     if stated is None:
         check_codes(names, place)
-    parse = partial(_parse_json, place=place, names=names, nested=nested, inferred=stated is None)
-    return Part(raw, place, parse, names, file, find_more=find)
-
-
-def _no_rows(columns: Sequence[str], streaming: bool) -> AnyDataset:
-    features = datasets.Features({name: datasets.Value("string") for name in columns})
-    if streaming:
-        return datasets.IterableDataset.from_generator(partial(iter, ()), features=features)
-    return datasets.Dataset.from_dict({name: [] for name in columns}, features=features)
-
-
-def _open_lines(path: str, streaming: bool) -> AnyDataset:
-    """Open the lines of a text file, plain or gzipped, as the column `text`.
-
-    They are read as Latin-1, which any bytes are, so that `_text_of` can name the row whose bytes are not UTF-8.
-    """
-    options = {"encoding": "latin-1", "features": datasets.Features({"text": datasets.Value("string")})}
-    if next(read_lines(path), None) is None:
-        return _no_rows(["text"], streaming)
-    try:
-        return datasets.load_dataset(
-            "text", data_files={"train": [path]}, split="train", streaming=streaming, **options
-        )
-    except datasets.exceptions.DatasetGenerationError as error:
-        deque(read_lines(path), maxlen=0)  # names the row
-        found = Words(f"a damaged file ({error.__cause__ or error})")
-        raise bad_value(path, None, None, found, "text, plain or gzipped", "Fetch it again.") from error
-
-
-def _text_of(line: str, path: str, number: int, name: str | None = None) -> str:
-    """Return a line of `_open_lines` as it was written. Of a gzipped file, `datasets` decodes the lines itself."""
-    if path.endswith(".gz"):
-        return line.removeprefix("\ufeff") if number == 1 else line
-    raw = line.encode("latin-1")
-    return decode(raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw, path, number, name)
-
-
-def _json_rows(path: str) -> Iterator[tuple[int, dict]]:
-    return ((number, parse_json(line, path, number)) for number, line in read_lines(path) if line.strip())
-
-
-def _json_languages(place: str, nested: bool, stated: Sequence[str] | None, limit: int | None = None) -> set[str]:
-    """Return the languages of the first `limit` rows of a JSONL file, or of all."""
-    found: set[str] = set()
-    for number, row in islice(_json_rows(place), limit):
-        for name, text in _texts_of_row(row, nested, place, number).items():
-            if nested or name in (stated or ()) or (is_code(name) and (stated is not None or isinstance(text, str))):
-                found.add(name)
-    if not found:
-        expected = "a `translation` object, or one field per language"
-        raise bad_value(place, None, "translation", Words("no rows with texts by language"), expected, "Correct it.")
-    return found
-
-
-def _texts_of_row(row: dict, nested: bool, place: str, number: int) -> dict:
-    """Return what a JSON row holds by language; in flat rows (no `translation`) also its other columns."""
-    if not nested:
-        return row
-    texts = row.get("translation", Words(f"no such field beside {sorted(row)}"))
-    if texts is not None and not isinstance(texts, dict):
-        advice = 'Write every row as {"translation": {"de": "...", "en": "..."}}, or with one field per language.'
-        raise bad_value(place, number, "translation", texts, "an object of texts by language", advice)
-    return texts or {}
+    read = tuple(sorted({*names, *(stated or ())})) if find else names
+    raw = open_text_rows(file, streaming, languages=read, **options)
+    return Part(raw, place, names, file, find_more=find)
 
 
 def _languages_of_schema(schema: pa.Schema, place: str, requested: Sequence[str] | None) -> tuple[str, ...]:
@@ -439,10 +364,10 @@ def _mix(loaded: list[AnyDataset], parts: Sequence[Part], temperature: float | N
 # ---- Rows
 
 
-def _parse_table(
-    table: pa.Table, numbers: list[int], requested: Sequence[str], place: str, names: Sequence[str]
-) -> tuple[Sequence[int], Columns]:
-    """Rows of parquet files and Hub datasets, with `translation` or one column per language."""
+def _columns(
+    table: pa.Table, numbers: Sequence[int], place: str, names: Sequence[str], document_ids: bool = False
+) -> Columns:
+    """Return the texts by language of raw rows, with `translation` or one column per language, and their documents."""
     table = table.combine_chunks()
     prefix = "translation." if "translation" in table.column_names else ""
     if prefix:
@@ -450,13 +375,15 @@ def _parse_table(
         # flatten(), unlike field(), also applies the nulls of the struct itself
         arrays = dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
     else:
+        if ROW in table.column_names:
+            names = [name for name in table.column_names if name not in (ROW, FURTHER, DOCUMENT_ID)]
         arrays = {name: _in_one(table[name]) for name in names}
     columns = {name: _as_text(array, place, numbers, prefix + name) for name, array in arrays.items()}
-    if DOCUMENT_ID in requested and DOCUMENT_ID in table.column_names:
+    if document_ids and DOCUMENT_ID in table.column_names:
         ids = _in_one(table[DOCUMENT_ID])
         is_number = pa.types.is_integer(ids.type)
         columns[DOCUMENT_ID] = ids.cast(pa.string()) if is_number else _as_text(ids, place, numbers, DOCUMENT_ID)
-    return numbers, columns
+    return columns
 
 
 def _in_one(column: pa.ChunkedArray) -> pa.Array:
@@ -481,83 +408,24 @@ def _as_text(array: pa.Array, place: str, numbers: Sequence[int], name: str) -> 
     return array
 
 
-def _parse_moses(
-    table: pa.Table, numbers: list[int], requested: Sequence[str], files: Mapping[str, str]
-) -> tuple[Sequence[int], Columns]:
-    columns = {}
-    for name, path in files.items():
-        lines = zip(numbers, table[name].to_pylist(), strict=True)
-        columns[name] = pa.array([_text_of(line, path, number, name) for number, line in lines], pa.string())
-    return numbers, columns
-
-
-def _parse_tsv(
-    table: pa.Table, numbers: list[int], requested: Sequence[str], place: str, names: Sequence[str]
-) -> tuple[Sequence[int], Columns]:
-    lines = [(number, line) for number, line in zip(numbers, table["text"].to_pylist(), strict=True) if number > 1]
-    rows = [split_fields(_text_of(line, place, number), names, place, number) for number, line in lines]
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    kept = {name: pa.array(texts, pa.string()) for name, texts in zip(names, columns, strict=True)}
-    return [number for number, _ in lines], kept
-
-
-def _parse_json(
-    table: pa.Table,
-    numbers: list[int],
-    requested: Sequence[str],
-    place: str,
-    names: Sequence[str],
-    nested: bool,
-    inferred: bool = False,
-) -> tuple[Sequence[int], Columns]:
-    """Rows of a JSONL file. If its languages were looked up (`inferred`), one that turns up later is an error."""
-    lines = [(number, line) for number, line in zip(numbers, table["text"].to_pylist(), strict=True) if line.strip()]
-    numbers = [number for number, _ in lines]
-    columns: dict[str, list] = {name: [None] * len(lines) for name in {*names, *requested} - {DOCUMENT_ID}}
-    ids: list[str | None] = []
-    for index, (number, line) in enumerate(lines):
-        row = parse_json(_text_of(line, place, number), place, number)
-        if DOCUMENT_ID in requested:
-            found = row.get(DOCUMENT_ID)
-            if found is not None and not isinstance(found, str | int):
-                raise bad_value(
-                    place, number, DOCUMENT_ID, found, "a text, a whole number or null", "Correct the row."
-                )
-            ids.append(None if found is None else str(found))
-        for name, text in _texts_of_row(row, nested, place, number).items():
-            if name not in columns:
-                if not nested:
-                    continue
-                if inferred:
-                    expected = f"only the languages of the first {PEEK_ROWS} rows ({', '.join(names)})"
-                    advice = "Pass languages=[...] with those to take."
-                    raise bad_value(place, number, f"translation.{name}", name, expected, advice)
-                columns[name] = [None] * len(lines)
-            if text is not None:
-                check_text(text, place, number, f"translation.{name}" if nested else name, "a text or null")
-            columns[name][index] = text
-    arrays = {name: pa.array(texts, pa.string()) for name, texts in columns.items()}
-    return numbers, arrays | ({DOCUMENT_ID: pa.array(ids, pa.string())} if ids else {})
-
-
 def _check(
     table: pa.Table,
     indices: Sequence[int],
-    parse: Callable[..., tuple[Sequence[int], Columns]],
     place: str,
+    names: Sequence[str],
     languages: Sequence[str],
     bad_rows: str,
     document_ids: bool,
     version: int = VERSION,
 ) -> pa.Table:
-    """Parse and check some rows.
+    """Check some rows, whose languages are `names`.
 
     Returns:
         Those rows, good or bad, with the columns of [`features_of`], their number `row`, how many of their texts were
         `empty`, and their `state`: kept, of other languages, or bad.
     """
-    wanted = (*languages, DOCUMENT_ID) if document_ids else languages
-    numbers, columns = parse(table, [index + 1 for index in indices], wanted)
+    numbers = table[ROW].to_pylist() if ROW in table.column_names else [index + 1 for index in indices]
+    columns = _columns(table, numbers, place, names, document_ids)
     ids = columns.pop(DOCUMENT_ID, pa.nulls(len(numbers), pa.string()))
     texts = {name: columns.get(name, pa.nulls(len(numbers), pa.string())) for name in languages}
     blank = {
@@ -565,6 +433,7 @@ def _check(
         for name, text in texts.items()
     }
     in_all, requested = _count_valid(columns.values(), len(numbers)), _count_valid(texts.values(), len(numbers))
+    in_all = in_all + (table[FURTHER].to_numpy() if FURTHER in table.column_names else 0)
     empty = np.sum([mask.to_numpy(zero_copy_only=False) for mask in blank.values()], axis=0).astype(np.int64)
     kept = requested - empty >= 2
     state = np.where(kept, KEPT, np.where((requested < 2) & (in_all >= 2), OTHER, BAD))
@@ -602,16 +471,17 @@ def _describe_bad(
 def _count(
     found: pa.Table, part: Part, languages: Sequence[str], read: Callable[[np.ndarray], pa.Table]
 ) -> tuple[np.ndarray, CorpusReport]:
-    """Return which of the checked rows are kept, and the counts. `read` gives the raw rows of some numbers."""
+    """Return which of the checked rows are kept, and the counts. `read` gives the raw rows at some places."""
     state, empty, rows = (found[name].to_numpy() for name in ("state", "empty", "row"))
     states = np.bincount(state, minlength=3).tolist()
     counts = CorpusReport(len(state), states[KEPT], int(empty.sum()), states[BAD], states[OTHER])
-    bad = rows[(state == BAD) | (empty > 0)][:MAX_EXAMPLES]
+    bad = np.flatnonzero((state == BAD) | (empty > 0))[:MAX_EXAMPLES]
     if len(bad):
-        described = _describe_bad(*part.parse(read(bad), bad.tolist(), languages), languages)
+        numbers = rows[bad].tolist()
+        columns = _columns(read(bad), numbers, part.place, part.languages)
         counts.first_examples = [
             f"{part.place}, row {number}, field '{name}': {clip(what)}"
-            for number, name, what, _ in islice(described, MAX_EXAMPLES)
+            for number, name, what, _ in islice(_describe_bad(numbers, columns, languages), MAX_EXAMPLES)
         ]
     return state == KEPT, counts
 
@@ -622,7 +492,7 @@ def _load(part: Part, languages: Sequence[str], report: CorpusReport, options: d
     if not len(part.raw):
         return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
     checked = part.raw.with_format("arrow").map(
-        partial(_check, parse=part.parse, place=part.place, languages=languages, **options),
+        partial(_check, place=part.place, names=part.languages, languages=languages, **options),
         with_indices=True,
         batched=True,
         batch_size=MAP_ROWS,
@@ -631,7 +501,7 @@ def _load(part: Part, languages: Sequence[str], report: CorpusReport, options: d
         desc="Checking rows",
     )
     raw = part.raw.with_format("arrow")
-    kept, counts = _count(checked[:], part, languages, lambda rows: raw.select(rows - 1)[:])
+    kept, counts = _count(checked[:], part, languages, lambda places: raw.select(places)[:])
     report.add(part.place, counts, counts.rows)
     rows = checked.with_format(None).select_columns(list(features))
     return rows if kept.all() else rows.select(np.flatnonzero(kept))
@@ -642,11 +512,8 @@ def _load_stream(
 ) -> datasets.IterableDataset:
     """Return the good rows of a part as a stream, which counts as it is read."""
     names = list(part.raw.features)
-    check = partial(_check, parse=part.parse, place=part.place, languages=languages, **options)
-    raw, part = (
-        part.raw,
-        replace(part, raw=None, find_more=None),
-    )  # DataLoader workers get a copy of what the function holds
+    check = partial(_check, place=part.place, names=part.languages, languages=languages, **options)
+    raw, part = part.raw, replace(part, raw=None, find_more=None)  # workers get a copy of what the function holds
     return (
         raw.with_format("arrow")
         .map(
@@ -670,8 +537,6 @@ def _check_block(
     report: CorpusReport,
 ) -> pa.Table:
     found = check(table, indices)
-    first = indices[0]
-    kept, counts = _count(found, part, languages, lambda rows: table.take(rows - 1 - first))
-    if found.num_rows:
-        report.add(part.place, counts, indices[-1] + 1)
+    kept, counts = _count(found, part, languages, table.take)
+    report.add(part.place, counts, indices[-1] + 1)
     return found.select(["translation"]).filter(pa.array(kept))

@@ -145,7 +145,7 @@ def test_everything_of_a_document_is_escaped(model, tmp_path):
         (["MODEL", "--field", "body"], "--field: names a field of a file; give COLLECTION as well"),
         (["MODEL", "docs.jsonl", "--label-field", "topic"], "no field 'topic'"),
         (["MODEL", "docs.jsonl", "--port", "1", "--host", "no.such.host.example"], "--host no.such.host.example"),
-        (["MODEL", "none.jsonl"], "none.jsonl: No such file"),
+        (["MODEL", "none.jsonl"], "none.jsonl: found no such file"),
     ],
 )
 def test_mistakes(serve, model, tmp_path, monkeypatch, arguments, message):

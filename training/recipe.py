@@ -373,11 +373,20 @@ class Recipe:
                     hints = typing.get_type_hints(OBJECTIVES[name].__init__)
                     hints = {option: hint for option, hint in hints.items() if option != "return"}
                     values[name] = self._checked(options, hints, f"Objective {name!r} of recipe {self.name}")
-            elif section not in ("model", "training"):
+            elif section == "model":
+                self._check_sizes(where)
+            elif section != "training":
                 try:
                     READERS[section](**values)
                 except StrictDataclassError as error:
                     raise RecipeError(f"{where}: {error.__cause__ or error}") from error
+
+    def _check_sizes(self, where: str) -> None:
+        config = ARCHITECTURES[self.architecture].config
+        for name, value in self.sections["model"].items():
+            least = 0 if getattr(config, name, None) == 0 else 1
+            if config.__annotations__.get(name) in (int, int | None) and value is not None and value < least:
+                raise RecipeError(f"{where}: {name}: found {value}, expected at least {least}")
 
     def _checked(self, values: Any, hints: dict[str, Any], where: str) -> dict[str, Any]:
         if not isinstance(values, Mapping | None):

@@ -397,6 +397,8 @@ def test_weights_that_do_not_fit_are_named(name, tmp_path):
         ("model.architecture=bags", "model.architecture 'bags' is unknown; did you mean bag"),
         ("data.temperature=-1", "temperature: found -1, expected a number above 0"),
         ("data.bad_rows=skip", "bad_rows: found 'skip'"),
+        ("model.d_model=0", "Section 'model' of recipe ctmde: d_model: found 0, expected at least 1"),
+        ("model.encoder_layers=-1", "encoder_layers: found -1, expected at least 1"),
         ("tokenizer.vocab_size=0", "vocab_size: found 0, expected at least 1"),
         ("model", "Override 'model' is not of the form key=value"),
         ("model=5", "Recipe key 'model' is a section; give one of its keys"),

@@ -199,7 +199,7 @@ def test_a_run_with_a_tokenizer_of_its_own_maps_that_of_the_stage(tmp_path):
     train_recipe(run_recipe("max_steps=1", "tokenizer.vocab_size=300", "tokenizer.max_characters=20000"), folder)
     sizes = [len(AutoTokenizer.from_pretrained(path)) for path in (folder, folder / STAGE_FOLDER)]
     assert sizes == [300, 350]
-    assert AutoModel.from_pretrained(folder).config.encoder_config.vocab_size == 300
+    assert AutoModel.from_pretrained(folder).config.vocab_size == 300
     report = record(folder)["warm_start"]
     assert report["tokens_copied"] + report["tokens_mapped"] == 300 and report["tokens_mapped"] > 0
 

@@ -16,7 +16,13 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, BertCo
 from typer.testing import CliRunner
 
 from modeling_tmde import BagModel
-from modeling_tmde.training.building import STAGE_FOLDER, apply_warm_start, prepare_warm_start, stage_recipe
+from modeling_tmde.training.building import (
+    STAGE_FOLDER,
+    apply_warm_start,
+    check_warm_start,
+    prepare_warm_start,
+    stage_recipe,
+)
 from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.train import build_model, train, train_recipe
@@ -154,6 +160,21 @@ def test_rows_seed_and_evaluation_of_the_first_stage_are_the_runs():
         stage_recipe(recipe)
 
 
+def test_columns_that_could_never_learn_are_refused():
+    recipe = two_stages("embedding_learning_rate=0")
+    with pytest.raises(RecipeError, match="d_model=32 from a bag with d_model=16: .*set model.d_model=16"):
+        check_warm_start(recipe)
+    recipe.set("warm_start.new_columns_std", 0.1)
+    check_warm_start(recipe)
+
+
+def test_pivots_are_among_the_languages_of_the_stage():
+    recipe = load_recipe("xnli_cbow")
+    recipe.set("warm_start.overrides", {"data.languages": ["en", "es"], "data.pivot_languages": ["de"]})
+    with pytest.raises(RecipeError, match="pivot_languages"):
+        check_warm_start(recipe)
+
+
 # ---- Interruptions
 
 
@@ -238,13 +259,16 @@ def test_a_checkpoint_takes_the_place_of_the_first_stage(finished, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_run_does_not_overwrite_what_it_begins_with(finished, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(finished, folder)
-    recipe = two_stages(f"warm_start.checkpoint={folder / STAGE_FOLDER}")
-    with pytest.raises(RecipeError, match="the run would overwrite it"):
-        train_recipe(recipe, folder, overwrite=True)
-    assert (folder / STAGE_FOLDER / "model.safetensors").is_file() and (folder / "model.safetensors").is_file()
+def test_values_that_the_recipe_states_stay(finished, tmp_path):
+    stage = str(finished / STAGE_FOLDER)
+    stated = ("model.sublinear_counts=false", "tokenizer.vocab_size=300", "model.bag_residual=false")
+    recipe = two_stages(f"warm_start.checkpoint={stage}", *stated)
+    prepare_warm_start(recipe, tmp_path, None, never)
+    assert recipe.sections["tokenizer"] == {"vocab_size": 300}
+    assert recipe.sections["model"]["sublinear_counts"] is False and recipe.sections["model"]["bag_residual"] is False
+    tokenizer = AutoTokenizer.from_pretrained(stage)
+    with pytest.raises(ValueError, match="token weights need the direct path, .* set model.bag_residual=true"):
+        apply_warm_start(recipe, build_model(recipe, tokenizer), tokenizer, stage)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "ctmde", "bag"])

@@ -137,7 +137,10 @@ def embed(
 
     with ExitStack() as stack:
         if keep and rank == 0:
-            stack.enter_context(_lock(folder))
+            try:
+                stack.enter_context(FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0))
+            except Timeout:
+                raise ValueError(f"another run is writing shards into {folder}; give another --output") from None
         elif not keep:
             temporary = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.")
             folder = Path(stack.enter_context(temporary))
@@ -148,11 +151,6 @@ def embed(
         if documents.schema is not None and VECTOR_COLUMN in documents.schema.names:
             raise ValueError(f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it")
         embedder = load_embedder(model, device=device, **settings)
-        if embedder.needs_language and language is None and language_field is None:
-            known = ", ".join(embedder.model.config.languages)
-            raise ValueError(
-                f"{model} has an encoder for each language; give --language (of {known}) or --language-field"
-            )
 
         def describe() -> dict[str, Any]:
             status = Path(source).stat()
@@ -170,7 +168,8 @@ def embed(
             shards.start(run, rank, overwrite)
         start = time.perf_counter()
         encoding = {"chunk_size": shard_size, "batch_tokens": batch_tokens, "normalize": normalize}
-        sizes = _embed_shards(embedder, documents, shards, language, language_field, encoding)
+        encoding["show_progress_bar"] = True
+        sizes = _embed_shards(embedder, documents, shards, language, language_field, **encoding)
         report, seconds = embedder.last_report, time.perf_counter() - start
         process = f"process {rank} of {processes}: " if processes > 1 else ""
         split = f", {report.split:,} split, {report.pieces:,} pieces in all" if report.split else ""
@@ -257,25 +256,13 @@ class _Shards:
                         writer.write_table(pq.read_table(self.path(number)).cast(writer.schema))
 
 
-def _lock(folder: Path) -> FileLock:
-    """Keeps other runs out of a folder of shards."""
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ValueError(
-            f"another run is writing shards into {folder}; wait until it ends, or give another --output"
-        ) from None
-    return lock
-
-
 def _embed_shards(
     embedder: DocumentEmbedder,
     documents: Documents,
     shards: _Shards,
     language: str | None,
     language_field: str | None,
-    encoding: dict[str, Any],
+    **encoding: Any,
 ) -> list[int]:
     """Writes the shards of the chunks that have texts; returns the rows of every chunk."""
     sizes: list[int] = []
@@ -290,14 +277,9 @@ def _embed_shards(
                 codes.extend(_languages_of(chunk, documents, embedder, language_field))
                 yield from chunk.texts
 
-    def languages() -> Iterator[str]:
-        while codes:
-            yield codes.popleft()
-
     # All chunks but the last have `chunk_size` rows, so that vectors come chunk by chunk.
-    given = language if language_field is None else languages()
-    options = {"show_progress_bar": True, "total": documents.rows, "language": given}
-    for vectors in embedder.encode_iter(texts(), **options, **encoding):
+    given = language if language_field is None else iter(lambda: codes.popleft() if codes else None, None)
+    for vectors in embedder.encode_iter(texts(), total=documents.rows, language=given, **encoding):
         number, columns = pending.popleft()
         shards.write(number, vectors, columns)
     return sizes

@@ -349,6 +349,7 @@ def _sentence_ends_of_long_line(language: str, line: str) -> set[int]:
     return found
 
 
+@dataclass(eq=False)
 class SentenceDensity:
     """Kernel density of sentence vectors and the weights b / (b + P(s)) of paper 003, eq. 3 and algorithm 1.
 
@@ -380,30 +381,20 @@ class SentenceDensity:
         ValueError: An argument is out of its range.
     """
 
-    def __init__(
-        self,
-        components: int = 16,
-        kernel: str = "tophat",
-        bandwidth: float | None = None,
-        sample: int = 20_000,
-        seed: int = 42,
-    ) -> None:
-        if kernel not in KERNELS:
-            raise ValueError(f"kernel: found {kernel!r}, expected one of {KERNELS}")
-        for name, number, least in (("components", components, 1), ("sample", sample, 2)):
-            if number < least:
-                raise ValueError(f"{name}: found {number}, expected at least {least}")
-        if bandwidth is not None and not 0 < bandwidth < math.inf:
-            raise ValueError(f"bandwidth: found {bandwidth}, expected a number above 0, or None to choose one")
-        self.components = components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.sample = sample
-        self.seed = seed
+    components: int = 16
+    kernel: str = "tophat"
+    bandwidth: float | None = None
+    sample: int = 20_000
+    seed: int = 42
 
-    def __repr__(self) -> str:
-        names = ("components", "kernel", "bandwidth", "sample", "seed")
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+    def __post_init__(self) -> None:
+        if self.kernel not in KERNELS:
+            raise ValueError(f"kernel: found {self.kernel!r}, expected one of {KERNELS}")
+        for name, least in (("components", 1), ("sample", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least {least}")
+        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
+            raise ValueError(f"bandwidth: found {self.bandwidth}, expected a number above 0, or None to choose one")
 
     def fit(self, vectors: np.ndarray) -> SentenceDensity:
         """Learns axes, bandwidth and b from vectors (n, d), n at least 2; a memory map stays on disk.

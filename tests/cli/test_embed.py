@@ -123,7 +123,7 @@ def test_languages_of_documents(tmp_path):
     np.testing.assert_allclose(np.load(out), embedder.encode(["Guten Tag"] * 3, language="fr"), atol=1e-5)
     source.write_text(json.dumps({"text": "Guten Tag", "code": "xx"}))
     for options, message in (
-        ([], "has an encoder for each language; give --language (of de, en, fr) or --language-field"),
+        ([], "has an encoder for each language; give language="),
         (["--language", "xx"], "language of text 0: found 'xx', expected one of ['de', 'en', 'fr']"),
         (["--language-field", "code"], "row 1, field 'code': found 'xx', expected one of the model's languages"),
         (["--language", "de", "--language-field", "code"], "exclude each other"),

@@ -110,13 +110,6 @@ def test_what_is_loaded_gives_the_same_weights(tmp_path, kernel, chosen):
     np.testing.assert_array_equal(loaded.weights(VECTORS), fitted.weights(VECTORS))
 
 
-@pytest.mark.parametrize(("count", "dimension"), [(2, 8), (5, 8), (30, 3), (2, 1)])
-def test_fewer_vectors_or_dimensions_than_components(count, dimension):
-    vectors = RNG.standard_normal((count, dimension)).astype(np.float32)
-    weights = SentenceDensity().fit(vectors).weights(vectors)
-    assert weights.dtype == np.float32 and weights.shape == (count,) and (weights > 0).all() and (weights < 1).all()
-
-
 @pytest.mark.filterwarnings("error")
 def test_constant_vectors_weigh_a_third():
     """All densities are equal to their mean: b / (b + 2 b)."""
@@ -131,35 +124,6 @@ def test_a_number_that_is_not_finite_is_named():
         SentenceDensity(sample=10).fit(broken)  # also where it was not drawn
     with pytest.raises(ValueError, match="row 123 has"):
         SentenceDensity().fit(VECTORS).weights(broken)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel": "cosine"}, "kernel: found 'cosine', expected one of"),
-        ({"components": 0}, "components: found 0, expected at least 1"),
-        ({"sample": 1}, "sample: found 1, expected at least 2"),
-        ({"bandwidth": 0.0}, "bandwidth: found 0.0, expected a number above 0"),
-        ({"bandwidth": math.nan}, "bandwidth: found nan"),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        SentenceDensity(**options)
-
-
-def test_bad_vectors(tmp_path):
-    with pytest.raises(ValueError, match="found 1, expected at least 2"):
-        SentenceDensity().fit(VECTORS[:1])
-    with pytest.raises(ValueError, match=r"found shape \(24,\), expected \(n, d\)"):
-        SentenceDensity().fit(VECTORS[0])
-    with pytest.raises(ValueError, match=r"found shape \(220, 23\), expected \(n, 24\)"):
-        SentenceDensity().fit(VECTORS).weights(VECTORS[:, 1:])
-    with pytest.raises(ValueError, match="fit it to sentence vectors first"):
-        SentenceDensity().weights(VECTORS)
-    with pytest.raises(ValueError, match="fit it"):
-        SentenceDensity().save(tmp_path / "nothing")
-    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut off"])

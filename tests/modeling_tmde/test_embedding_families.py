@@ -70,15 +70,3 @@ def test_every_family_embeds(given, config, body, limit, needs_language):
     for batch_tokens in (1, 50):
         again = embedder.encode(TEXTS, language=CODES, batch_tokens=batch_tokens)
         np.testing.assert_allclose(again, vectors, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("config", [lambda: aligned("bilstm"), lambda: aligned("bag"), ntdv])
-def test_languages_have_parts_of_their_own(config):
-    torch.manual_seed(0)
-    config = config()
-    model = NtdvModel(config) if isinstance(config, NtdvConfig) else AlignedModel(config)
-    embedder = DocumentEmbedder(model.eval(), make_tokenizer())
-    german, english = embedder.encode(["open", "open"], language=["de", "en"])
-    assert np.abs(german - english).max() > 1e-3
-    with pytest.raises(ValueError, match=f"{type(model).__name__} has an encoder for each language; give language="):
-        embedder.encode(["open"])

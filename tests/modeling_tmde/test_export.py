@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from modeling_tmde import AlignedModel, BagConfig, BagModel, DocumentEmbedder, LaserModel, TmdeEncoderModel
+from modeling_tmde import AlignedModel, BagConfig, BagModel, DocumentEmbedder, LaserModel
 from modeling_tmde import export as export_module
 from modeling_tmde.export import export_onnx, export_static_embedding
 from tests.conftest import LANGUAGES, make_rows, tiny_model
 from tests.modeling_tmde.test_embedding import make_xlmr
-from tests.modeling_tmde.test_embedding_families import aligned, encoder, laser
+from tests.modeling_tmde.test_embedding_families import aligned, laser
 
 TEXTS = [row[language] for row in make_rows(6, seed=3) for language in LANGUAGES]
 TEXTS += ["<s> </s> a<pad>b <unk>", "Großer HUND, 12,345.67!", "long text " * 60, " ", "漢字 Привет"]
@@ -38,11 +38,10 @@ def run_graph(path, embedder, texts):
         (lambda: tiny_model(), None),
         (lambda: tiny_model(bottleneck="pyramid"), None),
         (lambda: tiny_model(bag_residual=True, sublinear_counts=True), None),
-        (lambda: TmdeEncoderModel(encoder("mean")), None),
         (make_xlmr, None),
         (lambda: tiny_model(), "int8"),
     ],
-    ids=["first", "pyramid", "bag residual", "encoder", "xlm-r", "int8"],
+    ids=["first", "pyramid", "bag residual", "xlm-r", "int8"],
 )
 def test_the_graph_gives_the_vectors_of_the_model(make, quantization, tokenizer, tmp_path):
     pytest.importorskip("onnxruntime")

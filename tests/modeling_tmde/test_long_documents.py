@@ -1,7 +1,6 @@
 """Long documents: pieces and aggregation by plain loops, plain vectors where a text fits, batch invariance."""
 
 import logging
-import math
 import random
 
 import numpy as np
@@ -10,12 +9,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
-from transformers import BertTokenizerLegacy
 
 from modeling_tmde import long_documents
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from modeling_tmde.long_documents import SentenceDensity, split_sentences
-from tests.modeling_tmde.test_embedding import make_bag, make_bert, make_tokenizer, make_xlmr
+from tests.modeling_tmde.test_embedding import make_bag, make_tokenizer, make_xlmr
 from tests.modeling_tmde.test_text_languages import by_hand, make_tables
 
 MODES = ("chunk", "sentences")
@@ -181,23 +179,6 @@ def test_nothing_is_truncated_nor_warned_of_but_by_truncate(model, tokenizer, ca
         assert not truncated or "long_documents='chunk' or 'sentences'" in caplog.text
 
 
-def test_a_sentence_longer_than_the_model_takes_is_cut_into_windows(model, tokenizer):
-    text = "Short one. " + "Wort " * 100 + "ends. Last one."
-    embedder = DocumentEmbedder(model, tokenizer, max_length=20, long_documents="sentences", stride=18)
-    length = len(tokenizer(split_sentences(text)[1])["input_ids"])
-    expected = reference(embedder, text, "sentences", 20, 18)
-    np.testing.assert_allclose(embedder.encode(text), expected, rtol=0, atol=1e-5)
-    assert embedder.last_report.pieces == 2 + math.ceil((length - 2) / 18) > 4
-
-
-def test_white_space_without_a_sentence_is_a_document(model, tokenizer):
-    embedder = DocumentEmbedder(model, tokenizer, max_length=8, long_documents="sentences")
-    text = "\n \n" * 30
-    assert split_sentences(text) == []
-    np.testing.assert_allclose(embedder.encode(text), reference(embedder, text, "sentences", 8), rtol=0, atol=1e-5)
-    assert embedder.last_report.pieces > 1
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=["mean", "max", "density"])
 def test_pieces_are_embedded_in_blocks(model, tokenizer, mode, aggregation, monkeypatch):
@@ -276,21 +257,6 @@ def test_weights_of_a_density(model, tokenizer, density, mode, tmp_path):
         for one in (density, other, "mean")
     }
     assert len(names) == 3 and "mean" in names
-
-
-def test_slow_tokenizer(tmp_path):
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "."]))
-    tokenizer = BertTokenizerLegacy(str(vocabulary))
-    assert not tokenizer.is_fast
-    torch.manual_seed(0)
-    model = make_bert().eval()
-    text = "a b. b b a b. A a b b a a a b. b"
-    for mode in MODES:
-        embedder = DocumentEmbedder(model, tokenizer, max_length=6, long_documents=mode)
-        expected = reference(embedder, text, mode, 6)
-        np.testing.assert_allclose(embedder.encode([text, "a"])[0], expected, rtol=0, atol=1e-5)
-        assert embedder.last_report.split == 1 and embedder.last_report.truncated == 0
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,9 +1,6 @@
 """Checkpoints opened by sentence-transformers give the vectors of DocumentEmbedder."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -107,31 +104,3 @@ def test_saving_again_keeps_prompts_and_similarity(tokenizer, tmp_path):
     np.testing.assert_allclose(model.encode("haus", prompt_name="query"), expected, rtol=0, atol=1e-5)
     tiny_model().save_pretrained(tmp_path / "other", is_main_process=False)
     assert not (tmp_path / "other" / "modules.json").exists()
-
-
-WITHOUT_PACKAGE = """
-import json, sys
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_tmde":
-            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
-sys.meta_path.insert(0, Blocker())
-import numpy as np
-from sentence_transformers import SentenceTransformer
-texts, folders = json.loads(sys.argv[1])
-for folder, options in folders.items():
-    model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
-    np.save(folder + ".npy", model.encode(texts, **options))
-"""
-
-
-@pytest.mark.slow
-def test_without_the_package(folders, tmp_path):
-    options = {str(folders / name): {"language": "fr"} if MODELS[name][2] else {} for name in MODELS}
-    environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", WITHOUT_PACKAGE, json.dumps([TEXTS, options])]
-    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert process.returncode == 0, process.stderr[-4000:]
-    for folder, language in options.items():
-        expected = DocumentEmbedder.from_pretrained(folder, device="cpu").encode(TEXTS, **language)
-        np.testing.assert_allclose(np.load(f"{folder}.npy"), expected, rtol=0, atol=1e-5)

@@ -1,7 +1,5 @@
 """A model with a part for each language: every text goes through its own, whatever batch, order or window it is in."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -84,27 +82,11 @@ def test_each_text_goes_through_its_own_language(embedder, told, batch_tokens, c
     np.testing.assert_allclose(np.concatenate([np.asarray(part) for part in stream]), expected, rtol=0, atol=1e-5)
 
 
-def test_one_text_no_text_and_one_code_for_all(embedder):
-    np.testing.assert_allclose(embedder.encode("open", language="fr"), by_hand(embedder, "open", "fr"), atol=1e-5)
-    np.testing.assert_array_equal(embedder.encode("open", language=["fr"]), embedder.encode("open", language="fr"))
-    (part,) = embedder.encode_iter(["open", "a"], language="en")
-    np.testing.assert_array_equal(part, embedder.encode(["open", "a"], language=["en", "en"]))
-    fresh = DocumentEmbedder(make_tables(), make_tokenizer())
-    assert fresh.encode([], language="de").shape == fresh.encode([], language=[]).shape == (0, 6)
-    assert DocumentEmbedder(make_tables(), make_tokenizer()).dimension == 6  # without being told a language
-
-
 def test_what_is_wrong_with_languages_is_said(embedder):
     with pytest.raises(ValueError, match="found None, but TablesModel has an encoder for each language; give languag"):
         embedder.encode(["a"])
-    with pytest.raises(ValueError, match="TablesModel has an encoder for each language"):
-        embedder.encode_iter(["a"])  # before a text is read
     with pytest.raises(ValueError, match=r"language of text 0: found 'xx', expected one of \['de', 'en', 'fr'\]"):
         embedder.encode(["a", "b"], language="xx")
-    with pytest.raises(ValueError, match="language of text 1: found 'DE', expected one of"):
-        embedder.encode(["a", "b"], language=["de", "DE"])
-    with pytest.raises(ValueError, match="language of text 0: found None, expected one of"):
-        embedder.encode(["a"], language=[None])
     for codes, found in ((["de"], 1), (["de"] * 3, 3), ([], 0)):
         with pytest.raises(ValueError, match=f"language: found {found} codes for 2 texts"):
             embedder.encode(["a", "b"], language=codes)
@@ -130,12 +112,3 @@ def test_a_model_without_language_parts_ignores_the_language(model):
         np.testing.assert_array_equal(plain.encode(["a", "open"], language=language), expected)
     (part,) = plain.encode_iter(["a", "open"], language=iter(()))
     np.testing.assert_array_equal(part, expected)
-
-
-def test_rows_of_no_padding_are_not_taken_from_a_model_that_needs_languages():
-    class Ragged(TablesModel):
-        def embed_ragged(self, token_ids, lengths):
-            raise AssertionError("it cannot know the languages")
-
-    model = Ragged(copy.deepcopy(make_tables().config))
-    assert DocumentEmbedder(model, make_tokenizer()).encode(["a", "b c"], language="en").shape == (2, 6)

@@ -22,7 +22,7 @@ from modeling_tmde.tokenization import (
     share_of_changed_texts,
     tokens_per_word,
 )
-from tests.conftest import LANGUAGES, WORDS
+from tests.conftest import WORDS
 from tests.modeling_tmde.test_embedding import make_tokenizer
 
 SAMPLES = [
@@ -73,20 +73,6 @@ def test_special_token_ids_are_the_defaults_of_the_config(tokenizer):
     )
     assert config.decoder_start_token_id == tokenizer.bos_token_id
     assert tokenizer.model_max_length == 128
-
-
-def test_post_processor_and_padding(tokenizer):
-    alone = [tokenizer.encode(text, add_special_tokens=False) for text in ("house dog", "cat")]
-    batch = tokenizer(["house dog", "cat"], padding=True)
-    longest = len(alone[0])
-    assert longest > len(alone[1]) > 0
-    assert batch["input_ids"] == [
-        [0, *alone[0], 2],
-        [0, *alone[1], 2, *[1] * (longest - len(alone[1]))],
-    ]
-    assert batch["attention_mask"][1] == [1] * (len(alone[1]) + 2) + [0] * (longest - len(alone[1]))
-    assert set(batch) == {"input_ids", "attention_mask"}
-    assert tokenizer("house dog", "cat")["input_ids"] == [0, *alone[0], 2, *alone[1], 2]
 
 
 def test_auto_tokenizer_opens_it_with_equal_ids(tokenizer, tmp_path):
@@ -174,15 +160,6 @@ def test_options_lose_nothing_but_capitals(optional, text):
     # Rust lower-cases character by character, without Python's rule for a sigma at the end of a word.
     expected = "".join(character.lower() for character in text) if lowercase else text
     assert tokenizer.decode(ids, skip_special_tokens=True) == expected
-
-
-@pytest.mark.parametrize("vocab_size", [261, 300, 350])
-def test_vocab_size_is_kept(vocab_size):
-    tokenizer = train_tokenizer({language: [" ".join(WORDS[language])] * 9 for language in LANGUAGES}, vocab_size)
-    assert len(tokenizer) == vocab_size
-    assert set(tokenizer.get_vocab().values()) == set(range(vocab_size))
-    for text in SAMPLES:
-        assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text
 
 
 def test_errors_name_what_is_wrong():

@@ -1,30 +1,42 @@
-"""What the model families share: languages, saving with remote code, and the interface of the encoder-decoders."""
+"""What the model families share: configuration, saving with remote code, transformer layers, and encoder-decoders."""
 
+import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from huggingface_hub.dataclasses import strict
+from huggingface_hub.dataclasses import as_validated_field, strict
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling, Seq2SeqLMOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
+
+
+@as_validated_field
+def size(value: int) -> None:
+    """A field of a configuration that counts something, and is at least 1: `d_model: int = size(default=1024)`."""
+    if value < 1:
+        raise ValueError(f"found {value}, expected at least 1")
 
 
 @strict
 class EmbedderConfig(PreTrainedConfig):
     r"""
-    What the configurations of all families have in common.
+    Base of the configurations of all families.
 
     Args:
-        languages: Codes of the languages; positions in this list are the language ids.
-        pivot_languages: The languages that a decoder is trained to translate into; a subset of `languages`.
+        languages: Language codes; the position of a code in this list is its language id.
+        pivot_languages: The languages that the decoder translates into; a subset of `languages`.
         bos_token_id, pad_token_id, eos_token_id: Special tokens of the tokenizer.
 
     Raises:
-        ValueError: If a language is named twice, or a pivot language is not among the languages.
+        ValueError: If a language is listed twice, or a pivot language is not in `languages`.
     """
 
     languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
@@ -34,30 +46,21 @@ class EmbedderConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
 
     def __post_init__(self, **kwargs):
-        self.languages = list(self.languages)  # as JSON gives them back
+        self.languages = list(self.languages)  # JSON has no tuples
         self.pivot_languages = list(self.pivot_languages)
         super().__post_init__(**kwargs)
 
     def validate_languages(self):
-        """Runs with the strict validation of every new config, as every method `validate_...` does."""
+        """Called for every new config, like all methods named `validate_...` of a strict dataclass."""
         if len(set(self.languages)) != len(self.languages):
             raise ValueError(f"languages={self.languages} names a language twice")
         unknown = [language for language in self.pivot_languages if language not in self.languages]
         if unknown:
             raise ValueError(f"pivot_languages {unknown} are not among languages={self.languages}")
 
-    def _check_positive(self, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-
-    def _check_choice(self, name: str, known: Collection[str]) -> None:
-        if getattr(self, name) not in known:
-            raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(known)}")
-
-    def _check_multiple(self, name: str, heads: str) -> None:
-        if getattr(self, name) % getattr(self, heads):
-            raise ValueError(f"{name}={getattr(self, name)} is not a multiple of {heads}={getattr(self, heads)}")
+    def _check_multiple(self, name: str, of: str) -> None:
+        if getattr(self, name) % getattr(self, of):
+            raise ValueError(f"{name}={getattr(self, name)} is not a multiple of {of}={getattr(self, of)}")
 
     def _check_even(self, name: str, reason: str) -> None:
         if getattr(self, name) % 2:
@@ -71,7 +74,7 @@ class EmbedderConfig(PreTrainedConfig):
 
 
 class OutputProjection(nn.Linear):
-    """Projection of decoder states to the vocabulary; a class of its own because it is initialized like a table."""
+    """Projection of decoder states to the vocabulary. Its own class because it is initialized like an embedding."""
 
 
 class EmbedderPreTrainedModel(PreTrainedModel):
@@ -100,28 +103,205 @@ class EmbedderPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=module.embedding_dim**-0.5)
             if module.padding_idx is not None:
                 init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, TmdeSinusoidalPositions):
+            # from_pretrained builds the model on the meta device; a buffer outside the checkpoint is filled here.
+            init.copy_(module.weight, module.table())
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
         elif isinstance(module, nn.LSTM):
             for name, parameter in module.named_parameters():
                 if name.startswith("weight"):
-                    # Xavier's bound for each of the four gates, whose matrices are stacked: torch's own, a third to a
-                    # half of it, lets the signal die down over six layers.
+                    # The Xavier bound for each of the four stacked gate matrices. The default of torch is a third to
+                    # a half of it, and the signal dies out over six layers.
                     bound = (6 / (parameter.shape[1] + module.hidden_size)) ** 0.5
                     init.uniform_(parameter, -bound, bound)
                 else:
                     bias = torch.zeros_like(parameter)
                     if name.startswith("bias_ih"):
-                        bias[module.hidden_size : 2 * module.hidden_size] = 1  # the forget gate begins by keeping
+                        bias[module.hidden_size : 2 * module.hidden_size] = 1  # the forget gate starts open
                     init.copy_(parameter, bias)
 
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs) -> None:
-        """As in transformers, with every Auto class of the family in `auto_map`, whichever model of it is saved."""
+        """As in transformers. `auto_map` lists every Auto class of the family, whichever of its models is saved."""
         self.config.auto_map = dict(self._auto_map)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process and self.write_companions is not None:
             type(self).write_companions(self, save_directory)
+
+
+# ---- Transformer layers
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
+    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    probabilities = nn.functional.softmax(scores, dim=-1)
+    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
+    output = probabilities @ value  # (batch, heads, query_length, head_dim)
+    return output.transpose(1, 2).contiguous(), probabilities
+
+
+class TmdeSinusoidalPositions(nn.Module):
+    """Fixed sine and cosine positions. The table is computed, so it is not part of a checkpoint."""
+
+    def __init__(self, max_positions: int, d_model: int):
+        super().__init__()
+        self.max_positions = max_positions
+        self.d_model = d_model
+        self.register_buffer("weight", self.table(), persistent=False)
+
+    def table(self) -> torch.Tensor:
+        """(max_positions, d_model): sines in the first half, cosines in the second."""
+        half = self.d_model // 2
+        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
+        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+    def forward(self, length: int, start: int = 0, firsts: torch.LongTensor | None = None) -> torch.Tensor:
+        """Vectors of positions `start` to `start + length`, (length, d_model).
+
+        Args:
+            firsts: (batch,) index of the first token of each text, which is at position 0; then (batch, length,
+                d_model).
+
+        Raises:
+            ValueError: If the input is longer than the model's longest.
+        """
+        if start + length > self.max_positions:
+            raise ValueError(
+                f"An input of {start + length} tokens is longer than max_position_embeddings={self.max_positions}; "
+                "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
+            )
+        if firsts is None:
+            return self.weight[start : start + length]
+        positions = torch.arange(length, device=firsts.device) - firsts[:, None]  # (batch, length)
+        return nn.functional.embedding(positions.clamp(min=0), self.weight)
+
+
+class TmdeAttention(nn.Module):
+    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory of another width."""
+
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        num_heads: int,
+        memory_dim: int | None = None,
+        is_causal: bool = False,
+        layer_idx: int | None = None,
+    ):
+        super().__init__()
+        self.config = config
+        self.num_heads = num_heads
+        self.head_dim = config.d_model // num_heads
+        self.scaling = self.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = is_causal
+        self.layer_idx = layer_idx
+        memory_dim = memory_dim or config.d_model
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        # A bias on keys adds the same to all scores of a query, which softmax ignores.
+        self.k_proj = nn.Linear(memory_dim, config.d_model, bias=False)
+        self.v_proj = nn.Linear(memory_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """(batch, length, d_model) -> (batch, heads, length, head_dim)"""
+        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model) attend `memory` (batch, memory_length, memory_dim), or themselves.
+
+        Returns the attended states, (batch, length, d_model), and, under eager attention, the probabilities.
+        """
+        query = self._split_heads(self.q_proj(hidden_states))
+        crosses = memory is not None
+        if crosses and past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
+            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            key, value = cached.keys, cached.values
+        else:
+            attended = memory if crosses else hidden_states
+            key, value = self._split_heads(self.k_proj(attended)), self._split_heads(self.v_proj(attended))
+            if past_key_values is not None:
+                cache = past_key_values.cross_attention_cache if crosses else past_key_values.self_attention_cache
+                key, value = cache.update(key, value, self.layer_idx)
+                if crosses:
+                    past_key_values.is_updated[self.layer_idx] = True
+        query = query.expand(key.shape[0], -1, -1, -1)  # the pyramid's queries, which all texts share, have batch 1
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.dropout if self.training else 0.0
+        output, probabilities = attention(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
+        )
+        return self.out_proj(output.flatten(2)), probabilities
+
+
+class TmdeEncoderLayer(GradientCheckpointingLayer):
+    """Pre-norm transformer layer (eq. 4.4-4.5). With `memory`, its own weights attend other states instead: this is
+    how the pyramid shares the encoder's parameters (eq. 4.8-4.13)."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.self_attn = TmdeAttention(config, config.encoder_attention_heads)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        memory: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), memory (batch, memory_length, d_model) -> as hidden_states"""
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states),
+            memory=None if memory is None else self.self_attn_layer_norm(memory),
+            attention_mask=attention_mask,
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
+class TmdeSlotAttention(nn.Module):
+    """Cross-attention over the single slot `[P ; language]`.
+
+    A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 is the linear map
+    `out_proj(v_proj(slot))`, the same for every position. Queries and keys would never receive a gradient and are left
+    out.
+    """
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, slot: torch.Tensor) -> torch.Tensor:
+        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)"""
+        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
 
 
 # ---- Texts of a batch
@@ -130,7 +310,7 @@ class EmbedderPreTrainedModel(PreTrainedModel):
 def check_inputs(
     input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, attention_mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Returns what was given, ids (batch, length) or vectors (batch, length, width).
+    """Returns the ids (batch, length) or the vectors (batch, length, width), whichever were given.
 
     Raises:
         ValueError: If both or neither were given, or the mask is not (batch, length).
@@ -146,8 +326,32 @@ def check_inputs(
 
 
 def first_places(attention_mask: torch.Tensor) -> torch.LongTensor:
-    """(batch,) place of the first token of each text: not 0 behind padding."""
+    """(batch,) position of the first token of each text, after any padding on the left."""
     return attention_mask.ne(0).long().argmax(dim=1)
+
+
+def pool_states(states: torch.Tensor, real: torch.Tensor, pooling: str) -> torch.Tensor:
+    """The embedding (batch, width) of states (batch, length, width) at the tokens of each text.
+
+    Args:
+        real: (batch, length), true or 1 at tokens.
+        pooling: `"mean"`, `"max"`, or the state of the first token: `"first"`, `"cls"`.
+    """
+    if pooling not in ("mean", "max"):
+        return states[torch.arange(len(states), device=states.device), first_places(real)]
+    padding = real.eq(0).unsqueeze(2)  # (batch, length, 1)
+    if pooling == "max":
+        return states.masked_fill(padding, -torch.inf).max(dim=1).values
+    total = states.masked_fill(padding, 0).sum(dim=1, dtype=torch.promote_types(states.dtype, torch.float32))
+    return (total / real.ne(0).sum(dim=1, keepdim=True).clamp(min=1)).to(states.dtype)
+
+
+def resized_token_weights(weights: nn.Parameter, size: int) -> nn.Parameter:
+    """The log weights of the tokens of a bag for a vocabulary of `size`; new tokens get the median weight."""
+    new = weights.detach().median().repeat(size)
+    kept = min(len(weights), size)
+    new[:kept] = weights.detach()[:kept]
+    return nn.Parameter(new, requires_grad=weights.requires_grad)
 
 
 def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
@@ -158,7 +362,7 @@ def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
         counted: (batch, length), true where a token counts.
 
     Returns:
-        (batch, length), at least 1; of no meaning where a token does not count.
+        (batch, length), at least 1; undefined where a token does not count.
     """
     ids = input_ids.masked_fill(~counted, -1).contiguous()
     ordered = ids.sort(dim=1).values
@@ -166,14 +370,14 @@ def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
 
 
 def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
-    """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model); its outputs at
-    padding mean nothing.
+    """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model). Outputs at
+    padding are undefined.
 
-    Both directions read the tokens first and the padding last, where it cannot change what was read before. Packed
-    sequences do the same, but take twice the time on a CPU, which has no fused kernel for them.
+    Both directions read the tokens first and the padding last, so padding cannot change the states of tokens. Packed
+    sequences give the same result, but take twice as long on a CPU, which has no fused kernel for them.
 
     Args:
-        mirrored: (batch, length) places of the tokens of each text from the last to the first, then the padding.
+        mirrored: (batch, length) positions of the tokens of each text from last to first, then of the padding.
     """
     rows = torch.arange(len(states), device=states.device).unsqueeze(1)
     zeros = states.new_zeros(1, len(states), layer.hidden_size)
@@ -188,8 +392,11 @@ def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor)
 
 
 def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
-    """Places (batch, length) of the tokens of each text, then of its padding; the same for the tokens from the last to
-    the first, once they are in this order; and the lengths (batch,) of the texts.
+    """Orders that move padding behind the tokens.
+
+    Returns:
+        `order` (batch, length): positions of the tokens of each text, then of its padding. `mirrored` (batch, length):
+        in the reordered text, positions of the tokens from last to first, then of the padding. `lengths` (batch,).
 
     Raises:
         ValueError: If a text has no token.
@@ -207,11 +414,11 @@ def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.
 def check_language_ids(
     language_ids: torch.LongTensor | None, language: str | None, languages: list[str], batch_size: int
 ) -> torch.LongTensor:
-    """Language ids (batch,) of texts, for models with a part for each language.
+    """Language ids (batch,) of texts, for models with a module for each language.
 
     Args:
         language_ids: (batch,) or (1,) positions in `languages`.
-        language: The code of all texts, in place of `language_ids`.
+        language: The language code of all texts, instead of `language_ids`.
 
     Raises:
         ValueError: If both or neither are given, they do not fit the batch, or the code is unknown.
@@ -240,15 +447,15 @@ def by_language(
     parts: nn.ModuleDict,
     apply: Callable[[nn.Module, torch.LongTensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Calls `apply(part, rows)` for every language of a batch, and puts the results in the order of the batch.
+    """Calls `apply(part, rows)` for every language of a batch, and returns the results in batch order.
 
     Args:
         language_ids: (batch,) positions in `languages`.
-        parts: The part of each language.
-        apply: Takes a part and the rows (n,) of its texts, and returns a tensor (n, ...).
+        parts: The module of each language.
+        apply: Takes a module and the rows (n,) of its texts, and returns a tensor (n, ...).
 
     Raises:
-        ValueError: If an id has no language, or its language no part.
+        ValueError: If there is no language with this id, or no module for the language.
     """
     rows, results = [], []
     for index in torch.unique(language_ids).tolist():
@@ -267,15 +474,15 @@ def by_language(
 
 class EmbeddingSeq2Seq:
     """
-    Mixin of the models with a translation decoder: an encoder `model`, whose `pooler_output` is the embedding of a
-    text, a `decoder` that is told which language to write, and an output projection `lm_head`.
+    Mixin for models with a translation decoder. They have an encoder `model`, whose `pooler_output` is the embedding,
+    a `decoder` that takes the target language, and an output projection `lm_head`.
 
-    It stands first among the bases, and transformers wants `GenerationMixin` last:
+    The mixin is the first base and, as transformers requires, `GenerationMixin` the last:
     `class XForConditionalGeneration(EmbeddingSeq2Seq, XPreTrainedModel, GenerationMixin)`.
 
     Attributes:
-        decoder_sees_states: Whether the decoder sees every output of the encoder, and not the embedding alone.
-        decodes_embeddings: Whether the embedding alone is enough to generate from.
+        decoder_sees_states: Whether the decoder attends all encoder outputs, not only the embedding.
+        decodes_embeddings: Whether the model can generate from an embedding alone.
     """
 
     decoder_sees_states = False
@@ -288,7 +495,7 @@ class EmbeddingSeq2Seq:
         return self.decoder
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers, which resizes the encoder's table and the output; the decoder's table goes along."""
+        """As in transformers, which resizes the encoder's embeddings and the output, and also the decoder's."""
         self.decoder.resize_token_embeddings(*args, **kwargs)
         return super().resize_token_embeddings(*args, **kwargs)
 
@@ -316,10 +523,10 @@ class EmbeddingSeq2Seq:
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Decoder input (batch, length) of labels (batch, length): `<s>`, then all labels but the last.
 
-        `logits[:, t]` are then those of `labels[:, t]`. Labels carry no `<s>`. The tokenizers write one, since
-        `tokenizer(text_target=...)` cannot tell a target from a source: labels that all begin with `<s>` lose it **in
-        place**, moved one place to the left. `DataCollatorForSeq2Seq(tokenizer, model)` calls this method, so its
-        batches are right for any loss, such as that of `label_smoothing_factor`.
+        `logits[:, t]` then predict `labels[:, t]`. Labels have no `<s>`, but `tokenizer(text_target=...)` writes one.
+        If all labels begin with `<s>`, it is removed **in place** by shifting them to the left.
+        `DataCollatorForSeq2Seq(tokenizer, model)` calls this method, so its batches also suit losses outside the
+        model, such as that of `label_smoothing_factor`.
         """
         start, ignored = self.config.decoder_start_token_id, labels.new_full((len(labels), 1), -100)
         begins = (labels[:, :1] == start).all()
@@ -330,15 +537,15 @@ class EmbeddingSeq2Seq:
     def translation_loss(
         self, logits: torch.Tensor, labels: torch.LongTensor, num_items_in_batch: int | torch.Tensor | None
     ) -> torch.Tensor:
-        """Cross-entropy of logits (batch, length, vocab_size) for labels (batch, length), which -100 and
-        `pad_token_id` pad: the mean, or the sum over `num_items_in_batch`."""
+        """Cross-entropy of logits (batch, length, vocab_size) for labels (batch, length), which may be padded with
+        -100 or `pad_token_id`: the mean, or the sum divided by `num_items_in_batch`."""
         labels = labels.masked_fill(labels == self.config.pad_token_id, -100).flatten()
         reduction = "mean" if num_items_in_batch is None else "sum"
         loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction=reduction)
         return loss if num_items_in_batch is None else loss / num_items_in_batch
 
     def embedding_as_encoder_outputs(self, embedding: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Embeddings (batch, d_model) in the form that the decoder takes: a memory of one slot.
+        """Embeddings (batch, d_model) as encoder outputs of length 1.
 
         Raises:
             ValueError: If the decoder needs more than the embedding.
@@ -368,6 +575,7 @@ class EmbeddingSeq2Seq:
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
+        bottleneck_only: bool = False,
         **kwargs,
     ) -> Seq2SeqLMOutput:
         """
@@ -375,19 +583,21 @@ class EmbeddingSeq2Seq:
             input_ids, inputs_embeds, attention_mask: (batch, length[, width]), the source; not needed with
                 `encoder_outputs`.
             decoder_input_ids, decoder_inputs_embeds: (batch, target_length[, width]), beginning with `<s>`; made from
-                `labels` when both are missing. With `past_key_values`, those that came since.
-            encoder_outputs: What `get_encoder()` returned, or embeddings (batch, d_model).
-            labels: (batch, target_length), `tokens </s>` without `<s>`, padded with -100 or `pad_token_id`. Where all
-                begin with `<s>`, as the tokenizer writes them, they are taken without it.
-            target_language: Language of the target, see `language_ids`.
-            language_ids: (batch,) source languages, of a model with an encoder for each.
-            token_type_ids: (batch, length), of encoders that take them.
-            logits_to_keep: Compute the logits of so many last places only; 0 for all.
-            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation); this batch's by default.
+                `labels` when both are missing. With `past_key_values`, only the new ones.
+            encoder_outputs: Output of `get_encoder()`, or embeddings (batch, d_model).
+            labels: (batch, target_length), `tokens </s>` without `<s>`, padded with -100 or `pad_token_id`. If all
+                labels begin with `<s>`, as the tokenizer writes them, it is ignored.
+            target_language: Language of the target: one code, one code per text, or ids (batch,).
+            language_ids: (batch,) source languages, for models with an encoder per language.
+            token_type_ids: (batch, length), for encoders that take them.
+            logits_to_keep: Compute the logits of this many last positions only; 0 for all.
+            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation). Default: those of the
+                batch.
+            bottleneck_only: For `TmdeConfig(bottleneck="dual")`: decode from the embedding alone.
 
         Returns:
-            `logits` (batch, target_length, vocab_size), where `logits[:, t]` are those of `labels[:, t]`, and with
-            `labels` the mean cross-entropy of a target token.
+            `logits` (batch, target_length, vocab_size), where `logits[:, t]` predict `labels[:, t]`, and with
+            `labels` the mean cross-entropy per target token.
 
         Raises:
             ValueError: If there is nothing to decode, or the target language is missing or unknown.
@@ -418,6 +628,7 @@ class EmbeddingSeq2Seq:
             attention_mask=decoder_attention_mask,
             past_key_values=past_key_values,
             use_cache=use_cache,
+            bottleneck_only=bottleneck_only,
             return_dict=True,
             **kwargs,
         )
@@ -435,9 +646,9 @@ class EmbeddingSeq2Seq:
         )
 
     def generate(self, inputs=None, *args, target_language=None, encoder_outputs=None, **kwargs):
-        """Translates, or with `encoder_outputs` of shape (batch, d_model) decodes embeddings back into text.
+        """Translates texts, or decodes embeddings: `encoder_outputs` of shape (batch, d_model).
 
-        Args as in `GenerationMixin.generate`, and `target_language`: one code, or one for each text.
+        Arguments as in `GenerationMixin.generate`, and `target_language`: one code, or one code per text.
         """
         if isinstance(encoder_outputs, torch.Tensor):
             encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs.to(self.device, self.dtype))
@@ -452,6 +663,3 @@ class EmbeddingSeq2Seq:
             batch_size = len(source)
         kwargs["target_language"] = self.language_ids(target_language, batch_size)
         return super().generate(inputs, *args, **kwargs)
-
-
-__all__ = ["EmbedderConfig", "EmbedderPreTrainedModel", "EmbeddingSeq2Seq", "OutputProjection"]

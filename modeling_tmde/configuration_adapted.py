@@ -1,14 +1,13 @@
 """Configuration of T-MDE's bottleneck and decoder on an encoder of the Hub."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
-from .common import EmbedderConfig
+from .common import EmbedderConfig, size
 
-POOLINGS = ("cls", "mean")
 # XLM-R base, where nothing else is asked for.
 DEFAULT_ENCODER = {
     "model_type": "xlm-roberta",
@@ -59,9 +58,9 @@ class AdaptedConfig(EmbedderConfig):
     attribute_map = {"num_attention_heads": "decoder_attention_heads", "num_hidden_layers": "decoder_layers"}
 
     encoder_config: dict[str, Any] | PreTrainedConfig | None = None
-    pooling: str = "cls"
+    pooling: Literal["cls", "mean"] = "cls"
     reads_bos: bool = True
-    decoder_layers: int = 1
+    decoder_layers: int = size(default=1)
     decoder_attention_heads: int | None = None
     decoder_ffn_dim: int | None = None
     dropout: float | int = 0.1
@@ -70,7 +69,7 @@ class AdaptedConfig(EmbedderConfig):
     max_position_embeddings: int | None = None
     share_embeddings: bool | None = None
     decoder_embedding_scale: float | int | None = None
-    language_embedding_dim: int = 32
+    language_embedding_dim: int = size(default=32)
     is_encoder_decoder: bool = True
     use_cache: bool = True
     decoder_start_token_id: int | None = 0
@@ -120,9 +119,7 @@ class AdaptedConfig(EmbedderConfig):
         return "first"
 
     def validate_architecture(self):
-        """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        self._check_choice("pooling", POOLINGS)
         if self.d_model % self.decoder_attention_heads:
             raise ValueError(
                 f"the encoder's hidden_size={self.d_model} is not a multiple of decoder_attention_heads="

@@ -1,10 +1,10 @@
 """Configuration of encoders that are aligned with the one of a source language."""
 
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig
+from .common import EmbedderConfig, size
 
 # X-BiLSTM-max and X-CBOW of paper 004, section 4.2.5, and what else can be set.
 ENCODERS: dict[str, dict[str, Any]] = {
@@ -43,8 +43,8 @@ class AlignedConfig(EmbedderConfig):
 
     model_type = "tmde_aligned"
 
-    vocab_size: int = 50000
-    encoder: str = "bilstm"
+    vocab_size: int = size(default=50000)
+    encoder: Literal["bilstm", "bag"] = "bilstm"
     encoder_config: dict[str, Any] | None = None
     source_language: str = "en"
     pivot_languages: tuple[str, ...] | list[str] = ("en",)
@@ -60,13 +60,10 @@ class AlignedConfig(EmbedderConfig):
         return self.encoder_settings["d_model"]
 
     def validate_architecture(self):
-        """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        self._check_choice("encoder", ENCODERS)
         for name in self.encoder_config or {}:
             if name not in ENCODERS[self.encoder]:
                 raise ValueError(f"encoder_config names {name!r}; known: {', '.join(ENCODERS[self.encoder])}")
-        self._check_positive("hidden_size")
         if self.encoder == "bilstm":
             self._check_even("hidden_size", "a bidirectional layer has half in each direction")
         if self.source_language not in self.languages:

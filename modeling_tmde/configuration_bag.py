@@ -2,7 +2,7 @@
 
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig
+from .common import EmbedderConfig, size
 
 
 @strict
@@ -25,15 +25,10 @@ class BagConfig(EmbedderConfig):
     model_type = "tmde_bag"
     attribute_map = {"hidden_size": "d_model"}
 
-    vocab_size: int = 32000
-    d_model: int = 256
+    vocab_size: int = size(default=32000)
+    d_model: int = size(default=256)
     normalize: bool = True
     sublinear_counts: bool = False
-
-    def validate_architecture(self):
-        """Runs with the strict validation of every new config."""
-        super().validate_architecture()
-        self._check_positive("vocab_size", "d_model")
 
 
 __all__ = ["BagConfig"]

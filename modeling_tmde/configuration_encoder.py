@@ -1,12 +1,10 @@
 """Configuration of the transformer encoders without a decoder."""
 
+from typing import Literal
+
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig
-
-POOLINGS = ("first", "mean")
-POSITIONS = ("sinusoidal", "learned")
-PREDICTION_HEADS = ("linear", "transform")
+from .common import EmbedderConfig, size
 
 
 @strict
@@ -44,28 +42,23 @@ class TmdeEncoderConfig(EmbedderConfig):
         "intermediate_size": "encoder_ffn_dim",
     }
 
-    vocab_size: int = 50000
-    d_model: int = 512
-    encoder_layers: int = 2
-    encoder_attention_heads: int = 8
-    encoder_ffn_dim: int = 1024
+    vocab_size: int = size(default=50000)
+    d_model: int = size(default=512)
+    encoder_layers: int = size(default=2)
+    encoder_attention_heads: int = size(default=8)
+    encoder_ffn_dim: int = size(default=1024)
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.1
     activation_function: str = "relu"
-    max_position_embeddings: int = 2048
-    pooling: str = "mean"
-    position_embeddings: str = "sinusoidal"
-    prediction_head: str = "linear"
+    max_position_embeddings: int = size(default=2048)
+    pooling: Literal["first", "mean"] = "mean"
+    position_embeddings: Literal["sinusoidal", "learned"] = "sinusoidal"
+    prediction_head: Literal["linear", "transform"] = "linear"
     mask_token_id: int | None = 4
     tie_word_embeddings: bool = True
 
     def validate_architecture(self):
-        """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        self._check_choice("pooling", POOLINGS)
-        self._check_choice("position_embeddings", POSITIONS)
-        self._check_choice("prediction_head", PREDICTION_HEADS)
-        self._check_positive("vocab_size", "d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim")
         self._check_multiple("d_model", "encoder_attention_heads")
         if self.position_embeddings == "sinusoidal":
             self._check_even("d_model", "positions are pairs of sine and cosine")

@@ -1,11 +1,10 @@
 """Configuration of the LSTM models."""
 
+from typing import Literal
+
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig
-
-POOLINGS = ("max", "mean")
-LANGUAGE_SIGNALS = ("feature", "start_token")
+from .common import EmbedderConfig, size
 
 
 @strict
@@ -48,15 +47,15 @@ class LaserConfig(EmbedderConfig):
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {"hidden_size": "d_model", "num_hidden_layers": "encoder_layers"}
 
-    vocab_size: int = 50000
-    d_model: int = 1024
-    embedding_dim: int = 512
-    encoder_layers: int = 6
+    vocab_size: int = size(default=50000)
+    d_model: int = size(default=1024)
+    embedding_dim: int = size(default=512)
+    encoder_layers: int = size(default=6)
     unidirectional_layers: int = 0
-    pooling: str = "max"
-    decoder_hidden_size: int = 2048
-    language_signal: str = "feature"
-    language_embedding_dim: int = 32
+    pooling: Literal["max", "mean"] = "max"
+    decoder_hidden_size: int = size(default=2048)
+    language_signal: Literal["feature", "start_token"] = "feature"
+    language_embedding_dim: int = size(default=32)
     dropout: float | int = 0.1
     share_embeddings: bool = False
     is_encoder_decoder: bool = True
@@ -69,18 +68,13 @@ class LaserConfig(EmbedderConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
-        """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        sizes = ("vocab_size", "d_model", "embedding_dim", "encoder_layers", "decoder_hidden_size")
-        self._check_positive(*sizes, "language_embedding_dim")
         self._check_even("d_model", "a bidirectional layer has half in each direction")
         if not 0 <= self.unidirectional_layers <= self.encoder_layers:
             raise ValueError(
                 f"unidirectional_layers={self.unidirectional_layers} must lie between 0 and "
                 f"encoder_layers={self.encoder_layers}"
             )
-        self._check_choice("pooling", POOLINGS)
-        self._check_choice("language_signal", LANGUAGE_SIGNALS)
         if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
             raise ValueError(
                 f"share_embeddings needs one width for input and output: found embedding_dim={self.embedding_dim} and "

@@ -1,10 +1,10 @@
 """Configuration of the NTDV models."""
 
+from typing import Literal
+
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig
-
-VECTORS = ("sum", "concat")
+from .common import EmbedderConfig, size
 
 
 @strict
@@ -33,12 +33,12 @@ class NtdvConfig(EmbedderConfig):
 
     model_type = "tmde_ntdv"
 
-    vocab_size: int = 85000
-    embedding_dim: int = 500
-    d_model: int = 1024
-    attention_heads: int = 4
+    vocab_size: int = size(default=85000)
+    embedding_dim: int = size(default=500)
+    d_model: int = size(default=1024)
+    attention_heads: int = size(default=4)
     shared_layers: bool = True
-    vector: str = "sum"
+    vector: Literal["sum", "concat"] = "sum"
     dropout: float | int = 0.0
     languages: tuple[str, ...] | list[str] = ("de", "en")
     pivot_languages: tuple[str, ...] | list[str] = ("de", "en")
@@ -52,15 +52,8 @@ class NtdvConfig(EmbedderConfig):
         return self.d_model * (self.attention_heads if self.shared_layers and self.vector == "concat" else 1)
 
     def validate_architecture(self):
-        """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        self._check_positive("vocab_size", "embedding_dim", "d_model", "attention_heads")
         self._check_even("d_model", "an encoder reads in two directions")
-        self._check_choice("vector", VECTORS)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
-        if not self.languages:
-            raise ValueError("languages=[] must name at least one: each has an encoder of its own")
 
 
 __all__ = ["NtdvConfig"]

@@ -1,10 +1,10 @@
 """Configuration of the T-MDE models."""
 
+from typing import Literal
+
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig
-
-BOTTLENECKS = ("first", "pyramid", "full", "dual")
+from .common import EmbedderConfig, size
 
 
 @strict
@@ -56,25 +56,25 @@ class TmdeConfig(EmbedderConfig):
         "num_hidden_layers": "encoder_layers",
     }
 
-    vocab_size: int = 50000
-    d_model: int = 1024
-    encoder_layers: int = 6
-    encoder_attention_heads: int = 16
-    encoder_ffn_dim: int = 4096
-    decoder_layers: int = 1
-    decoder_attention_heads: int = 16
-    decoder_ffn_dim: int = 4096
+    vocab_size: int = size(default=50000)
+    d_model: int = size(default=1024)
+    encoder_layers: int = size(default=6)
+    encoder_attention_heads: int = size(default=16)
+    encoder_ffn_dim: int = size(default=4096)
+    decoder_layers: int = size(default=1)
+    decoder_attention_heads: int = size(default=16)
+    decoder_ffn_dim: int = size(default=4096)
     dropout: float | int = 0.3
     attention_dropout: float | int = 0.0
     activation_function: str = "relu"
-    max_position_embeddings: int = 2048
-    bottleneck: str = "first"
-    pyramid_queries: int = 32
+    max_position_embeddings: int = size(default=2048)
+    bottleneck: Literal["first", "pyramid", "full", "dual"] = "first"
+    pyramid_queries: int = size(default=32)
     bottleneck_loss_weight: float | int = 0.5
     bag_residual: bool = False
     sublinear_counts: bool = False
     share_embeddings: bool = False
-    language_embedding_dim: int = 32
+    language_embedding_dim: int = size(default=32)
     is_encoder_decoder: bool = True
     use_cache: bool = True
     decoder_start_token_id: int | None = 0
@@ -85,9 +85,7 @@ class TmdeConfig(EmbedderConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
-        """Runs with the strict validation of every new config."""
         super().validate_architecture()
-        self._check_choice("bottleneck", BOTTLENECKS)
         for side in ("encoder", "decoder"):
             self._check_multiple("d_model", f"{side}_attention_heads")
         self._check_even("d_model", "positions are pairs of sine and cosine")

@@ -4,8 +4,6 @@ Source: thesis 000, chapter 4, for all but the encoder; `configuration_adapted.p
 """
 
 import inspect
-import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -16,17 +14,25 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, BaseModelOutputWithPooling
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .common import EmbedderPreTrainedModel, EmbeddingSeq2Seq, OutputProjection, check_inputs, first_places
+from .common import (
+    EmbedderPreTrainedModel,
+    EmbeddingSeq2Seq,
+    OutputProjection,
+    TmdeAttention,
+    TmdeSinusoidalPositions,
+    TmdeSlotAttention,
+    check_inputs,
+    first_places,
+    pool_states,
+)
 from .configuration_adapted import AdaptedConfig
 
 DEFAULT_POSITIONS = 2048  # where the encoder names no longest input
@@ -67,119 +73,14 @@ def longest_input(encoder: PreTrainedModel) -> int | None:
     return limit
 
 
-# Copied from modeling_tmde.py.
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
-    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    probabilities = nn.functional.softmax(scores, dim=-1)
-    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
-    output = probabilities @ value  # (batch, heads, query_length, head_dim)
-    return output.transpose(1, 2).contiguous(), probabilities
-
-
-# Copied from modeling_tmde.py.
-class TmdeSinusoidalPositions(nn.Module):
-    """Fixed sine and cosine positions. The table is computed, so it is not part of a checkpoint."""
-
-    def __init__(self, max_positions: int, d_model: int):
-        super().__init__()
-        self.max_positions = max_positions
-        self.d_model = d_model
-        self.register_buffer("weight", self.table(), persistent=False)
-
-    def table(self) -> torch.Tensor:
-        """(max_positions, d_model): sines in the first half, cosines in the second."""
-        half = self.d_model // 2
-        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
-        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
-        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
-
-    def forward(self, length: int, start: int) -> torch.Tensor:
-        """Vectors of positions `start` to `start + length`, (length, d_model).
-
-        Raises:
-            ValueError: If the text is longer than the model's longest.
-        """
-        if start + length > self.max_positions:
-            raise ValueError(
-                f"A text of {start + length} tokens is longer than max_position_embeddings={self.max_positions}"
-            )
-        return self.weight[start : start + length]
-
-
-class AdaptedSelfAttention(nn.Module):
-    """Multi-head causal self-attention (eq. 4.1-4.2)."""
-
-    def __init__(self, config: AdaptedConfig, layer_idx: int):
-        super().__init__()
-        self.config = config
-        self.num_heads = config.decoder_attention_heads
-        self.head_dim = config.d_model // self.num_heads
-        self.scaling = self.head_dim**-0.5
-        self.dropout = config.attention_dropout
-        self.is_causal = True
-        self.layer_idx = layer_idx
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        # A bias on keys adds the same to all scores of a query, which softmax ignores.
-        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.v_proj = nn.Linear(config.d_model, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        past_key_values: EncoderDecoderCache | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """hidden_states (batch, length, d_model) -> the same shape and, under eager attention, the probabilities."""
-        query, key, value = (
-            projection(hidden_states).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )  # (batch, heads, length, head_dim)
-        if past_key_values is not None:
-            key, value = past_key_values.self_attention_cache.update(key, value, self.layer_idx)
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
-        dropout = self.dropout if self.training else 0.0
-        output, probabilities = attention(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
-        )
-        return self.out_proj(output.flatten(2)), probabilities
-
-
-class AdaptedSlotAttention(nn.Module):
-    """Cross-attention over the single slot `[P ; language]`, which is a linear map: a softmax over one key is 1."""
-
-    def __init__(self, config: AdaptedConfig):
-        super().__init__()
-        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(self, slot: torch.Tensor) -> torch.Tensor:
-        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)"""
-        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
-
-
 class AdaptedDecoderLayer(GradientCheckpointingLayer):
     """Pre-norm decoder layer: self-attention, then the slot, then feed-forward."""
 
     def __init__(self, config: AdaptedConfig, layer_idx: int):
         super().__init__()
-        self.self_attn = AdaptedSelfAttention(config, layer_idx)
+        self.self_attn = TmdeAttention(config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.slot_attn = AdaptedSlotAttention(config)
+        self.slot_attn = TmdeSlotAttention(config)
         self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
         self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model)
@@ -194,7 +95,9 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
         past_key_values: EncoderDecoderCache | None = None,
     ) -> torch.Tensor:
         """hidden_states (batch, length, d_model), slot (batch, slot_dim) -> (batch, length, d_model)"""
-        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask, past_key_values)
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
+        )
         hidden_states = hidden_states + self.dropout(attended)
         hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
         expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
@@ -211,13 +114,6 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["AdaptedDecoderLayer"]  # and the encoder's
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        # The encoder is a model that initializes itself.
-        super()._init_weights(module)
-        if isinstance(module, TmdeSinusoidalPositions):
-            init.copy_(module.weight, module.table())
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers; the encoder's own config goes along."""
@@ -316,7 +212,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         hidden_states = outputs.get("hidden_states")
         if hidden_states is not None:
             hidden_states = tuple(_turn(state, -firsts, tokens.shape[:2]) for state in hidden_states)
-        embedding = self._pool(states, attention_mask)
+        embedding = pool_states(states, attention_mask, self.config.pooling)  # (batch, d_model)
         output = embedding[:, None]
         if self.config.pooling == "cls":
             output = torch.cat([output, states[:, 1:]], dim=1)
@@ -326,15 +222,6 @@ class AdaptedModel(AdaptedPreTrainedModel):
             hidden_states=hidden_states,
             attentions=outputs.get("attentions"),
         )
-
-    def _pool(self, states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """The embedding (batch, d_model) of final states (batch, length, d_model)."""
-        real = attention_mask != 0
-        if self.config.pooling == "cls":
-            return states[torch.arange(len(states), device=states.device), first_places(attention_mask)]
-        dtype = torch.promote_types(states.dtype, torch.float32)
-        total = states.masked_fill(~real.unsqueeze(2), 0.0).sum(dim=1, dtype=dtype)
-        return (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(states.dtype)
 
 
 def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object:
@@ -352,7 +239,7 @@ def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object
 class AdaptedDecoder(AdaptedPreTrainedModel):
     """The decoder of T-MDE's `first`, which sees the embedding and the target language."""
 
-    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": AdaptedSelfAttention}
+    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": TmdeAttention}
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)

@@ -15,7 +15,9 @@ from .common import (
     check_inputs,
     check_language_ids,
     occurrences,
+    pool_states,
     read_texts,
+    resized_token_weights,
     tokens_first,
 )
 from .configuration_aligned import AlignedConfig
@@ -48,11 +50,8 @@ class AlignedBilstm(nn.Module):
         states = self.embed_tokens(input_ids.gather(1, order))  # (batch, length, embedding_dim)
         for layer in self.layers:
             states = read_texts(layer, self.dropout(states), mirrored)
-        padding = (torch.arange(order.shape[1], device=order.device) >= lengths[:, None]).unsqueeze(2)
-        if self.pooling == "max":
-            return states.masked_fill(padding, -torch.inf).max(dim=1).values
-        total = states.masked_fill(padding, 0).sum(dim=1, dtype=torch.promote_types(states.dtype, torch.float32))
-        return (total / lengths[:, None]).to(states.dtype)
+        real = torch.arange(order.shape[1], device=order.device) < lengths[:, None]  # (batch, length)
+        return pool_states(states, real, self.pooling)
 
 
 class AlignedBag(nn.Module):
@@ -138,10 +137,8 @@ class AlignedModel(AlignedPreTrainedModel):
         for encoder in self.encoders.values():
             encoder.embed_tokens = self._get_resized_embeddings(encoder.embed_tokens, *args, **kwargs)
             if isinstance(encoder, AlignedBag):
-                old, size = encoder.token_weights, encoder.embed_tokens.num_embeddings
-                new = old.median().repeat(size)  # of a new token
-                new[: len(old)] = old[:size]
-                encoder.token_weights = nn.Parameter(new, requires_grad=old.requires_grad)
+                size = encoder.embed_tokens.num_embeddings
+                encoder.token_weights = resized_token_weights(encoder.token_weights, size)
         self.config.vocab_size = self.get_input_embeddings().num_embeddings
         return self.get_input_embeddings()
 

@@ -6,7 +6,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from .common import EmbedderPreTrainedModel
+from .common import EmbedderPreTrainedModel, check_inputs, resized_token_weights
 from .configuration_bag import BagConfig
 
 SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9 of a token's weight: nothing beside a token, a direction where there is none
@@ -57,12 +57,8 @@ class BagModel(BagPreTrainedModel):
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers; a new token begins with the median of the weights."""
         table = super().resize_token_embeddings(*args, **kwargs)
-        old = self.token_weights
-        if table.num_embeddings != len(old):
-            weights = old.detach().median().repeat(table.num_embeddings)
-            kept = min(len(old), len(weights))
-            weights[:kept] = old.detach()[:kept]
-            self.token_weights = nn.Parameter(weights, requires_grad=old.requires_grad)
+        if table.num_embeddings != len(self.token_weights):
+            self.token_weights = resized_token_weights(self.token_weights, table.num_embeddings)
         return table
 
     @can_return_tuple
@@ -87,16 +83,10 @@ class BagModel(BagPreTrainedModel):
         Raises:
             ValueError: If `inputs_embeds` is given, or `input_ids` and `attention_mask` do not fit together.
         """
-        if input_ids is None or inputs_embeds is not None:
+        if inputs_embeds is not None:
             raise ValueError("BagModel takes input_ids only: inputs_embeds have no token ids to look up weights by")
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        if attention_mask.shape != input_ids.shape or input_ids.dim() != 2:
-            raise ValueError(
-                f"input_ids {tuple(input_ids.shape)} and attention_mask {tuple(attention_mask.shape)} must both be "
-                "(batch, length)"
-            )
-        real = attention_mask.bool()
+        check_inputs(input_ids, None, attention_mask)
+        real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         embedding = self.embed_ragged(input_ids[real], real.sum(dim=1))
         return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
 

@@ -4,118 +4,25 @@ Source: the lightweight encoder of paper 002 (section 3.1), and the cross-lingua
 (section 4.3), which is what thesis 000 (section 4.3.1) compares T-MDE with.
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .common import EmbedderPreTrainedModel, check_inputs, first_places
+from .common import (
+    EmbedderPreTrainedModel,
+    TmdeAttention,
+    TmdeEncoderLayer,
+    TmdeSinusoidalPositions,
+    check_inputs,
+    pool_states,
+)
 from .configuration_encoder import TmdeEncoderConfig
-
-
-# Copied from modeling_tmde.py.
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
-    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    probabilities = nn.functional.softmax(scores, dim=-1)
-    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
-    output = probabilities @ value  # (batch, heads, query_length, head_dim)
-    return output.transpose(1, 2).contiguous(), probabilities
-
-
-# Copied from modeling_tmde.py.
-class TmdeSinusoidalPositions(nn.Module):
-    """Fixed sine and cosine positions; the table is computed, so it is not part of a checkpoint."""
-
-    def __init__(self, max_positions: int, d_model: int):
-        super().__init__()
-        self.max_positions = max_positions
-        self.d_model = d_model
-        self.register_buffer("weight", self.table(), persistent=False)
-
-    def table(self) -> torch.Tensor:
-        """(max_positions, d_model): sines in the first half, cosines in the second."""
-        half = self.d_model // 2
-        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
-        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
-        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
-
-
-class TmdeEncoderAttention(nn.Module):
-    """Multi-head self-attention."""
-
-    def __init__(self, config: TmdeEncoderConfig):
-        super().__init__()
-        self.config = config
-        self.num_heads = config.encoder_attention_heads
-        self.head_dim = config.d_model // self.num_heads
-        self.scaling = self.head_dim**-0.5
-        self.dropout = config.attention_dropout
-        self.is_causal = False
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        # A bias on keys adds the same to all scores of a query, which softmax ignores.
-        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.v_proj = nn.Linear(config.d_model, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """hidden_states (batch, length, d_model) -> the same shape and, under eager attention, the probabilities."""
-        query, key, value = (
-            projection(hidden_states).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )  # (batch, heads, length, head_dim)
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
-        dropout = self.dropout if self.training else 0.0
-        output, probabilities = attention(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
-        )
-        return self.out_proj(output.flatten(2)), probabilities
-
-
-class TmdeEncoderLayer(GradientCheckpointingLayer):
-    """Pre-norm transformer layer."""
-
-    def __init__(self, config: TmdeEncoderConfig):
-        super().__init__()
-        self.self_attn = TmdeEncoderAttention(config)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
-        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """(batch, length, d_model) -> the same shape"""
-        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask)
-        hidden_states = hidden_states + self.dropout(attended)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
 
 
 @dataclass
@@ -136,14 +43,7 @@ class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["TmdeEncoderLayer"]
-    _can_record_outputs = {"hidden_states": TmdeEncoderLayer, "attentions": TmdeEncoderAttention}
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, TmdeSinusoidalPositions):
-            # Loading builds the model on the meta device; a buffer outside the checkpoint must be filled here.
-            init.copy_(module.weight, module.table())
+    _can_record_outputs = {"hidden_states": TmdeEncoderLayer, "attentions": TmdeAttention}
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
@@ -222,7 +122,9 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask)
         token_states = self.layer_norm(hidden_states)
-        embedding = self._pool(token_states, attention_mask)  # (batch, d_model)
+        if attention_mask is None:
+            attention_mask = torch.ones(token_states.shape[:2], device=token_states.device)
+        embedding = pool_states(token_states, attention_mask, self.config.pooling)  # (batch, d_model)
         output = embedding[:, None]
         if self.config.pooling == "first":
             output = torch.cat([output, token_states[:, 1:]], dim=1)
@@ -249,20 +151,6 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         if attention_mask is None:
             return torch.arange(shape[1], device=tokens.device).expand(shape)
         return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
-
-    def _pool(self, token_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """The embedding (batch, d_model) of final states (batch, length, d_model)."""
-        if self.config.pooling == "first":
-            if attention_mask is None:
-                return token_states[:, 0]
-            rows = torch.arange(len(token_states), device=token_states.device)
-            return token_states[rows, first_places(attention_mask)]
-        dtype = torch.promote_types(token_states.dtype, torch.float32)
-        if attention_mask is None:
-            return token_states.mean(dim=1, dtype=dtype).to(token_states.dtype)
-        real = (attention_mask != 0).unsqueeze(2)  # (batch, length, 1)
-        total = token_states.masked_fill(~real, 0.0).sum(dim=1, dtype=dtype)
-        return (total / real.sum(dim=1)).to(token_states.dtype)
 
 
 class TmdePredictionHead(nn.Module):

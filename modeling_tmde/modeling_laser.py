@@ -17,6 +17,7 @@ from .common import (
     EmbeddingSeq2Seq,
     OutputProjection,
     check_inputs,
+    pool_states,
     read_texts,
     tokens_first,
 )
@@ -95,7 +96,7 @@ class LaserModel(LaserPreTrainedModel):
         for layer in self.layers:
             states.append(read_texts(layer, self.dropout(states[-1]), mirrored))
         padding = torch.arange(order.shape[1], device=order.device) >= lengths[:, None]  # (batch, length)
-        embedding = self._pool(states[-1], padding.unsqueeze(2), lengths)
+        embedding = pool_states(states[-1], ~padding, self.config.pooling)
         hidden_states = None
         if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
             back = order.argsort(dim=1)
@@ -103,14 +104,6 @@ class LaserModel(LaserPreTrainedModel):
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding, hidden_states=hidden_states
         )
-
-    def _pool(self, states: torch.Tensor, padding: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """The embedding (batch, d_model) of states (batch, length, d_model), of which padding (batch, length, 1) is
-        none."""
-        if self.config.pooling == "max":
-            return states.masked_fill(padding, -torch.inf).max(dim=1).values
-        total = states.masked_fill(padding, 0).sum(dim=1, dtype=torch.promote_types(states.dtype, torch.float32))
-        return (total / lengths[:, None]).to(states.dtype)
 
 
 @dataclass

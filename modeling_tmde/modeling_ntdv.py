@@ -20,6 +20,7 @@ from .common import (
     by_language,
     check_inputs,
     check_language_ids,
+    pool_states,
 )
 from .configuration_ntdv import NtdvConfig
 
@@ -44,12 +45,6 @@ def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.LongTensor) -> 
     """
     packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=states.shape[1])[0]
-
-
-def masked_mean(states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The mean (batch, width) of states (batch, length, width) where real (batch, length)."""
-    summed = states.masked_fill(~real[..., None], 0).float().sum(1)
-    return (summed / real.sum(1, keepdim=True)).to(states.dtype)
 
 
 class NtdvSelfAttention(nn.Module):
@@ -91,7 +86,7 @@ class NtdvSharedLayers(nn.Module):
         states = run_packed(self.gru, states, lengths)  # z
         heads = self.self_attention(states, real)  # (batch, length, r * d_model)
         memory = self.projection(heads).masked_fill(~real[..., None], 0)
-        return masked_mean(heads, real), memory
+        return pool_states(heads, real, "mean"), memory
 
 
 class NtdvPreTrainedModel(EmbedderPreTrainedModel):
@@ -202,7 +197,7 @@ class NtdvModel(NtdvPreTrainedModel):
             heads = context.unflatten(1, (self.config.attention_heads, -1))
             embedding = context if self.config.vector == "concat" else heads.sum(1)
         else:
-            context = embedding = masked_mean(memory, real)
+            context = embedding = pool_states(memory, real, "mean")
         memory = memory.gather(1, order.argsort(1)[..., None].expand_as(memory))
         return NtdvEncoderOutput(
             last_hidden_state=embedding[:, None], pooler_output=embedding, context=context, memory=memory
@@ -230,7 +225,7 @@ class NtdvLanguageDecoder(nn.Module):
     def forward(self, vectors: torch.Tensor, memory: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Word vectors (batch, length, embedding_dim), memory (batch, source_length, d_model) where real (batch,
         source_length) -> what is read out, (batch, length, embedding_dim)."""
-        start = torch.tanh(self.start(masked_mean(memory, real)))  # (batch, d_model)
+        start = torch.tanh(self.start(pool_states(memory, real, "mean")))  # (batch, d_model)
         states, _ = self.gru(vectors, start[None].to(vectors.dtype))  # (batch, length, d_model)
         query, slots = self.attention(states)[:, None], memory[:, None].to(states.dtype)
         attended = nn.functional.scaled_dot_product_attention(

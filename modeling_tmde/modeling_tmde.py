@@ -1,10 +1,11 @@
 """T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees little else.
 
-Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.
+Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4. Positions, attention
+and the encoder layer are in `common.py`, since other families have them too.
 """
 
 import math
-from collections.abc import Callable
+from functools import wraps
 
 import torch
 from torch import nn
@@ -20,7 +21,6 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     Seq2SeqLMOutput,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -28,189 +28,16 @@ from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
     OutputProjection,
+    TmdeAttention,
+    TmdeEncoderLayer,
+    TmdeSinusoidalPositions,
+    TmdeSlotAttention,
     check_inputs,
     first_places,
     occurrences,
+    resized_token_weights,
 )
 from .configuration_tmde import TmdeConfig
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
-    scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    probabilities = nn.functional.softmax(scores, dim=-1)
-    probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
-    output = probabilities @ value  # (batch, heads, query_length, head_dim)
-    return output.transpose(1, 2).contiguous(), probabilities
-
-
-class TmdeSinusoidalPositions(nn.Module):
-    """Fixed sine and cosine positions. The table is computed, so it is not part of a checkpoint."""
-
-    def __init__(self, max_positions: int, d_model: int):
-        super().__init__()
-        self.max_positions = max_positions
-        self.d_model = d_model
-        self.register_buffer("weight", self.table(), persistent=False)
-
-    def table(self) -> torch.Tensor:
-        """(max_positions, d_model): sines in the first half, cosines in the second."""
-        half = self.d_model // 2
-        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
-        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
-        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
-
-    def forward(self, length: int, start: int = 0, firsts: torch.LongTensor | None = None) -> torch.Tensor:
-        """Vectors of positions `start` to `start + length`, (length, d_model).
-
-        Args:
-            firsts: (batch,) index of the first token of each text, which is at position 0; then (batch, length,
-                d_model).
-
-        Raises:
-            ValueError: If the input is longer than the model's longest.
-        """
-        if start + length > self.max_positions:
-            raise ValueError(
-                f"An input of {start + length} tokens is longer than max_position_embeddings={self.max_positions}; "
-                "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
-            )
-        if firsts is None:
-            return self.weight[start : start + length]
-        positions = torch.arange(length, device=firsts.device) - firsts[:, None]  # (batch, length)
-        return nn.functional.embedding(positions.clamp(min=0), self.weight)
-
-
-class TmdeAttention(nn.Module):
-    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory of another width."""
-
-    def __init__(
-        self,
-        config: TmdeConfig,
-        num_heads: int,
-        memory_dim: int | None = None,
-        is_causal: bool = False,
-        layer_idx: int | None = None,
-    ):
-        super().__init__()
-        self.config = config
-        self.num_heads = num_heads
-        self.head_dim = config.d_model // num_heads
-        self.scaling = self.head_dim**-0.5
-        self.dropout = config.attention_dropout
-        self.is_causal = is_causal
-        self.layer_idx = layer_idx
-        memory_dim = memory_dim or config.d_model
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        # A bias on keys adds the same to all scores of a query, which softmax ignores.
-        self.k_proj = nn.Linear(memory_dim, config.d_model, bias=False)
-        self.v_proj = nn.Linear(memory_dim, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
-        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(
-            1, 2
-        )  # (batch, heads, length, head_dim)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        memory: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """hidden_states (batch, length, d_model) attend `memory` (batch, memory_length, memory_dim), or themselves.
-
-        Returns the attended states, (batch, length, d_model), and, under eager attention, the probabilities.
-        """
-        query = self._split_heads(self.q_proj(hidden_states))
-        cache = None
-        if past_key_values is not None:
-            is_self = memory is None
-            cache = past_key_values.self_attention_cache if is_self else past_key_values.cross_attention_cache
-        if cache is not None and memory is not None and past_key_values.is_updated.get(self.layer_idx):
-            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
-        else:
-            attended = hidden_states if memory is None else memory
-            key, value = self._split_heads(self.k_proj(attended)), self._split_heads(self.v_proj(attended))
-            if cache is not None:
-                key, value = cache.update(key, value, self.layer_idx)
-                if memory is not None:
-                    past_key_values.is_updated[self.layer_idx] = True
-        query = query.expand(key.shape[0], -1, -1, -1)  # the pyramid's queries, which all texts share, have batch 1
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
-        output, probabilities = attention(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.dropout if self.training else 0.0,
-            scaling=self.scaling,
-        )
-        return self.out_proj(output.flatten(2)), probabilities
-
-
-class TmdeEncoderLayer(GradientCheckpointingLayer):
-    """Pre-norm transformer layer (eq. 4.4-4.5). With `memory`, its own weights attend other states instead: this is
-    how the pyramid shares the encoder's parameters (eq. 4.8-4.13)."""
-
-    def __init__(self, config: TmdeConfig):
-        super().__init__()
-        self.self_attn = TmdeAttention(config, config.encoder_attention_heads)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
-        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        memory: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """hidden_states (batch, length, d_model), memory (batch, memory_length, d_model) -> as hidden_states"""
-        attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states),
-            memory=None if memory is None else self.self_attn_layer_norm(memory),
-            attention_mask=attention_mask,
-        )
-        hidden_states = hidden_states + self.dropout(attended)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
-
-
-class TmdeSlotAttention(nn.Module):
-    """Cross-attention over the single slot `[P ; language]`.
-
-    A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 is the linear map
-    `out_proj(v_proj(slot))`, the same for every position. Queries and keys would never receive a gradient and are left
-    out.
-    """
-
-    def __init__(self, config: TmdeConfig):
-        super().__init__()
-        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(self, slot: torch.Tensor) -> torch.Tensor:
-        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)"""
-        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
 
 
 class TmdeDecoderLayer(GradientCheckpointingLayer):
@@ -274,10 +101,7 @@ class TmdePreTrainedModel(EmbedderPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, TmdeSinusoidalPositions):
-            # Loading builds the model on the meta device; a buffer outside the checkpoint must be filled here.
-            init.copy_(module.weight, module.table())
-        elif isinstance(module, TmdeModel):
+        if isinstance(module, TmdeModel):
             if module.config.bottleneck == "pyramid":
                 init.normal_(module.pyramid_queries)
             if module.config.bag_residual:
@@ -456,15 +280,10 @@ class TmdeModel(TmdePreTrainedModel):
         self.resize_token_weights()
         return embeddings
 
-    @torch.no_grad()
     def resize_token_weights(self) -> None:
-        """Fits the token weights, if there are any, to the embedding table; a new token gets their median."""
+        """Resizes the token weights of `bag_residual` to the embedding table."""
         if self.config.bag_residual:
-            old = self.token_weights
-            new = old.median().repeat(self.embed_tokens.num_embeddings)
-            kept = min(len(old), len(new))
-            new[:kept] = old[:kept]
-            self.token_weights = nn.Parameter(new, requires_grad=old.requires_grad)
+            self.token_weights = resized_token_weights(self.token_weights, self.embed_tokens.num_embeddings)
 
 
 class TmdeDecoder(TmdePreTrainedModel):
@@ -585,51 +404,17 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         return embeddings
 
     @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutputWithPooling | torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
-        target_language: str | list[str] | torch.LongTensor | None = None,
-        bottleneck_only: bool = False,
-        use_cache: bool | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> Seq2SeqLMOutput:
-        """As [`EmbeddingSeq2Seq.forward`], for `dual` with both bands.
-
-        Args:
-            bottleneck_only: With `dual`, decode from the embedding alone.
-
-        Returns:
-            With `dual`, `loss` is `bottleneck_loss_weight` of that of the bottleneck band plus the rest of both bands.
-        """
-        inputs = {
-            "attention_mask": attention_mask,
-            "decoder_input_ids": decoder_input_ids,
-            "decoder_attention_mask": decoder_attention_mask,
-            "decoder_inputs_embeds": decoder_inputs_embeds,
-            "labels": labels,
-            "target_language": target_language,
-            "num_items_in_batch": num_items_in_batch,
-            "return_dict": True,
-        }
-        if encoder_outputs is None:
-            encoder_outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
-        inputs["encoder_outputs"] = encoder_outputs
-        both = super().forward(
-            **inputs, past_key_values=past_key_values, use_cache=use_cache, bottleneck_only=bottleneck_only, **kwargs
-        )
+    @wraps(EmbeddingSeq2Seq.forward)
+    def forward(self, *args, labels=None, bottleneck_only: bool = False, **kwargs) -> Seq2SeqLMOutput:
+        """As [`EmbeddingSeq2Seq.forward`]. The loss of `dual` is `bottleneck_loss_weight` times that of the bottleneck
+        band alone, plus the remaining share of that of both bands."""
+        kwargs |= {"labels": labels, "return_dict": True}
+        outputs = super().forward(*args, bottleneck_only=bottleneck_only, **kwargs)
         if labels is not None and self.config.bottleneck == "dual" and not bottleneck_only:
-            alone = super().forward(**inputs, use_cache=False, bottleneck_only=True)
-            both.loss = torch.lerp(both.loss, alone.loss, self.config.bottleneck_loss_weight)
-        return both
+            kwargs |= {"encoder_outputs": outputs.encoder_last_hidden_state[:, 0], "use_cache": False}
+            alone = super().forward(*args, bottleneck_only=True, **kwargs)
+            outputs.loss = torch.lerp(outputs.loss, alone.loss, self.config.bottleneck_loss_weight)
+        return outputs
 
     def generate(self, inputs=None, *args, encoder_outputs=None, **kwargs):
         """As [`EmbeddingSeq2Seq.generate`]; `dual` decodes a bare embedding with its bottleneck band alone."""

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, train_tokenizer
 
+BOTTLENECKS = ("first", "pyramid", "full", "dual")
 LANGUAGES = ("de", "en", "es", "fr", "it")
 WORDS = {
     "de": "haus hund katze baum fluss stadt licht nacht brot wasser".split(),

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from modeling_tmde import BagConfig, BagModel, TmdeForConditionalGeneration, TmdeModel
-from modeling_tmde.configuration_tmde import BOTTLENECKS
-from tests.conftest import tiny_model
+from tests.conftest import BOTTLENECKS, tiny_model
 
 
 def direct_model(seed: int = 0, **changes) -> TmdeForConditionalGeneration:
@@ -83,50 +82,7 @@ def test_text_without_tokens_starts_from_the_embedding_of_bos():
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
 
 
-def test_embeddings_in_place_of_ids_are_refused():
-    with pytest.raises(ValueError, match="Give input_ids: with bag_residual=True"):
-        direct_model().model(inputs_embeds=torch.zeros(1, 3, 32))
-
-
-# ---- Training, saving, sizes
-
-
-def test_weights_missing_in_a_file_start_at_zero(tmp_path):
-    """Loading builds on the meta device: a weight that no file fills must be set, not left as memory was."""
-    tiny_model().save_pretrained(tmp_path)
-    loaded, report = TmdeModel.from_pretrained(tmp_path, bag_residual=True, output_loading_info=True)
-    assert set(report["missing_keys"]) == {"token_weights"}
-    assert torch.equal(loaded.token_weights, torch.zeros(400))
-
-
 # ---- Damped counts
-
-
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-def test_damped_counts_in_the_bag(bottleneck):
-    """A token that occurs n times in its text counts as often as the square root of n says."""
-    model = without_branches(direct_model(bottleneck=bottleneck, sublinear_counts=True)).model
-    texts = [[7, 8, 7, 9, 7, 7], [7], [8, 8], []]
-    ids, mask = batch(*texts)
-    result = model(ids, mask).pooler_output
-    for row, text in enumerate(texts[:3]):
-        with torch.no_grad():
-            undamped = model.token_weights.clone()
-            for token in set(text):
-                model.token_weights[token] -= math.log(text.count(token)) / 2
-            expected = [math.sqrt(32) * value for value in bag_by_hand(model, text)]
-            model.token_weights.copy_(undamped)
-        torch.testing.assert_close(
-            result[row], torch.tensor(layer_norm_by_hand(expected, model.layer_norm)), atol=1e-5, rtol=1e-5
-        )
-    torch.testing.assert_close(model(ids).pooler_output, result)  # without a mask: padding has no part
-    assert torch.isfinite(result[3]).all()
-    nothing = model(*batch([], []))  # no token to count at all
-    torch.testing.assert_close(nothing.pooler_output[0], result[3])
-    model.config.sublinear_counts = False
-    plain = model(ids, mask).pooler_output
-    assert (plain[0] - result[0]).abs().max() > 0.01
-    torch.testing.assert_close(plain[1:], result[1:])  # of one token only, the direction is the same
 
 
 @pytest.mark.parametrize("bottleneck", BOTTLENECKS)

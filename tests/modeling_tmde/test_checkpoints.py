@@ -1,12 +1,10 @@
 """Folders that `save_pretrained` writes: opened by the Auto classes, with this package and, in a fresh process, by
 remote code."""
 
-import inspect
 import json
 import os
 import subprocess
 import sys
-from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -21,8 +19,6 @@ from transformers import (
 )
 
 import modeling_tmde
-from modeling_tmde import modeling_adapted, modeling_encoder
-from modeling_tmde import modeling_tmde as tmde
 from tests.modeling_tmde.families import SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
 
@@ -202,10 +198,3 @@ def test_importing_the_package_registers_every_family_and_every_name_is_there():
     for family in FAMILIES:
         model = filled(family)
         assert type(AutoConfig.for_model(model.config.model_type)) is type(model.config)
-
-
-@pytest.mark.parametrize("name", ["eager_attention_forward", "TmdeSinusoidalPositions.table"])
-def test_copies_are_copies(name):
-    """A checkpoint stands alone, so a few blocks are in several files, as in transformers."""
-    texts = {inspect.getsource(attrgetter(name)(module)) for module in (tmde, modeling_encoder, modeling_adapted)}
-    assert len(texts) == 1

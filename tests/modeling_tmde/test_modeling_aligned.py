@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from modeling_tmde import AlignedConfig, AlignedModel, BagConfig, BagModel, LaserConfig, LaserModel
+from tests.modeling_tmde.families import padded
 
 LANGUAGES = ["de", "en", "fr"]
 SMALL = {"bilstm": {"embedding_dim": 5, "d_model": 6}, "bag": {"d_model": 6}}
@@ -17,15 +17,6 @@ def aligned(kind: str, seed: int = 0, **changes) -> AlignedModel:
     torch.manual_seed(seed)
     options = {"vocab_size": 40, "encoder": kind, "encoder_config": SMALL[kind], "languages": LANGUAGES} | changes
     return AlignedModel(AlignedConfig(**options)).eval()
-
-
-def padded(rows: list[list[int]], left: bool = False, extra: int = 0) -> dict[str, torch.Tensor]:
-    width = max(map(len, rows)) + extra
-    ids, mask = torch.ones(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.long)
-    for i, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(len(row))
-        ids[i, place], mask[i, place] = torch.tensor(row), 1
-    return {"input_ids": ids, "attention_mask": mask}
 
 
 # ---- What it computes
@@ -77,21 +68,3 @@ def test_defaults_are_those_of_the_paper():
     assert sum(p.numel() for p in model.encoders["de"].parameters()) == 50000 * 300 + lstm
     bag = AlignedConfig(encoder="bag")
     assert (bag.hidden_size, bag.encoder_settings["normalize"]) == (300, False)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"encoder": "lstm"}, "encoder='lstm' is unknown; choose one of bilstm, bag"),
-        ({"encoder_config": {"layers": 2}}, "encoder_config names 'layers'; known: .*encoder_layers"),
-        ({"encoder": "bag", "encoder_config": {"pooling": "max"}}, "encoder_config names 'pooling'; known: d_model"),
-        ({"encoder_config": {"vocab_size": 5}}, "encoder_config names 'vocab_size'; known: embedding_dim"),
-        ({"encoder_config": {"model_type": "bag"}}, "encoder_config names 'model_type'"),
-        ({"encoder_config": {"d_model": 7}}, "hidden_size=7 must be even"),
-        ({"source_language": "xx"}, "source_language='xx' is not among"),
-        ({"languages": ["de", "en", "de"]}, "twice"),
-    ],
-)
-def test_settings_that_do_not_fit(options, message):
-    with pytest.raises(StrictDataclassClassValidationError, match=message):
-        AlignedConfig(**options)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassClassValidationError
 from torch import nn
 from transformers import AutoTokenizer, pipeline
 
@@ -38,16 +37,7 @@ def jittered(**changes) -> TmdeEncoderForMaskedLM:
     return model
 
 
-def place(rows: list[torch.Tensor], begins: list[int], width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts in rows of `width`, each beginning where it is told to, padding around."""
-    ids = torch.ones(len(rows), width, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for i, (row, begin) in enumerate(zip(rows, begins, strict=True)):
-        ids[i, begin : begin + len(row)], mask[i, begin : begin + len(row)] = row, 1
-    return ids, mask
-
-
-# ---- Sizes and settings
+# ---- Sizes
 
 
 def test_size_of_paper_002():
@@ -75,26 +65,6 @@ def test_size_of_thesis_004():
     assert count == (50000 + 256) * 1024 + 12 * layer + 2 * 1024 + head
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"pooling": "max"}, "pooling='max' is unknown; choose one of first, mean"),
-        ({"position_embeddings": "none"}, "position_embeddings='none' is unknown; choose one of sinusoidal, learned"),
-        ({"prediction_head": "mlp"}, "prediction_head='mlp' is unknown; choose one of linear, transform"),
-        ({"encoder_attention_heads": 5}, "d_model=32 is not a multiple of encoder_attention_heads=5"),
-        ({"d_model": 33, "encoder_attention_heads": 3}, "d_model=33 must be even"),
-        ({"encoder_layers": 0}, "encoder_layers=0 must be at least 1"),
-        ({"pivot_languages": ["xx"]}, r"pivot_languages \['xx'\] are not among languages"),
-        ({"languages": ["de", "de"], "pivot_languages": []}, "names a language twice"),
-    ],
-)
-def test_settings_that_do_not_fit(changes, message):
-    with pytest.raises(StrictDataclassClassValidationError) as error:
-        TmdeEncoderConfig(**(SMALL | changes))
-    with pytest.raises(ValueError, match=message):
-        raise error.value.__cause__
-
-
 # ---- The encoder
 
 
@@ -117,28 +87,6 @@ def test_encoder_equals_a_plain_reference(pooling, positions):
 
 
 @KINDS
-def test_outputs(kind):
-    model = jittered(**kind).model
-    ids, mask = random_batch(7, 12)
-    output = model(ids, mask, output_hidden_states=True)
-    assert output.pooler_output.shape == (2, 32) and output.token_states.shape == (2, 12, 32)
-    assert torch.equal(output.last_hidden_state[:, 0], output.pooler_output)
-    if kind is XLM:
-        assert torch.equal(output.last_hidden_state, output.token_states)
-    else:
-        assert output.last_hidden_state.shape == (2, 1, 32)
-    assert len(output.hidden_states) == 3
-    assert torch.equal(model.layer_norm(output.hidden_states[-1]), output.token_states)
-    assert model(ids, mask).hidden_states is None and model(ids, mask).attentions is None
-    model.set_attn_implementation("eager")
-    attentions = model(ids, mask, output_attentions=True).attentions
-    assert [tuple(attention.shape) for attention in attentions] == [(2, 4, 12, 12)] * 2
-    assert attentions[0][0, :, :, 7:].abs().max() == 0  # nothing attends padding
-    plain = model(ids, mask, return_dict=False)
-    assert torch.equal(plain[1], model(ids, mask).pooler_output)
-
-
-@KINDS
 def test_positions_that_begin_again(kind):
     """Two texts after one another, each counted from 0: which comes first makes no difference then, and only then."""
     model = jittered(**(kind | {"pooling": "mean"})).model
@@ -153,15 +101,6 @@ def test_positions_that_begin_again(kind):
         assert (c - d).abs().max() > 1e-3 and (a - c).abs().max() > 1e-3
         given = model(forth, position_ids=torch.arange(9)[None]).pooler_output
         assert torch.equal(given, c)
-
-
-def test_positions_allow_two_texts_of_the_longest_length():
-    model = jittered(max_position_embeddings=8).model
-    ids = torch.randint(5, 400, (1, 16))
-    positions = torch.arange(8).repeat(2)[None]
-    assert model(ids, position_ids=positions).pooler_output.isfinite().all()
-    with pytest.raises(ValueError, match="An input of 16 tokens is longer than max_position_embeddings=8; truncate"):
-        model(ids)
 
 
 # ---- The prediction head

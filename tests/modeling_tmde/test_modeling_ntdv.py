@@ -3,32 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from modeling_tmde import NtdvConfig, NtdvForConditionalGeneration, NtdvModel
+from tests.modeling_tmde.families import padded
 
 LANGUAGES = ["de", "en", "es"]
 SIZES = {"vocab_size": 40, "embedding_dim": 5, "d_model": 6, "attention_heads": 3}
-AUTO_MAP = {
-    "AutoConfig": "configuration_ntdv.NtdvConfig",
-    "AutoModel": "modeling_ntdv.NtdvModel",
-    "AutoModelForSeq2SeqLM": "modeling_ntdv.NtdvForConditionalGeneration",
-}
 
 
 def ntdv(seed: int = 0, **changes) -> NtdvForConditionalGeneration:
     torch.manual_seed(seed)
     options = SIZES | {"languages": LANGUAGES, "pivot_languages": ["en", "es"]} | changes
     return NtdvForConditionalGeneration(NtdvConfig(**options)).eval()
-
-
-def padded(rows: list[list[int]], left: bool = False, extra: int = 0) -> dict[str, torch.Tensor]:
-    width = max(map(len, rows)) + extra
-    ids, mask = torch.ones(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.long)
-    for i, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(len(row))
-        ids[i, place], mask[i, place] = torch.tensor(row), 1
-    return {"input_ids": ids, "attention_mask": mask}
 
 
 TEXTS = [[0, 7, 12, 30, 2], [0, 5, 2], [0, 9, 9, 33, 21, 8, 2], [0, 39, 2]]
@@ -136,14 +122,14 @@ def test_encoder_equals_a_plain_loop(options, width):
 @pytest.mark.parametrize("shared", [True, False])
 def test_decoder_equals_a_plain_loop(shared):
     model = ntdv(shared_layers=shared)
-    source = model.model(**padded(TEXTS, left=True), language_ids=TEXT_LANGUAGES)
+    source = model.model(**padded(TEXTS, side="left"), language_ids=TEXT_LANGUAGES)
     targets, languages = [[0, 8, 30, 4], [0, 5], [0, 11, 11], [0, 6, 7, 8]], torch.tensor([1, 2, 1, 2])
     ids = padded(targets)["input_ids"]
     options = {
         "embedding": source.pooler_output,
         "language_ids": languages,
         "encoder_hidden_states": source.memory,
-        "encoder_attention_mask": padded(TEXTS, left=True)["attention_mask"],
+        "encoder_attention_mask": padded(TEXTS, side="left")["attention_mask"],
     }
     states = model.decoder(ids, **options).last_hidden_state
     assert states.shape == (4, 4, 5)
@@ -183,30 +169,3 @@ def test_paper_size():
     assert sizes["encoders"] == 2 * 2 * 3 * (512 * 500 + 512 * 512 + 2 * 512)
     assert sizes["embed_tokens"] == model.lm_head.weight.numel() == 85000 * 500
     assert NtdvConfig().hidden_size == 1024 and NtdvConfig(vector="concat").hidden_size == 4096  # table 3.1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"d_model": 7}, "d_model=7 must be even"),
-        ({"attention_heads": 0}, "attention_heads=0 must be at least 1"),
-        ({"vector": "mean"}, "vector='mean' is unknown; choose one of sum, concat"),
-        ({"dropout": 1.0}, "dropout=1.0"),
-        ({"languages": ["de"], "pivot_languages": ["en"]}, r"\['en'\] are not among"),
-        ({"languages": []}, "at least one"),
-    ],
-)
-def test_settings_that_do_not_fit(options, message):
-    with pytest.raises(StrictDataclassClassValidationError, match=message):
-        NtdvConfig(**({"pivot_languages": []} | options))
-
-
-# ---- Learning
-
-
-def test_a_loss_on_the_embedding_trains_encoder_and_shared_layers_alone():
-    model = ntdv()
-    model.model(**padded(TEXTS), language_ids=torch.zeros(4, dtype=torch.long)).pooler_output.pow(2).sum().backward()
-    reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
-    parts = ("model.embed_tokens", "model.encoders.de", "model.shared.gru", "model.shared.self_attention")
-    assert reached == {name for name, _ in model.named_parameters() if name.startswith(parts)}

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration
-from modeling_tmde.configuration_tmde import BOTTLENECKS
-from modeling_tmde.modeling_tmde import TmdeSlotAttention
-from tests.conftest import tiny_config, tiny_model
+from modeling_tmde.common import TmdeSlotAttention
+from tests.conftest import BOTTLENECKS, tiny_config, tiny_model
 
 
 def random_batch(*lengths: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,15 +85,6 @@ def test_encoder_equals_a_plain_reference(bottleneck):
         embedding[0], (32,), model.layer_norm.weight.double(), model.layer_norm.bias.double()
     )
     torch.testing.assert_close(result.double(), expected, atol=2e-5, rtol=2e-5)
-
-
-def test_pyramid_shares_the_weights_of_the_last_three_layers():
-    model = tiny_model(bottleneck="pyramid", encoder_layers=4).model
-    seen = []
-    for index, layer in enumerate(model.layers):
-        layer.register_forward_hook(lambda _, inputs, output, index=index: seen.append((index, output.shape[1])))
-    model(*random_batch(9))
-    assert seen == [(0, 9), (1, 9), (2, 9), (3, 9), (1, 32), (2, 16), (3, 8)]
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -11,11 +11,10 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from modeling_tmde import BagConfig, BagModel, TmdeConfig, train_tokenizer
-from modeling_tmde.configuration_tmde import BOTTLENECKS
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.vocabulary_map import VocabularyMap, map_vocabulary
 from modeling_tmde.training.warm_start import warm_start
-from tests.conftest import LANGUAGES, make_rows, tiny_config, tiny_model
+from tests.conftest import BOTTLENECKS, LANGUAGES, make_rows, tiny_config, tiny_model
 
 BAG_WIDTH = 24
 

@@ -1,0 +1,62 @@
+"""Configurations of all families: paper defaults, round trips, and errors that name the field and what was found."""
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+
+from modeling_tmde import (
+    AdaptedConfig,
+    AlignedConfig,
+    BagConfig,
+    LaserConfig,
+    NtdvConfig,
+    TmdeConfig,
+    TmdeEncoderConfig,
+)
+
+
+def test_defaults_are_the_paper_size():
+    config = TmdeConfig()
+    assert (config.vocab_size, config.d_model, config.encoder_layers, config.encoder_ffn_dim) == (50000, 1024, 6, 4096)
+    assert (config.decoder_layers, config.dropout, config.bottleneck) == (1, 0.3, "first")
+    assert config.languages == ["de", "en", "es", "fr", "it"] and config.pivot_languages == ["en", "es"]
+    assert config.hidden_size == 1024 and config.num_hidden_layers == 6
+
+
+def test_round_trip(tmp_path):
+    config = TmdeConfig(bottleneck="dual", languages=("nl", "sv"), pivot_languages=("sv",), share_embeddings=True)
+    config.save_pretrained(tmp_path)
+    loaded = TmdeConfig.from_pretrained(tmp_path)
+    assert loaded.to_dict() == config.to_dict()
+    assert loaded.tie_word_embeddings is True
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (TmdeConfig, {"d_model": 0}, "field 'd_model':\n *ValueError: found 0, expected at least 1"),
+        (TmdeConfig, {"encoder_layers": -1}, "field 'encoder_layers':\n *ValueError: found -1"),
+        (TmdeConfig, {"bottleneck": "mean"}, r"'bottleneck' expected one of \('first', .*'dual'\), got mean"),
+        (TmdeConfig, {"d_model": 100}, "d_model=100 is not a multiple of encoder_attention_heads=16"),
+        (TmdeConfig, {"d_model": 15, "encoder_attention_heads": 5, "decoder_attention_heads": 5}, "must be even"),
+        (TmdeConfig, {"bottleneck": "pyramid", "encoder_layers": 2}, "encoder_layers=2"),
+        (TmdeConfig, {"bottleneck_loss_weight": 1.5}, "1.5 must lie between 0 and 1"),
+        (TmdeConfig, {"pivot_languages": ("nl",)}, r"\['nl'\] are not among"),
+        (TmdeConfig, {"languages": ("de", "de"), "pivot_languages": ()}, "names a language twice"),
+        (TmdeEncoderConfig, {"pooling": "max"}, r"'pooling' expected one of \('first', 'mean'\), got max"),
+        (TmdeEncoderConfig, {"encoder_attention_heads": 5}, "d_model=512 is not a multiple of encoder_att.*heads=5"),
+        (LaserConfig, {"d_model": 15}, "d_model=15 must be even"),
+        (LaserConfig, {"encoder_layers": 2, "unidirectional_layers": 3}, "unidirectional_layers=3 .*encoder_layers=2"),
+        (LaserConfig, {"share_embeddings": True}, "embedding_dim=512 and decoder_hidden_size=2048"),
+        (NtdvConfig, {"vector": "mean"}, r"'vector' expected one of \('sum', 'concat'\), got mean"),
+        (BagConfig, {"d_model": 0}, "'d_model':\n *ValueError: found 0"),
+        (AlignedConfig, {"encoder": "lstm"}, r"'encoder' expected one of \('bilstm', 'bag'\), got lstm"),
+        (AlignedConfig, {"encoder_config": {"layers": 2}}, "encoder_config names 'layers'; known: .*encoder_layers"),
+        (AlignedConfig, {"source_language": "xx"}, "source_language='xx' is not among"),
+        (AdaptedConfig, {"decoder_attention_heads": 5}, "hidden_size=768 is not a multiple of decoder_att.*heads=5"),
+        (AdaptedConfig, {"encoder_config": {"model_type": "nothing"}}, "model_type='nothing'"),
+        (AdaptedConfig, {"encoder_config": {"model_type": "vit"}}, "'vit' without vocab_size"),
+    ],
+)
+def test_wrong_values_are_refused(config, changes, message):
+    with pytest.raises((StrictDataclassError, ValueError), match=message):
+        config(**changes)

@@ -304,6 +304,53 @@ class TmdeSlotAttention(nn.Module):
         return self.out_proj(self.v_proj(slot)).unsqueeze(1)
 
 
+class TmdeDecoderLayer(GradientCheckpointingLayer):
+    """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__()
+        heads = config.decoder_attention_heads
+        self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.bottleneck = config.bottleneck
+        if config.bottleneck != "full":
+            self.slot_attn = TmdeSlotAttention(config)
+        if config.bottleneck in ("full", "dual"):
+            memory_dim = config.d_model + config.language_embedding_dim
+            self.encoder_attn = TmdeAttention(config, heads, memory_dim=memory_dim, layer_idx=layer_idx)
+            self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        slot: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        memory_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), slot (batch, slot_dim), memory (batch, memory_length, slot_dim) ->
+        (batch, length, d_model)"""
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        if self.bottleneck != "full":
+            hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
+        if memory is not None:
+            attended, _ = self.encoder_attn(
+                self.encoder_attn_layer_norm(hidden_states), memory, memory_mask, past_key_values=past_key_values
+            )
+            hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
 # ---- Texts of a batch
 
 

@@ -14,10 +14,8 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
@@ -27,8 +25,8 @@ from .common import (
     EmbeddingSeq2Seq,
     OutputProjection,
     TmdeAttention,
+    TmdeDecoderLayer,
     TmdeSinusoidalPositions,
-    TmdeSlotAttention,
     check_inputs,
     first_places,
     pool_states,
@@ -36,7 +34,6 @@ from .common import (
 from .configuration_adapted import AdaptedConfig
 
 DEFAULT_POSITIONS = 2048  # where the encoder names no longest input
-FROM_GENERATE = ("target_language",)  # what `generate` gives the encoder, and the decoder is meant
 
 
 def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
@@ -73,37 +70,6 @@ def longest_input(encoder: PreTrainedModel) -> int | None:
     return limit
 
 
-class AdaptedDecoderLayer(GradientCheckpointingLayer):
-    """Pre-norm decoder layer: self-attention, then the slot, then feed-forward."""
-
-    def __init__(self, config: AdaptedConfig, layer_idx: int):
-        super().__init__()
-        self.self_attn = TmdeAttention(config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.slot_attn = TmdeSlotAttention(config)
-        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
-        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        slot: torch.Tensor,
-        past_key_values: EncoderDecoderCache | None = None,
-    ) -> torch.Tensor:
-        """hidden_states (batch, length, d_model), slot (batch, slot_dim) -> (batch, length, d_model)"""
-        attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
-        )
-        hidden_states = hidden_states + self.dropout(attended)
-        hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
-
-
 class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     config: AdaptedConfig
     _auto_map = {
@@ -113,7 +79,7 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["AdaptedDecoderLayer"]  # and the encoder's
+    _no_split_modules = ["TmdeDecoderLayer"]  # and the encoder's
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers; the encoder's own config goes along."""
@@ -197,8 +163,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
         tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
         if attention_mask is None:
             attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
-        given = {name: value for name, value in kwargs.items() if name not in FROM_GENERATE}
-        given |= {"input_ids" if inputs_embeds is None else "inputs_embeds": tokens, "attention_mask": attention_mask}
+        kwargs.pop("target_language", None)  # `generate` passes the decoder's arguments to the encoder as well
+        given = kwargs | {"attention_mask": attention_mask}
+        given["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
             given["token_type_ids"] = token_type_ids
         # Encoders count positions from the first place: padding before a text goes behind it, and back in the end.
@@ -239,7 +206,7 @@ def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object
 class AdaptedDecoder(AdaptedPreTrainedModel):
     """The decoder of T-MDE's `first`, which sees the embedding and the target language."""
 
-    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": TmdeAttention}
+    _can_record_outputs = {"hidden_states": TmdeDecoderLayer, "attentions": TmdeAttention}
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
@@ -248,7 +215,7 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
         self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
         self.embed_scale = config.decoder_embedding_scale or config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(AdaptedDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self.layers = nn.ModuleList(TmdeDecoderLayer(config, index) for index in range(config.decoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()

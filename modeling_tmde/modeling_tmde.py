@@ -1,7 +1,7 @@
 """T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees little else.
 
 Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4. Positions, attention
-and the encoder layer are in `common.py`, since other families have them too.
+and the layers are in `common.py`, since other families use them too.
 """
 
 import math
@@ -11,10 +11,8 @@ import torch
 from torch import nn
 from transformers import GenerationMixin
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -29,62 +27,15 @@ from .common import (
     EmbeddingSeq2Seq,
     OutputProjection,
     TmdeAttention,
+    TmdeDecoderLayer,
     TmdeEncoderLayer,
     TmdeSinusoidalPositions,
-    TmdeSlotAttention,
     check_inputs,
     first_places,
     occurrences,
     resized_token_weights,
 )
 from .configuration_tmde import TmdeConfig
-
-
-class TmdeDecoderLayer(GradientCheckpointingLayer):
-    """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
-
-    def __init__(self, config: TmdeConfig, layer_idx: int):
-        super().__init__()
-        heads = config.decoder_attention_heads
-        self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.bottleneck = config.bottleneck
-        if config.bottleneck != "full":
-            self.slot_attn = TmdeSlotAttention(config)
-        if config.bottleneck in ("full", "dual"):
-            memory_dim = config.d_model + config.language_embedding_dim
-            self.encoder_attn = TmdeAttention(config, heads, memory_dim=memory_dim, layer_idx=layer_idx)
-            self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
-        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        slot: torch.Tensor,
-        memory: torch.Tensor | None,
-        memory_mask: torch.Tensor | None,
-        past_key_values: EncoderDecoderCache | None = None,
-    ) -> torch.Tensor:
-        """hidden_states (batch, length, d_model), slot (batch, slot_dim), memory (batch, memory_length, slot_dim) ->
-        (batch, length, d_model)"""
-        attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
-        )
-        hidden_states = hidden_states + self.dropout(attended)
-        if self.bottleneck != "full":
-            hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
-        if memory is not None:
-            attended, _ = self.encoder_attn(
-                self.encoder_attn_layer_norm(hidden_states), memory, memory_mask, past_key_values=past_key_values
-            )
-            hidden_states = hidden_states + self.dropout(attended)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
 
 
 class TmdePreTrainedModel(EmbedderPreTrainedModel):

@@ -1,4 +1,4 @@
-"""`tmde eval`: models on tasks, with significance, as a table, JSON, figures and model-card metadata."""
+"""`tmde eval`: measures models on tasks and writes tables, JSON, figures and model-card metadata."""
 
 import itertools
 import json
@@ -68,16 +68,6 @@ app = typer.Typer(
     help="Measure embedders by the literature's protocols. `tmde eval MODEL --tasks ...` is short for "
     "`tmde eval run MODEL --tasks ...`.",
 )
-TasksOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tasks",
-        "-t",
-        help="NAME or NAME=SOURCE (a file, a folder or a Hub id), comma-separated or repeated; `all`: the sample and "
-        "every task whose files are in --data (the default). `tmde eval tasks` lists them.",
-        rich_help_panel=TASK_PANEL,
-    ),
-]
 
 
 def _task(*names: str, **options: Any) -> typer.models.OptionInfo:
@@ -96,7 +86,15 @@ def run(
             metavar="MODEL", help="Checkpoints or Hub ids, as PATH or NAME=PATH; the name stands in the tables."
         ),
     ],
-    tasks: TasksOption = None,
+    tasks: Annotated[
+        list[str] | None,
+        _task(
+            "--tasks",
+            "-t",
+            help="NAME or NAME=SOURCE (a file, a folder or a Hub id), comma-separated or repeated; `all`: the sample "
+            "and every task whose files are in --data (the default). `tmde eval tasks` lists them.",
+        ),
+    ] = None,
     data: Annotated[Path | None, _task("--data", help="Folder where the files of tasks are looked for.")] = None,
     output: Annotated[
         Path | None,
@@ -122,9 +120,6 @@ def run(
     seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3,
     folds: Annotated[bool, _protocol(help="The ten folds of the paired t-test (thesis 4.6).")] = True,
     scoring: Annotated[Literal[SCORINGS], _protocol(help="What retrieval ranks by.")] = "cosine",
-    margin: Annotated[
-        Literal[SCORINGS], _protocol(help="Second score of retrieval, for its error rate (xsim).")
-    ] = "ratio",
     max_queries: Annotated[int | None, _protocol(min=1, help="Queries of retrieval. Default: all rows.")] = None,
     baseline: Annotated[
         list[str] | None,
@@ -192,7 +187,6 @@ def run(
             seeds=seeds,
             folds=folds,
             scoring=scoring,
-            margin=margin,
             max_queries=max_queries,
             seed=seed,
         )
@@ -212,31 +206,25 @@ def run(
 def compare_command(
     a: Annotated[str, typer.Argument(metavar="A", help="Evaluation folder, or FOLDER#SYSTEM where it holds several.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
-    tasks: TasksOption = None,
     each_cell: Annotated[
         bool, typer.Option("--each-cell", help="Compare every cell too, not only the means.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
 ) -> None:
     """Difference of B from A, its interval and p-values, item by item.
 
         tmde eval compare results#first results#second
 
-    p is of an approximate randomization test over test items; 'p (folds)' of the paired t-test over the ten folds of
-    thesis 4.6. Neither is corrected for the number of comparisons.
+    p is from an approximate randomization test over test items, 'p (folds)' from the paired t-test over the ten folds
+    of thesis 4.6. Neither is corrected for multiple comparisons.
     """
-    wanted = {name.strip() for spec in tasks or [] for name in spec.split(",")}
-    sides = [
-        {r.task: r for r in _stored_results(side) if not wanted or r.task.partition("/")[0] in wanted}
-        for side in (a, b)
-    ]
+    sides = [{result.task: result for result in _stored_results(side)} for side in (a, b)]
     shared = [task for task in sides[0] if task in sides[1]]
     if not shared:
         raise ComparisonError(f"No task in common: found {sorted(sides[0])} and {sorted(sides[1])}")
     names = [sides[0][shared[0]].system, sides[1][shared[0]].system]
     if names[0] == names[1]:
         names = [f"{names[0]} (A)", f"{names[1]} (B)"]
-    found = [compare(sides[0][task], sides[1][task], each_cell=each_cell, seed=seed) for task in shared]
+    found = [compare(sides[0][task], sides[1][task], each_cell=each_cell) for task in shared]
     console.print(Comparison(f"{names[1]} - {names[0]}", list(itertools.chain(*found))).table())
     for side, other in (sides, sides[::-1]):
         for task in side.keys() - other.keys():
@@ -259,7 +247,7 @@ def curves(
 ) -> None:
     """Draw the training curves of runs from their logs.
 
-    Each run is a line, called as its folder or as NAME.
+    Each run is one line, labeled NAME or by its folder.
 
         tmde eval curves bag=runs/bag small=runs/small -o curves.png
     """
@@ -273,7 +261,7 @@ def curves(
 
 
 def find_tasks(specs: list[str] | None, data: Path | None, settings: list[str] | None) -> list[PlannedTask]:
-    """Tasks of `--tasks`, `--data` and `--set`.
+    """Resolves `--tasks`, `--data` and `--set` to tasks.
 
     Raises:
         ValueError: A setting that is not TASK.OPTION=VALUE, or what `plan_tasks` refuses.
@@ -308,7 +296,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_output(output: Path | None, figures: bool, overwrite: bool) -> None:
-    """What would fail in the end fails at once."""
+    """Checks the output folder before anything is measured."""
     if output is None:
         return
     if output.exists() and not output.is_dir():
@@ -330,7 +318,7 @@ def _load_tasks(
     train_languages: str | None,
     streaming: bool,
 ) -> list[LoadedTask]:
-    """The data in the requested languages, or else in those of each task that all models were trained on."""
+    """Loads the tasks in the requested languages, by default those that all models were trained on."""
     chosen, train = _split_names(languages), _split_names(train_languages)
     if chosen and train:
         chosen = tuple(dict.fromkeys([*chosen, *train]))
@@ -348,7 +336,7 @@ def _load_tasks(
 def _evaluate(
     tasks: Sequence[LoadedTask], systems: Sequence[System], options: EvaluationOptions, cache: Path
 ) -> tuple[list[TaskResult], list[str]]:
-    """The results, and the errors: what cannot be measured costs only its own number."""
+    """Measures every system on every task. A failure is returned as an error and does not stop the others."""
     results, errors = [], []
     with tqdm(total=len(tasks) * len(systems), desc="evaluating", unit="result", dynamic_ncols=True) as bar:
         for task, system in itertools.product(tasks, systems):
@@ -365,7 +353,7 @@ def _evaluate(
 
 
 def _compare_with_first(results: Sequence[TaskResult], models: Sequence[str], seed: int) -> list[Comparison]:
-    """Every later model against the first, on the tasks that both were measured on."""
+    """Compares each later model with the first on the tasks they share."""
     by_key = {(result.task, result.system): result for result in results}
     tasks = dict.fromkeys(result.task for result in results)
     comparisons = []

@@ -53,8 +53,8 @@ class Difference:
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
     """Two-sided p of the paired t-test of thesis 4.6, with the null hypothesis of equal means over the folds.
 
-    Folds share documents two by two (train and test halves are exchanged), so their differences are not quite
-    independent; that is how the protocol is published.
+    Pairs of folds share documents (train and test halves are exchanged), so their differences are not fully
+    independent. The protocol is published this way.
 
     Raises:
         ComparisonError: Different numbers of folds, or fewer than two.
@@ -67,22 +67,20 @@ def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
     return float(stats.ttest_rel(b, a).pvalue)
 
 
-def with_interval(cell: Cell, samples: int = 2000, confidence: float = 0.95, seed: int = 0) -> Cell:
-    """The cell with the percentile bootstrap interval of its value; a cell of one item stays as it is."""
+def with_interval(cell: Cell, samples: int = 2000, seed: int = 0) -> Cell:
+    """The cell with the 95% percentile bootstrap interval of its value; a cell of one item is returned unchanged."""
     if len(cell.ids) < 2:
         return cell
-    return replace(cell, interval=_Items([cell]).interval([cell.outcomes], samples, confidence, seed))
+    return replace(cell, interval=_Items([cell]).interval([cell.outcomes], samples, seed))
 
 
-def summary_intervals(
-    cells: Sequence[Cell], samples: int = 2000, confidence: float = 0.95, seed: int = 0
-) -> dict[str, tuple[float, float]]:
-    """Percentile bootstrap intervals of `Same`, `Cross` and `All`; translations are resampled together."""
+def summary_intervals(cells: Sequence[Cell], samples: int = 2000, seed: int = 0) -> dict[str, tuple[float, float]]:
+    """95% percentile bootstrap intervals of `Same`, `Cross` and `All`; translations are resampled together."""
     intervals = {}
     for name, places in group_cells(cells).items():
         chosen = [cells[place] for place in places]
         outcomes = [cell.outcomes for cell in chosen]
-        intervals[name] = _Items(chosen).interval(outcomes, samples, confidence, seed)
+        intervals[name] = _Items(chosen).interval(outcomes, samples, seed)
     return intervals
 
 
@@ -91,15 +89,14 @@ def compare(
     b: TaskResult,
     samples: int = 2000,
     permutations: int = 9999,
-    confidence: float = 0.95,
     seed: int = 0,
     each_cell: bool = False,
 ) -> list[Difference]:
     """Differences of two systems on one task: in `Same`, `Cross` and `All`, and with `each_cell` cell by cell.
 
-    The p-value is that of approximate randomization (Noreen 1989; Riezler and Maxwell 2005 for system comparison):
-    how often does exchanging the two systems' outcomes, item by item at random, give a difference at least as large?
-    It is not corrected for the number of comparisons.
+    The p-value comes from approximate randomization (Noreen 1989; Riezler and Maxwell 2005 for system comparison): how
+    often randomly exchanging the two systems' outcomes item by item gives a difference at least as large. It is not
+    corrected for multiple comparisons.
 
     Raises:
         ComparisonError: The results are of different tasks, data, protocols or settings.
@@ -125,7 +122,7 @@ def compare(
                 a=value_a,
                 b=value_b,
                 difference=value_b - value_a,
-                interval=items.interval(outcomes[1], samples, confidence, seed, minus=outcomes[0]),
+                interval=items.interval(outcomes[1], samples, seed, minus=outcomes[0]),
                 p=items.randomization_p(*outcomes, permutations, seed),
                 fold_p=fold_p if name == "Cross" else None,
                 items=items.count,
@@ -186,7 +183,6 @@ class _Items:
         self,
         outcomes: Sequence[np.ndarray],
         samples: int,
-        confidence: float,
         seed: int,
         minus: Sequence[np.ndarray] | None = None,
     ) -> tuple[float, float]:
@@ -221,8 +217,7 @@ class _Items:
             method="percentile",
             rng=np.random.default_rng(seed),
         )
-        tail = (1 - confidence) / 2
-        low, high = np.nanquantile(drawn.bootstrap_distribution, [tail, 1 - tail])
+        low, high = np.nanquantile(drawn.bootstrap_distribution, [0.025, 0.975])
         return float(low), float(high)
 
     def randomization_p(self, a: Sequence[np.ndarray], b: Sequence[np.ndarray], permutations: int, seed: int) -> float:

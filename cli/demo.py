@@ -1,7 +1,5 @@
 """`tmde demo`: a local web page to search a collection in any language and to look at it as a map."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -22,15 +20,7 @@ import typer
 
 from modeling_tmde.cli.document_sets import read_document_set
 from modeling_tmde.cli.index import embedder_of_index, truncation_counted
-from modeling_tmde.cli.options import (
-    DeviceOption,
-    DtypeOption,
-    MaxLengthOption,
-    PoolingOption,
-    RevisionOption,
-    TrustRemoteCodeOption,
-    load_embedder,
-)
+from modeling_tmde.cli.options import MODEL_OPTIONS, load_embedder, with_options
 from modeling_tmde.data.documents import InputFormat
 from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
@@ -62,6 +52,7 @@ class Collection:
     examples: list[tuple[str, str]]
 
 
+@with_options(**MODEL_OPTIONS)
 def demo(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Folder of a saved model, a Hub id, or an index with its model.")
@@ -92,12 +83,7 @@ def demo(
     open_browser: Annotated[
         bool | None, typer.Option("--open/--no-browser", help="Default: open a browser if there is a screen.")
     ] = None,
-    pooling: PoolingOption = None,
-    max_length: MaxLengthOption = None,
-    dtype: DtypeOption = None,
-    device: DeviceOption = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
-    revision: RevisionOption = None,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Open a local web page: search a collection in any language, see hits in others, and a map of it.
 
@@ -111,11 +97,10 @@ def demo(
     """
     from modeling_tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
 
-    _check_port(host, port)
-    loading = {"pooling": pooling, "max_length": max_length, "revision": revision, "dtype": dtype, "device": device}
-    loading |= {"trust_remote_code": trust_remote_code}
-    fields = {"--format": format, "--field": field, "--id-field": id_field, "--language-field": language_field}
-    given = [option for option, value in fields.items() if value is not None]
+    try:
+        socket.create_server((host, port or 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:  # before minutes of embedding
+        raise ValueError(f"--host {host}, --port {port}: cannot listen there ({error.strerror})") from None
     model_name: str | None = model
     if os.path.exists(os.path.join(model, SETTINGS)):
         if collection is not None:
@@ -124,17 +109,15 @@ def demo(
     with ExitStack() as stack, truncation_counted():
         if threading.current_thread() is threading.main_thread():  # a stopped container ends the page as Ctrl-C does
             stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
+        labels = label_field or []
         if collection is not None and os.path.exists(os.path.join(collection, SETTINGS)):
-            if given:
-                raise ValueError(f"{given[0]}: {collection} is an index, whose fields were given to tmde index")
             index = DocumentIndex.open(collection)
             index.embedder = embedder_of_index(index, model_name, loading)
         else:
-            if collection is None and (given or label_field):
-                raise ValueError(
-                    f"{(given or ['--label-field'])[0]}: names a field of a file; give COLLECTION as well"
-                )
-            documents = _sample() if collection is None else read_file(collection, *fields.values(), label_field or ())
+            if collection is None:
+                documents = _sample()
+            else:
+                documents = read_file(collection, format, field, id_field, language_field, labels)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True))
             embedder = load_embedder(model, **loading, long_documents="sentences")
             index = DocumentIndex.create(Path(folder) / "index", embedder)
@@ -142,7 +125,7 @@ def demo(
             codes = [values.get("language") for values in documents[2]]
             index.upsert(*documents, language=None if None in codes else codes)
         name = SAMPLE if collection is None else "stdin" if collection == "-" else Path(collection).name
-        labels = ["language" if each == language_field else each for each in label_field or ()]
+        labels = ["language" if each == language_field else each for each in labels]
         page = demo_page(draw_collection(index, name, labels, points, projection, seed))
         address = launch_page(page, host, port)
         stack.callback(page.close, verbose=False)
@@ -197,8 +180,8 @@ def draw_collection(
         counts = Counter(value for value in values if value is not None)
         chosen = key in ("language", *label_fields) or (key != "title" and 2 <= len(counts) <= _MOST_GROUPS)
         if counts and chosen:
-            most = len(counts) if len(counts) <= _MOST_GROUPS else _MOST_GROUPS - 1
-            kept = {value for value, _ in counts.most_common(most)}
+            few = len(counts) <= _MOST_GROUPS
+            kept = {value for value, _ in counts.most_common(None if few else _MOST_GROUPS - 1)}
             groups[key] = [NOTHING if value is None else value if value in kept else OTHERS for value in values]
     codes = {as_text(code) for code in index.values("language")}
     languages = sorted(codes, key=lambda code: (code is None, code or "")) if codes != {None} else []
@@ -229,23 +212,18 @@ def read_file(
     label_fields: Sequence[str],
 ) -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
     """Ids, texts and metadata of the documents that are not empty."""
-    if language_field not in (None, "language") and "language" in label_fields:
-        raise ValueError(f"--label-field: found 'language', as which the page shows --language-field {language_field}")
     columns = {language_field or "language": "language", "title": "title"}
     columns |= {name: columns.get(name, name) for name in label_fields or ["label"]}
     documents = read_document_set(source, format, field, id_field, list(columns))
     for option, names in (("--language-field", [language_field]), ("--label-field", label_fields)):
         for name in filter(None, names):
             documents.values(name, option)  # raises if it is not there
-    values = {
-        shown: documents.columns.column(name).to_pylist()
-        for name, shown in columns.items()
-        if name in documents.columns.column_names
-    }
+    there = documents.columns.column_names
+    found = {shown: documents.columns[name].to_pylist() for name, shown in columns.items() if name in there}
     rows = documents.filled()
     if len(rows) < len(documents):
         typer.echo(f"{len(documents) - len(rows):,} empty documents left out", err=True)
-    metadata = [{shown: as_text(of_field[row]) for shown, of_field in values.items()} for row in rows]
+    metadata = [{shown: as_text(values[row]) for shown, values in found.items()} for row in rows]
     return [documents.ids[row] for row in rows], [documents.texts[row] for row in rows], metadata
 
 
@@ -262,14 +240,3 @@ def _examples(drawn: Sequence[Hit], seed: int) -> list[tuple[str, str]]:
                 examples.append((code, " ".join(max(fitting, key=len).split())))
                 break
     return examples
-
-
-def _check_port(host: str, port: int | None) -> None:
-    """Raises ValueError if the page cannot be served there."""
-    try:
-        kind, *_, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(kind, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise ValueError(f"--host {host}, --port {port}: cannot listen there ({error.strerror})") from None

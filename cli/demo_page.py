@@ -15,6 +15,7 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
 import gradio as gr
 import numpy as np
 import plotly.graph_objects as go
+from jinja2 import Environment, FileSystemLoader
 
 from modeling_tmde.cli.demo import NOTHING, Collection, as_text
 from modeling_tmde.documents.collection_map import NEIGHBOURS
@@ -34,6 +35,9 @@ _LAYOUT = {
     "font": {"family": "system-ui, sans-serif", "size": 13}, "uirevision": "map",  # keeps the zoom
     "modebar": {"remove": ["select2d", "lasso2d", "toImage"], "bgcolor": "rgba(0,0,0,0)", "color": "#7d8797"},
 }  # fmt: skip
+_ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+_ENVIRONMENT.filters["as_text"] = as_text
+HTML = _ENVIRONMENT.get_template("demo.html").module  # its macros are the parts of the page
 
 
 @dataclass(frozen=True)
@@ -76,19 +80,18 @@ def demo_page(collection: Collection) -> gr.Blocks:
             with lock:  # an index is not to be shared by threads
                 found = search(collection, query, int(count), languages, language)
         except (ValueError, RuntimeError) as error:
-            return f'<p class="tmde-message tmde-error" role="alert">{escape(str(error))}</p>', gr.skip(), gr.skip()
+            return HTML.message(str(error), error=True), gr.skip(), gr.skip()
         return hits_view(found, collection), map_figure(collection, group, found, texts), found
 
     with gr.Blocks(title="tmde demo", analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(_header(collection), apply_default_css=False)
+        gr.HTML(HTML.header(collection), apply_default_css=False)
         last = gr.State(None)  # what was found, for the map in other colors
-        examples = []
         with gr.Row(elem_id="layout"):
             with gr.Column(elem_id="query-part", min_width=0):
                 query = gr.Textbox(label="Query, in any language", max_lines=6, autofocus=True, elem_id="query")
                 button = gr.Button("Search", variant="primary", elem_id="search")
                 with gr.Column(elem_id="examples", visible=bool(collection.examples)):
-                    gr.HTML('<p class="tmde-caption">Examples, searched in the other languages</p>')
+                    gr.HTML(HTML.caption("Examples, searched in the other languages"))
                     examples = [gr.Button(f"{code}: {text}", size="sm") for code, text in collection.examples]
                 with gr.Row():
                     languages = gr.CheckboxGroup(
@@ -101,7 +104,7 @@ def demo_page(collection: Collection) -> gr.Blocks:
                     )
             with gr.Column(elem_id="hits-part", min_width=0):
                 waiting = "Type a query or choose an example: the nearest documents appear here."
-                hits = gr.HTML(f'<p class="tmde-message" role="status">{waiting}</p>', elem_id="hits")
+                hits = gr.HTML(HTML.message(waiting), elem_id="hits")
             with gr.Column(elem_id="map-part", min_width=0):
                 # Capitals: gradio takes some lower-case words ("label") for keys of its translations.
                 color = gr.Radio(
@@ -109,7 +112,7 @@ def demo_page(collection: Collection) -> gr.Blocks:
                     label="Color of the map", elem_id="color", visible=len(groups) > 1,
                 )  # fmt: skip
                 plot = gr.Plot(show_label=False, container=False, elem_id="map")
-                gr.HTML(_map_note(collection), apply_default_css=False)
+                gr.HTML(HTML.note(collection, NEIGHBOURS), apply_default_css=False)
         searching = {"fn": run, "inputs": [query, count, languages, language, color], "outputs": [hits, plot, last]}
         searching |= {"show_progress_on": hits, "api_visibility": "private"}
         query.submit(**searching)
@@ -145,59 +148,8 @@ def launch_page(page: gr.Blocks, host: str = "127.0.0.1", port: int | None = Non
 def hits_view(found: Found, collection: Collection) -> str:
     """A table of the hits, best first, as HTML."""
     if not found.hits:
-        return '<p class="tmde-message" role="status">No document of the chosen languages was found.</p>'
-    heads = ["#", "Cosine", "Language", "Document"] if collection.languages else ["#", "Cosine", "Document"]
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    rows = "".join(_row(rank, hit, collection) for rank, hit in enumerate(found.hits, 1))
-    caption = f"The {len(found.hits)} nearest documents." if len(found.hits) > 1 else "The nearest document."
-    if found.cut:
-        limit = collection.index.embedder.max_length
-        caption += f" The query was too long: its first {limit:,} tokens count."
-    return (
-        f'<table class="tmde-hits"><caption role="status">{caption}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
-
-
-def _row(rank: int, hit: Hit, collection: Collection) -> str:
-    code = as_text(hit.metadata.get("language"))
-    lang = f' lang="{escape(code)}"' if code else ""
-    language = f"<td>{_tag(code)}</td>" if collection.languages else ""
-    title = as_text(hit.metadata.get("title"))
-    title = f'<p class="tmde-title"{lang}>{escape(title)}</p>' if title else ""
-    labels = "".join(_tag(as_text(hit.metadata.get(name))) for name in collection.groups if name != "language")
-    text = hit.text if len(hit.text) <= 3000 else hit.text[:3000] + " …"
-    return (
-        f'<tr><td class="tmde-number">{rank}</td><td class="tmde-number">{hit.score:.3f}</td>{language}'
-        f'<td>{title}<p{lang}>{escape(hit.snippet)}</p><div class="tmde-more">{labels}<details><summary>Whole '
-        f"document ({escape(hit.id)})</summary><p{lang}>{escape(text)}</p></details></div></td></tr>"
-    )
-
-
-def _tag(value: str | None) -> str:
-    return f'<span class="tmde-tag">{escape(value)}</span>' if value else ""
-
-
-def _header(collection: Collection) -> str:
-    codes = ", ".join(filter(None, collection.languages))
-    languages, count = f" in {codes}" if codes else "", len(collection.index)
-    return (
-        '<header class="tmde-header"><h1>Search across languages</h1>'
-        f"<p>{count:,} document{'s' * (count > 1)} of {escape(collection.name)}{escape(languages)}, embedded by "
-        f"{escape(collection.model)}. A query finds documents of its meaning, whatever their language.</p></header>"
-    )
-
-
-def _map_note(collection: Collection) -> str:
-    drawn, count = len(collection.drawn), len(collection.index)
-    share = f"{drawn:,} of {count:,} documents, chosen at random" if drawn < count else "all documents"
-    method = "t-SNE" if collection.map.method == "tsne" else "their first two principal components"
-    return (
-        f'<p class="tmde-note">The map shows {share}, by {method}: neighbors on it are mostly neighbors in the space '
-        "of the vectors, but distances between groups mean little. A query stands among the "
-        f"{min(NEIGHBOURS, drawn)} nearest documents on the map; hits have rings. Hover over a point to read it, drag "
-        "to zoom, double-click to zoom out, click on a name to hide its points.</p>"
-    )
+        return HTML.message("No document of the chosen languages was found.")
+    return HTML.hits(found, collection)
 
 
 def map_figure(
@@ -207,28 +159,26 @@ def map_figure(
     places, texts = collection.map.places, texts or _hover_texts(collection)
     values = collection.groups.get(group) or ["documents"] * len(texts)
     figure = go.Figure(layout=_LAYOUT)
-    options = {"mode": "markers", "hoverinfo": "text"}
+
+    def draw(name: str, points: np.ndarray, hover: list[str], **marker) -> None:
+        x, y = points.T
+        figure.add_scatter(x=x, y=y, name=name, marker=marker, hovertext=hover, mode="markers", hoverinfo="text")
+
     for number, value in enumerate(sorted(set(values))):
         rows = [row for row, each in enumerate(values) if each == value]
         color, symbol = COLORS[number % len(COLORS)], SYMBOLS[number // len(COLORS) % len(SYMBOLS)]
-        marker = {"color": color, "symbol": symbol, "size": 6 if len(texts) <= 1500 else 5, "opacity": 0.75}
         hover = [texts[row] for row in rows]
-        figure.add_scatter(
-            x=places[rows, 0], y=places[rows, 1], name=_escaped(value), marker=marker, hovertext=hover, **options
-        )
+        draw(_escaped(value), places[rows], hover, color=color, symbol=symbol, size=5, opacity=0.75)
     if found is None:
         return figure
-    row_of = {hit.id: row for row, hit in enumerate(collection.drawn)}
-    if marked := [(rank, row_of[hit.id]) for rank, hit in enumerate(found.hits, 1) if hit.id in row_of]:
-        rows = [row for _, row in marked]
-        marker = {"symbol": "circle-open", "size": 14, "color": _MARK, "line": {"width": 1.8}}
-        hover = [f"<b>{rank}</b> · {texts[row]}" for rank, row in marked]
-        figure.add_scatter(
-            x=places[rows, 0], y=places[rows, 1], name="hits", marker=marker, hovertext=hover, **options
-        )
-    marker = {"symbol": "star", "size": 16, "color": _MARK, "line": {"width": 1.5, "color": "white"}}
-    hover = [f"<b>Query</b><br>{_wrapped(found.query)}"]
-    figure.add_scatter(x=found.place[:1], y=found.place[1:], name="query", marker=marker, hovertext=hover, **options)
+    rows = {hit.id: row for row, hit in enumerate(collection.drawn)}
+    marked = {rank: rows[hit.id] for rank, hit in enumerate(found.hits, 1) if hit.id in rows}
+    if marked:
+        hover = [f"<b>{rank}</b> · {texts[row]}" for rank, row in marked.items()]
+        ring = {"symbol": "circle-open", "size": 14, "color": _MARK, "line": {"width": 1.8}}
+        draw("hits", places[list(marked.values())], hover, **ring)
+    star = {"symbol": "star", "size": 16, "color": _MARK, "line": {"width": 1.5, "color": "white"}}
+    draw("query", found.place[None], [f"<b>Query</b><br>{_wrapped(found.query)}"], **star)
     return figure
 
 

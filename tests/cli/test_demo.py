@@ -132,7 +132,7 @@ def test_everything_of_a_document_is_escaped(model, tmp_path):
     rows = [{"id": EVIL, "text": EVIL, "language": EVIL, "title": EVIL, "label": EVIL}, ROWS[0]]
     shown = collect(model, tmp_path, rows)
     found = search(shown, EVIL, 2)
-    views = [hits_view(found, shown), page_module._header(shown), map_figure(shown, "label", found).to_json()]
+    views = [hits_view(found, shown), page_module.HTML.header(shown), map_figure(shown, "label", found).to_json()]
     for view in views:
         assert "<script" not in view and "<img" not in view and "\\u003cscript" not in view
     assert views[0].count("&lt;script&gt;") >= 4
@@ -142,7 +142,6 @@ def test_everything_of_a_document_is_escaped(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["MODEL", "--field", "body"], "--field: names a field of a file; give COLLECTION as well"),
         (["MODEL", "docs.jsonl", "--label-field", "topic"], "no field 'topic'"),
         (["MODEL", "docs.jsonl", "--port", "1", "--host", "no.such.host.example"], "--host no.such.host.example"),
         (["MODEL", "none.jsonl"], "none.jsonl: found no such file"),

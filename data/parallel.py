@@ -29,9 +29,9 @@ from .checks import (
 from .files import (
     AnyDataset,
     FileSource,
+    column_values,
     count_lines,
     count_rows,
-    decode,
     find_files,
     is_hub_layout,
     open_parquet,
@@ -402,8 +402,7 @@ def _as_text(array: pa.Array, place: str, numbers: Sequence[int], name: str) -> 
     try:
         array.validate(full=True)  # parquet readers take the bytes of a string column on trust
     except pa.ArrowInvalid:
-        for number, value in zip(numbers, array.cast(pa.binary()).to_pylist(), strict=True):
-            decode(value or b"", place, number, name)
+        column_values(array, place, numbers, name)  # names the row
         raise
     return array
 

@@ -130,12 +130,6 @@ def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
         open_tokens(make_dataset(make_rows(3)), tokenizer, LANGUAGES, tmp_path / "file" / "cache")
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(65536, np.uint16), (65537, np.int32)])
-def test_large_vocabularies(size, dtype, tokenizer, monkeypatch):
-    monkeypatch.setattr(type(tokenizer), "__len__", lambda self: size)
-    assert TextEncoder(tokenizer).dtype == dtype
-
-
 @pytest.mark.parametrize("width", [2, 8, 9, 64, 65, 100])
 def test_packed_flags_tell_rows_apart(width):
     flags = np.random.default_rng(width).random((60, width)) < 0.5

@@ -183,20 +183,6 @@ def test_rows_of_like_length_share_a_batch(tokenizer):
     assert real / padded > 0.85
 
 
-def test_more_rows_planned_together_are_padded_less(tokenizer):
-    """160 rows of 1 to 40 words in one go: where batches of 8 rows are cut from 160 sorted rows, lengths differ by two
-    words in each; from 16 sorted rows, by twenty."""
-    rows = [{language: " ".join(["house"] * (1 + number % 40)) for language in ("de", "en")} for number in range(160)]
-    padding = {}
-    for buffer_rows in (16, 160):
-        options = {"micro_batch_rows": 8, "micro_batch_tokens": 10**6, "buffer_rows": buffer_rows}
-        batches = list(make_batches(make_dataset(rows), tokenizer, **options))
-        assert len(batches) == 20
-        real = sum(batch.lengths.sum() for batch in batches)
-        padding[buffer_rows] = 1 - real / sum(batch.attention_mask.numel() for batch in batches)
-    assert padding[160] < 0.06 < 0.2 < padding[16]
-
-
 def test_a_last_row_joins_the_batch_before_it(tokenizer):
     """Three rows of one length where the budget holds two: one batch of three, since a row alone has no negatives."""
     rows = [dict.fromkeys(("de", "en"), f"house {number}") for number in range(3)]
@@ -359,14 +345,13 @@ def test_a_run_resumes_at_any_batch(tokenizer, kind, shuffle):
         assert contents(rest) == expected[index + 1 :], f"from {batch.next_position}"
 
 
-@SOURCES
-def test_processes_resume_together(tokenizer, kind):
-    source = as_source(make_dataset(numbered_rows(60, seed=1)), kind)
+def test_processes_resume_together(tokenizer):
+    dataset = make_dataset(numbered_rows(60, seed=1))
     for rank in range(2):
         options = {"epochs": 2, "rank": rank, "world_size": 2}
-        whole = list(make_batches(source, tokenizer, **options))
+        whole = list(make_batches(dataset, tokenizer, **options))
         for index in range(0, len(whole), 5):
-            rest = make_batches(source, tokenizer, start=whole[index].next_position, **options)
+            rest = make_batches(dataset, tokenizer, start=whole[index].next_position, **options)
             assert contents(rest) == contents(whole[index + 1 :])
 
 
@@ -424,12 +409,6 @@ def test_without_pivots_every_pair_appears(tokenizer):
         pair for pair in itertools.combinations(LANGUAGES, 2) if set(pair) & set(PIVOTS)
     }
     assert batches[0].counts.rows_without_pair == 0 and with_pivots[0].counts.rows_without_pair == 1
-
-
-def test_without_pivots_the_error_does_not_ask_for_one(tokenizer):
-    batches = make_batches(make_dataset([{"de": "haus", "en": None}] * 3), tokenizer, pivots_only=False)
-    with pytest.raises(ValueError, match=r"No row .*'it'\]; check data.languages"):
-        next(iter(batches))
 
 
 def with_documents(rows: list[dict], names: list[str | None]) -> datasets.Dataset:

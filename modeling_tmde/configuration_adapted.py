@@ -8,7 +8,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from .common import EmbedderConfig, size
 
-# XLM-R base, where nothing else is asked for.
+# XLM-R base.
 DEFAULT_ENCODER = {
     "model_type": "xlm-roberta",
     "vocab_size": 250002,
@@ -26,14 +26,14 @@ class AdaptedConfig(EmbedderConfig):
 
     Args:
         encoder_config: Of the encoder, any text encoder of transformers; a dictionary names it by `model_type`.
-        pooling: What of the encoder's outputs the embedding P is. `"cls"`: the first, as in T-MDE. `"mean"`: their
-            mean over the tokens of the text. Training makes either an embedding; what it begins with differs.
-            `"mean"` is the better beginning on encoders whose first output was trained for nothing (XLM-R,
-            ModernBERT, DistilBERT) or belongs to a word (T5), `"cls"` on those that were made for embeddings by it.
-        reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. Without (T5), only what the
-            decoder writes begins with it.
+        pooling: How the embedding P is made of the encoder's outputs. `"cls"`: the first, as in T-MDE. `"mean"`: their
+            mean over the tokens of the text. `"mean"` is the better start for encoders whose first output was not
+            trained (XLM-R, ModernBERT, DistilBERT) or belongs to a word (T5), `"cls"` for encoders that were trained
+            as embedders with it.
+        reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. If not (T5), only the
+            decoder's texts begin with it.
         decoder_layers: Layers of the translation decoder.
-        decoder_attention_heads: Default: as many as give 64 dimensions to a head.
+        decoder_attention_heads: Default: heads of 64 dimensions.
         decoder_ffn_dim: Default: four times the width.
         dropout, attention_dropout: Of the decoder; the encoder's are in `encoder_config`.
         activation_function: Of the decoder, the name of a transformers activation.
@@ -101,12 +101,12 @@ class AdaptedConfig(EmbedderConfig):
 
     @property
     def hidden_size(self) -> int:
-        """The same, by the name that other libraries look for."""
+        """The same as `d_model`, under the name that other libraries use."""
         return self.d_model
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the encoder's table, which may be more than its tokenizer has entries."""
+        """Rows of the encoder's embedding table, which may exceed the entries of its tokenizer."""
         return self.encoder_config.vocab_size
 
     @vocab_size.setter

@@ -6,7 +6,7 @@ from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, size
 
-# X-BiLSTM-max and X-CBOW of paper 004, section 4.2.5, and what else can be set.
+# Settings of the encoders; the defaults are X-BiLSTM-max and X-CBOW of paper 004, section 4.2.5.
 ENCODERS: dict[str, dict[str, Any]] = {
     "bilstm": {
         "embedding_dim": 300,

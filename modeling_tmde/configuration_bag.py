@@ -16,7 +16,7 @@ class BagConfig(EmbedderConfig):
         normalize: Scale every embedding to length 1; otherwise it is divided by the number of tokens.
         sublinear_counts: A token that occurs n times in a text counts sqrt(n) times.
         languages: Codes of the languages; positions in this list are the language ids.
-        pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model itself asks for neither.
+        pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model uses neither.
 
     Raises:
         ValueError: If a size is not positive, or a pivot language is not among the languages.

@@ -12,8 +12,7 @@ class LaserConfig(EmbedderConfig):
     r"""
     Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`]. The defaults are LASER_6 of the thesis
     (table 4.1) with 223.1 M parameters, and 191.6 M with `encoder_layers=1` (LASER_1). The table prints 241 M and
-    209 M: 17 M more are what a decoder has that is also given its own last output as an input, which an LSTM reads
-    anyway.
+    209 M: a decoder that also takes its last output as an input has 17 M more, but an LSTM reads that output anyway.
 
     Paper 001's model is `encoder_layers=2, unidirectional_layers=1, pooling="mean", decoder_hidden_size=1024,
     language_signal="start_token"`, with a vocabulary of 85k.
@@ -24,11 +23,11 @@ class LaserConfig(EmbedderConfig):
             half of it in either direction.
         embedding_dim: Width of the token vectors of encoder and decoder.
         encoder_layers: LSTM layers of the encoder.
-        unidirectional_layers: So many of them, the last ones, read forward only.
+        unidirectional_layers: How many of the last layers read forward only.
         pooling: How the embedding is made of the last layer's states at the real tokens: `"max"` (LASER) or `"mean"`
             (paper 001).
         decoder_hidden_size: Width of the decoder, one LSTM layer.
-        language_signal: How the decoder is told what to write. `"feature"` (LASER): a vector of the language joined
+        language_signal: How the decoder gets the target language. `"feature"` (LASER): a vector of the language joined
             to its input at every step. `"start_token"` (paper 001): a token vector of the language in place of that
             of `<s>`.
         language_embedding_dim: Width of the vector of `"feature"`.

@@ -33,14 +33,14 @@ from .common import (
 )
 from .configuration_adapted import AdaptedConfig
 
-DEFAULT_POSITIONS = 2048  # where the encoder names no longest input
+DEFAULT_POSITIONS = 2048  # for encoders without a limit
 
 
 def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
-    """The class of an encoder with this config; of T5 and its kin the encoder alone.
+    """The model class for an encoder config. For encoder-decoders like T5, the class of the encoder alone.
 
     Raises:
-        ValueError: transformers has no such encoder.
+        ValueError: If transformers has no stand-alone encoder for this config.
     """
     for mapping in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING):
         if type(config) in mapping:
@@ -53,18 +53,18 @@ def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
 
 
 def pooler_options(model_class: type[PreTrainedModel]) -> dict[str, bool]:
-    """Arguments that leave out a layer after the encoder's outputs, which no embedding would see."""
+    """Arguments that leave out the pooling layer, which the embedding does not use."""
     takes = inspect.signature(model_class.__init__).parameters
     return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
 
 
 def longest_input(encoder: PreTrainedModel) -> int | None:
-    """Longest input in tokens that the encoder has positions for; None if it does not say."""
+    """Longest input in tokens that the encoder has positions for, or None if it has no limit."""
     limit = getattr(encoder.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1
         return None
     for name, module in encoder.named_modules():
-        # RoBERTa and its kin count positions from padding_idx + 1: of 514, 512 are usable.
+        # RoBERTa and similar models count positions from padding_idx + 1, so 512 of 514 are usable.
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             return limit - module.padding_idx - 1
     return limit
@@ -82,7 +82,7 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     _no_split_modules = ["TmdeDecoderLayer"]  # and the encoder's
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers; the encoder's own config goes along."""
+        """As in transformers, and updates the config of the encoder."""
         table = super().resize_token_embeddings(*args, **kwargs)
         self.config.vocab_size = table.num_embeddings
         return table
@@ -93,8 +93,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
     The encoder with its bottleneck: documents in, embeddings out.
 
     The embedding P is the encoder's first output, or the mean of its outputs over the tokens of the text
-    (`config.pooling`), without projection, dropout or L2 normalisation. Before any training it is what
-    `DocumentEmbedder` makes of the bare encoder with the same pooling.
+    (`config.pooling`), without projection, dropout or L2 normalization. Before training, it equals the vector that
+    `DocumentEmbedder` gives for the plain encoder with the same pooling.
 
     Example:
 
@@ -105,7 +105,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
     ```
     """
 
-    # A checkpoint of the whole encoder-decoder opens here as well; its decoder is not wanted.
+    # A checkpoint of the encoder-decoder opens here too, without its decoder.
     _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
 
     def __init__(self, config: AdaptedConfig):
@@ -143,13 +143,13 @@ class AdaptedModel(AdaptedPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """
         Args:
-            input_ids: (batch, length), as the encoder's tokenizer makes them.
+            input_ids: (batch, length), from the encoder's tokenizer.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
                 is missing.
-            token_type_ids: (batch, length); zeros when they are missing, ignored by an encoder without.
-            inputs_embeds: (batch, length, width) in place of `input_ids`, where the encoder takes them.
-            output_hidden_states, output_attentions: Also return the encoder's.
-            kwargs: What else the encoder takes, such as `position_ids`.
+            token_type_ids: (batch, length); zeros by default, and ignored by encoders without token types.
+            inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts them.
+            output_hidden_states, output_attentions: Also return those of the encoder.
+            kwargs: Other arguments of the encoder, such as `position_ids`.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0 is P, so that CLS
@@ -168,10 +168,10 @@ class AdaptedModel(AdaptedPreTrainedModel):
         given["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
             given["token_type_ids"] = token_type_ids
-        # Encoders count positions from the first place: padding before a text goes behind it, and back in the end.
+        # Encoders count positions from the first column: move padding on the left behind the text, and back later.
         firsts = first_places(attention_mask)
         given = {name: _turn(value, firsts, tokens.shape[:2]) for name, value in given.items()}
-        # The encoder's config has defaults of its own for these.
+        # Without these, the encoder would follow its own config.
         wanted = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         given |= {name: getattr(self.config, name) if value is None else value for name, value in wanted.items()}
         outputs = self.encoder(return_dict=True, **given)
@@ -192,8 +192,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
 
 
 def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object:
-    """A tensor (batch, length, ...) or (1, length, ...) with each row turned to the left by (batch,) places; anything
-    else as it is."""
+    """Rotates each row of a tensor (batch, length, ...) or (1, length, ...) to the left by `by` (batch,) positions.
+    Returns anything else unchanged."""
     if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] != shape[1]:
         return value
     if value.shape[0] not in (shape[0], 1):
@@ -204,7 +204,7 @@ def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object
 
 
 class AdaptedDecoder(AdaptedPreTrainedModel):
-    """The decoder of T-MDE's `first`, which sees the embedding and the target language."""
+    """The decoder of T-MDE's `first`: it sees only the embedding and the target language."""
 
     _can_record_outputs = {"hidden_states": TmdeDecoderLayer, "attentions": TmdeAttention}
 
@@ -262,7 +262,7 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
 
 class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, GenerationMixin):
     """
-    The encoder with T-MDE's translation decoder: what is trained, and what turns an embedding back into text.
+    The encoder with T-MDE's translation decoder, for training and for decoding an embedding back into text.
 
     The decoder is that of T-MDE's `first`: it sees one slot, P and the target language.
 
@@ -304,10 +304,10 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
 
     @torch.no_grad()
     def take_encoder(self, encoder: PreTrainedModel) -> None:
-        """Takes over the weights of a pretrained encoder of the same config.
+        """Loads the weights of a pretrained encoder with the same config.
 
-        Where the decoder shares its table, whose rows may be of any size, its input and its output are scaled to begin
-        as with a table of T-MDE: elements of size 1 at the first layer, and logits of size 1.
+        If the decoder shares the encoder's embeddings, whose norms vary between models, its input and output are
+        scaled as T-MDE initializes them: elements of size 1 at the first layer, and logits of size 1.
         """
         self.model.encoder.load_state_dict(encoder.state_dict())
         if self.config.share_embeddings:

@@ -70,7 +70,7 @@ class AlignedBag(nn.Module):
         if self.settings["sublinear_counts"]:
             log_weights = log_weights - occurrences(input_ids, real).log() / 2
         log_weights = log_weights.masked_fill(~real, -torch.inf)
-        # Relative to the heaviest token of the text, for the range of half precision.
+        # Relative to the largest weight of the text, for the range of half precision.
         heaviest = log_weights.detach().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
         weights = (log_weights - heaviest).exp().to(self.embed_tokens.weight.dtype)
         summed = torch.bmm(weights.unsqueeze(1), self.embed_tokens(input_ids)).squeeze(1).float()  # (batch, d_model)
@@ -104,8 +104,8 @@ class AlignedModel(AlignedPreTrainedModel):
     """
     An encoder for each language, all of one kind and size: documents in, embeddings out.
 
-    The encoder of `config.source_language` was trained for something else and is fixed; each of the others is fitted
-    to give what it gives for the translation (X-BiLSTM, X-CBOW). They share nothing but the vocabulary.
+    The encoder of `config.source_language` is pretrained and frozen. Each other encoder learns to give the same
+    vector for the translation (X-BiLSTM, X-CBOW). They share only the vocabulary.
 
     Example:
 
@@ -161,7 +161,7 @@ class AlignedModel(AlignedPreTrainedModel):
 
         Returns:
             `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
-            position 0 is the embedding, so that CLS pooling gives it too.
+            position 0 is the embedding, as CLS pooling expects.
 
         Raises:
             ValueError: If `language_ids` are missing or name no language of this model, if there are no `input_ids`,

@@ -9,7 +9,7 @@ from transformers.utils import can_return_tuple
 from .common import EmbedderPreTrainedModel, check_inputs, resized_token_weights
 from .configuration_bag import BagConfig
 
-SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9 of a token's weight: nothing beside a token, a direction where there is none
+SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9: negligible beside a token, but gives an empty text a direction
 
 
 class BagPreTrainedModel(EmbedderPreTrainedModel):
@@ -20,7 +20,7 @@ class BagPreTrainedModel(EmbedderPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, BagModel):
-            # In one piece: a part of a parameter does not know that it was loaded from a checkpoint.
+            # Copy the whole parameter: a slice would not be skipped when it was loaded from a checkpoint.
             init.copy_(module.token_weights, module.initial_token_weights())
 
 
@@ -30,8 +30,8 @@ class BagModel(BagPreTrainedModel):
     `sublinear_counts`, the n occurrences of a token in a text count sqrt(n) times together.
 
     Every entry of the vocabulary has a vector E_t (`embed_tokens`) and a log weight w_t (`token_weights`); the order
-    of the tokens plays no part, and there is no longest text. `<s>`, `</s>` and `<pad>` start with so small a weight
-    that they only give a text without any other token a direction.
+    of the tokens does not matter, and texts may have any length. `<s>`, `</s>` and `<pad>` start with so small a
+    weight that they only count in a text without other tokens.
 
     Example:
 
@@ -49,13 +49,13 @@ class BagModel(BagPreTrainedModel):
         self.post_init()
 
     def initial_token_weights(self) -> torch.Tensor:
-        """Log weights (vocab_size,) to start from: all tokens weigh the same, the special ones next to nothing."""
+        """Initial log weights (vocab_size,): 0 for all tokens except the special ones."""
         weights = torch.zeros_like(self.token_weights)
         weights[[token for token in self.config.special_token_ids if token < len(weights)]] = SPECIAL_LOG_WEIGHT
         return weights
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers; a new token begins with the median of the weights."""
+        """As in transformers; new tokens get the median weight."""
         table = super().resize_token_embeddings(*args, **kwargs)
         if table.num_embeddings != len(self.token_weights):
             self.token_weights = resized_token_weights(self.token_weights, table.num_embeddings)
@@ -73,8 +73,8 @@ class BagModel(BagPreTrainedModel):
         Args:
             input_ids: (batch, length).
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
-                is missing. Padding costs nothing.
-            inputs_embeds: Refused: a vector has no weight.
+                is missing. Padding is not computed.
+            inputs_embeds: Not supported: token weights need ids.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, 1, d_model), whose position
@@ -91,7 +91,7 @@ class BagModel(BagPreTrainedModel):
         return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
 
     def embed_ragged(self, token_ids: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
-        """Embeddings of texts without padding: the token ids of all texts in one row.
+        """Embeddings of texts whose token ids are concatenated without padding.
 
         Args:
             token_ids: (tokens,) int32 or int64, those of the first text, then those of the second, ...
@@ -107,7 +107,7 @@ class BagModel(BagPreTrainedModel):
             keys = texts * self.config.vocab_size + token_ids
             _, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
             log_weights = log_weights - counts[inverse].to(log_weights.dtype).log() / 2
-        # Relative to the heaviest token of the text, for the range of half precision: e^-20 would be 0 in it.
+        # Relative to the largest weight of the text: in half precision, e^-20 would be 0.
         heaviest = torch.segment_reduce(log_weights.detach(), "max", lengths=lengths, initial=-torch.inf)  # (batch,)
         weights = torch.exp(log_weights - heaviest.repeat_interleave(lengths, output_size=len(token_ids)))
         table = self.embed_tokens.weight

@@ -28,7 +28,7 @@ from .configuration_encoder import TmdeEncoderConfig
 @dataclass
 class TmdeEncoderOutput(BaseModelOutputWithPooling):
     """As `BaseModelOutputWithPooling`, and `token_states` (batch, length, d_model): the final state of every token,
-    whatever the pooling; of no meaning at padding."""
+    with either pooling; undefined at padding."""
 
     token_states: torch.FloatTensor | None = None
 
@@ -60,7 +60,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
     ```
     """
 
-    # A checkpoint with its prediction head opens here as well; the head is not wanted.
+    # A checkpoint with the prediction head opens here too, without the head.
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^lm_head\."]
 
     def __init__(self, config: TmdeEncoderConfig):
@@ -114,7 +114,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         position_ids = self._check_positions(position_ids, attention_mask, tokens)
         positions = nn.functional.embedding(position_ids, self.embed_positions.weight).to(inputs_embeds.dtype)
         if self.config.position_embeddings == "learned":
-            hidden_states = (inputs_embeds + positions) * self.embed_scale  # two tables that are initialized alike
+            hidden_states = (inputs_embeds + positions) * self.embed_scale  # both tables have the same scale
         else:
             hidden_states = inputs_embeds * self.embed_scale + positions
         hidden_states = self.dropout(hidden_states)  # (batch, length, d_model)
@@ -154,7 +154,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
 
 
 class TmdePredictionHead(nn.Module):
-    """From a state to what the softmax over the vocabulary compares with every entry; the same for all languages."""
+    """Transforms a state before the output projection; shared by all languages."""
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
@@ -172,10 +172,10 @@ class TmdePredictionHead(nn.Module):
 
 class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
     """
-    The encoder with its prediction head: what is trained, and what fills in `<mask>`.
+    The encoder with its prediction head, for training and for filling in `<mask>`.
 
-    The output projection is the embedding table. A model of paper 002 is trained to predict from its embedding, which
-    is `lm_head(head(pooler_output))`; the logits of `forward` are those of every token, as thesis 004 trains them.
+    The output projection is the embedding table. Paper 002 trains predictions from the embedding,
+    `lm_head(head(pooler_output))`; the logits of `forward` are those of every token, as in thesis 004.
 
     Example:
 

@@ -41,7 +41,7 @@ class LaserModel(LaserPreTrainedModel):
     001) over the last layer's states at the tokens. There is no longest text.
     """
 
-    # A checkpoint of the whole encoder-decoder opens here as well, without its decoder.
+    # A checkpoint of the encoder-decoder opens here too, without its decoder.
     _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
 
     def __init__(self, config: LaserConfig):
@@ -108,8 +108,8 @@ class LaserModel(LaserPreTrainedModel):
 
 @dataclass
 class LaserState:
-    """What the decoder remembers between two steps of generation: `hidden` and `cell`, (1, batch, width), after
-    `length` tokens."""
+    """State of the decoder between two steps of generation: `hidden` and `cell`, (1, batch, width), after `length`
+    tokens."""
 
     hidden: torch.Tensor
     cell: torch.Tensor
@@ -123,7 +123,7 @@ class LaserState:
 
 
 class LaserDecoder(LaserPreTrainedModel):
-    """One LSTM layer that reads `[token ; P ; language]` at every step and begins in linear maps of P."""
+    """One LSTM layer that reads `[token ; P ; language]` at every step. Its initial state is a linear map of P."""
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)
@@ -152,12 +152,12 @@ class LaserDecoder(LaserPreTrainedModel):
         """
         Args:
             input_ids: (batch, length) target tokens read so far, beginning with `<s>`, padded on the right; with
-                `past_key_values`, those that came since.
+                `past_key_values`, only the new ones.
             embedding: (batch, d_model), P.
             language_ids: (batch,) ids of the target languages.
-            past_key_values: Where it stopped reading.
+            past_key_values: The state after the previous tokens.
             inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
-            use_cache: Also return where it stops.
+            use_cache: Also return the state after the last token.
 
         Returns:
             `last_hidden_state` (batch, length, decoder_hidden_size), and `past_key_values`.
@@ -182,7 +182,7 @@ class LaserDecoder(LaserPreTrainedModel):
 
 class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, GenerationMixin):
     """
-    The encoder with its translation decoder: what is trained, and what turns an embedding back into text.
+    The encoder with its translation decoder, for training and for decoding an embedding back into text.
 
     Example:
 
@@ -195,7 +195,7 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
     ```
     """
 
-    _is_stateful = True  # an LSTM cannot go back, as assisted generation wants to
+    _is_stateful = True  # an LSTM cannot go back, so assisted generation is not supported
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)
@@ -211,7 +211,7 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # there are no keys and values to keep, but a `LaserState`
+        return False  # the cache is a `LaserState`
 
 
 LaserConfig.register_for_auto_class()

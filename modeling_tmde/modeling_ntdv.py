@@ -1,4 +1,4 @@
-"""NTDV: one translation model a language, and shared layers between encoders and decoders that give the embedding.
+"""NTDV: an encoder and a decoder per language, and shared layers between them that give the embedding.
 
 Source: thesis 000, *Multilingual document embedding with sequential neural network models*, chapter 3.
 """
@@ -127,7 +127,7 @@ class NtdvModel(NtdvPreTrainedModel):
     """
 
     needs_language_ids = True
-    # A checkpoint of the whole encoder-decoder opens here as well; its decoder is not wanted.
+    # A checkpoint of the encoder-decoder opens here too, without its decoder.
     _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
 
     def __init__(self, config: NtdvConfig):
@@ -168,7 +168,7 @@ class NtdvModel(NtdvPreTrainedModel):
             position 0 is the embedding, so that CLS pooling gives it too; the states for every token, which are of
             another width, are in `memory` (batch, length, d_model). `context` (batch, r * d_model): the context
             vectors, or without shared layers the embedding.
-            No hidden states and no attentions, whatever is asked for.
+            Hidden states and attentions are not available.
 
         Raises:
             ValueError: If `language_ids` are missing or name no language of this model, if not exactly one of
@@ -180,7 +180,7 @@ class NtdvModel(NtdvPreTrainedModel):
             attention_mask = torch.ones(vectors.shape[:2], device=vectors.device)
         languages = self.config.languages
         language_ids = check_language_ids(language_ids, language, languages, len(vectors))
-        # Recurrent layers want every text from position 0 on: real tokens first, and back in the end.
+        # Packed sequences start at position 0: move real tokens to the front, and back later.
         order = torch.argsort(attention_mask.ne(0).to(torch.uint8), dim=1, descending=True, stable=True)
         real = attention_mask.ne(0).gather(1, order)  # (batch, length)
         lengths = real.sum(1).cpu()
@@ -209,10 +209,10 @@ class NtdvLanguageDecoder(nn.Module):
     One language's decoder: a GRU, then attention of its states over the memory.
 
     The thesis's decoder (Nematus) attends with every state before it reads the next token, one step after the other.
-    Here the states come first, all of one text in one call, from the words alone and a start of
-    `s_0 = tanh(W mean(memory))`; each then attends the memory (Luong et al. 2015, "general", scaled by sqrt(d_h)),
-    and `tanh(W [s_t ; c_t])` is read out: several times faster, and what the encoders and the shared layers are
-    trained for is the same, a memory to translate from.
+    Here all states of a text are computed first, in one call, from the words alone and the initial state
+    `s_0 = tanh(W mean(memory))`; each state then attends the memory (Luong et al. 2015, "general", scaled by
+    sqrt(d_h)), and `tanh(W [s_t ; c_t])` is the output. This is several times faster, and trains the encoders and
+    shared layers for the same purpose: a memory to translate from.
     """
 
     def __init__(self, config: NtdvConfig):
@@ -224,7 +224,7 @@ class NtdvLanguageDecoder(nn.Module):
 
     def forward(self, vectors: torch.Tensor, memory: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Word vectors (batch, length, embedding_dim), memory (batch, source_length, d_model) where real (batch,
-        source_length) -> what is read out, (batch, length, embedding_dim)."""
+        source_length) -> outputs (batch, length, embedding_dim)."""
         start = torch.tanh(self.start(pool_states(memory, real, "mean")))  # (batch, d_model)
         states, _ = self.gru(vectors, start[None].to(vectors.dtype))  # (batch, length, d_model)
         query, slots = self.attention(states)[:, None], memory[:, None].to(states.dtype)
@@ -259,7 +259,7 @@ class NtdvDecoder(NtdvPreTrainedModel):
         """
         Args:
             input_ids: (batch, length) target tokens, beginning with `<s>` and padded on the right.
-            embedding: (batch, hidden_size), which these decoders do not use: they have the memory.
+            embedding: (batch, hidden_size), not used: these decoders attend the memory.
             language_ids: (batch,) ids of the target languages.
             encoder_hidden_states, encoder_attention_mask: The encoder's `memory` (batch, source_length, d_model), and
                 which of it counts (batch, source_length); all of it when the mask is missing.
@@ -286,13 +286,13 @@ class NtdvDecoder(NtdvPreTrainedModel):
 
 class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, GenerationMixin):
     """
-    NTDV with its decoders: what is trained, and what translates.
+    NTDV with its decoders, for training and translation.
 
     Training has two stages (section 3.2.1): translation models (`shared_layers=False`), then the same weights, fixed,
     with the shared layers between them, which alone are trained. The thesis's models are two in opposite directions;
     here any languages may have an encoder, and any pivot languages among them a decoder.
 
-    It translates from the memory, which holds every token; an embedding alone is not enough.
+    It translates from the memory, which holds every token, and cannot decode an embedding alone.
 
     Example:
 
@@ -316,12 +316,12 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # there are no keys and values to keep
+        return False  # there is no cache
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.LongTensor, next_sequence_length: int | None = None, **kwargs
     ) -> dict:
-        """As in transformers, with all tokens written so far: a text is read by one fused call, not step by step."""
+        """As in transformers, with all tokens generated so far: the GRU reads them in one fused call."""
         return super().prepare_inputs_for_generation(input_ids, next_sequence_length=None, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees little else.
+"""T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees only that vector.
 
 Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4. Positions, attention
 and the layers are in `common.py`, since other families use them too.
@@ -69,7 +69,7 @@ class TmdeModel(TmdePreTrainedModel):
     text's tokens, which reaches P over the residual connections alone.
     """
 
-    # A checkpoint of the whole encoder-decoder opens here as well, without its decoder.
+    # A checkpoint of the encoder-decoder opens here too, without its decoder.
     _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
     _can_record_outputs = {"attentions": TmdeAttention}
 
@@ -221,12 +221,12 @@ class TmdeModel(TmdePreTrainedModel):
         if self.config.sublinear_counts:
             log_weights = log_weights - occurrences(input_ids, counted).to(log_weights.dtype).log() / 2
         counted[at_first] |= ~counted.any(dim=1)
-        # A common factor of the weights does not turn the sum: shares of 1 cannot overflow, whatever w is.
+        # The direction does not depend on the scale of the weights, and a softmax cannot overflow.
         shares = log_weights.masked_fill(~counted, -math.inf).softmax(dim=1).to(inputs_embeds.dtype)
         return nn.functional.normalize(torch.bmm(shares.unsqueeze(1), inputs_embeds).squeeze(1), dim=-1)
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers; the token weights of `bag_residual` go along."""
+        """As in transformers, and resizes the token weights of `bag_residual`."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         self.resize_token_weights()
         return embeddings
@@ -318,7 +318,7 @@ class TmdeDecoder(TmdePreTrainedModel):
 
 class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, GenerationMixin):
     """
-    T-MDE with its translation decoder: what is trained, and what turns an embedding back into text.
+    T-MDE with its translation decoder, for training and for decoding an embedding back into text.
 
     Example:
 
@@ -345,11 +345,11 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
 
     @property
     def decoder_sees_states(self) -> bool:
-        """Whether the decoder sees every output of the encoder, and not the embedding alone."""
+        """Whether the decoder attends all encoder outputs, not only the embedding."""
         return self.config.bottleneck in ("full", "dual")
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers; the decoder's table and the token weights go along."""
+        """As in transformers, and resizes the decoder's embeddings and the token weights."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         self.model.resize_token_weights()
         return embeddings

@@ -117,13 +117,9 @@ def seen_by(family: str) -> dict[str, np.ndarray]:
     loss = (encoded.pooler_output * torch.from_numpy(direction).float()).sum()
     if hasattr(model, "decoder"):
         labels = torch.tensor(TARGETS)
-        first_version = not hasattr(model, "prepare_decoder_input_ids_from_labels")
-        if first_version:  # whose labels began with <s>
-            labels = torch.nn.functional.pad(labels, (1, 0), value=0)
         outputs = model(**inputs, labels=labels, target_language=["en", "de", "en"])
         loss = loss + 10 * outputs.loss
-        found |= {"loss": outputs.loss, "logits": outputs.logits[:, :-1] if first_version else outputs.logits}
-        found["logits"] = found["logits"][torch.tensor(TARGETS) != -100][:, :20]
+        found |= {"loss": outputs.loss, "logits": outputs.logits[labels != -100][:, :20]}
         for beams in (1, 3):
             options = {"target_language": "en", "max_new_tokens": 5, "num_beams": beams, "do_sample": False}
             found[f"generated{beams}"] = model.generate(**inputs, **options)

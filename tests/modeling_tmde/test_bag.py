@@ -104,13 +104,3 @@ def test_special_tokens_count_only_where_nothing_else_is(dtype):
     torch.testing.assert_close(empty[0].float(), both / both.norm(), atol=2e-3, rtol=0)
     masked = model(input_ids=torch.tensor([[1, 1]]), attention_mask=torch.zeros(1, 2)).pooler_output
     assert not masked.any()
-
-
-def test_initial_weights():
-    torch.manual_seed(0)
-    model = BagModel(BagConfig(vocab_size=2000, d_model=64, eos_token_id=[2, 5]))
-    assert model.embed_tokens.weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
-    special = torch.zeros(2000, dtype=torch.bool)
-    special[[0, 1, 2, 5]] = True
-    assert (model.token_weights[special] == -20).all() and (model.token_weights[~special] == 0).all()
-    assert BagConfig().hidden_size == 256

@@ -104,17 +104,6 @@ def test_does_not_depend_on_padding_or_batch(kind, pooling, folders):
                 torch.testing.assert_close(outputs.pooler_output, alone[list(order)], atol=1e-5, rtol=0)
 
 
-def test_token_types_are_zeros_unless_given(folders):
-    ids = torch.tensor([[2, 9, 30, 14, 3]])
-    for kind in ("bert", "xlm-roberta", "t5"):
-        model = adapted(folders[kind]).model
-        missing = model(ids).pooler_output
-        assert torch.equal(model(ids, token_type_ids=torch.zeros_like(ids)).pooler_output, missing)
-        if kind != "xlm-roberta":  # which has one type alone
-            ones = model(ids, token_type_ids=torch.ones_like(ids)).pooler_output
-            assert torch.equal(ones, missing) == (kind == "t5")
-
-
 # ---- The decoder
 
 

@@ -51,20 +51,6 @@ def test_size_of_paper_002():
     assert count == 50000 * 512 + 2 * layer + 2 * 512 + (512 * 512 + 512)
 
 
-def test_size_of_thesis_004():
-    """12 layers of 1024 units, and a table of 256 positions."""
-    with torch.device("meta"):
-        model = TmdeEncoderForMaskedLM(
-            TmdeEncoderConfig(
-                d_model=1024, encoder_layers=12, encoder_ffn_dim=4096, max_position_embeddings=256, **XLM
-            )
-        )
-    layer = 4 * 1024**2 + 3 * 1024 + 2 * 1024 * 4096 + 5 * 1024 + 4 * 1024
-    head = 1024**2 + 1024 + 2 * 1024
-    count = sum(parameter.numel() for parameter in model.parameters())
-    assert count == (50000 + 256) * 1024 + 12 * layer + 2 * 1024 + head
-
-
 # ---- The encoder
 
 

@@ -117,17 +117,6 @@ def test_decoder_equals_a_plain_loop(name):
         np.testing.assert_allclose(states[text, : len(row)].numpy(), expected, atol=2e-6)
 
 
-# ---- Dropout
-
-
-def test_what_is_pooled_is_not_dropped():
-    model = tiny("laser_1", dropout=0.5).model.train()
-    outputs = model(**padded([[0, 5, 6, 2], [0, 7, 8, 2]]), output_hidden_states=True)
-    assert torch.equal(outputs.pooler_output, outputs.hidden_states[-1].max(dim=1).values)
-    again = model(**padded([[0, 5, 6, 2], [0, 7, 8, 2]])).pooler_output
-    assert (again - outputs.pooler_output).abs().max() > 1e-3  # token vectors are
-
-
 # ---- Sizes and initial weights
 
 

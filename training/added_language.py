@@ -38,10 +38,10 @@ from modeling_tmde.training.building import (
     build_model,
     check_warm_start,
     load_data,
-    open_config,
     texts_by_language,
 )
 from modeling_tmde.training.evaluation import check_metric, dev_retrieval, load_eval_tasks
+from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.language_report import LanguageReport, Retrieval
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, load_recipe, section_keys

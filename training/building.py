@@ -13,17 +13,16 @@ import datasets
 import yaml
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport, load_parallel
 from modeling_tmde.data.dev_rows import hold_out_rows
-from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.tokenization import train_tokenizer
-from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
+from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.evaluation import language_pairs
-from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, token_settings
+from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, open_config, token_settings
 from modeling_tmde.training.recipe import ADAPTED, DataSection, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.replay import load_replayed
 from modeling_tmde.training.warm_start import BAG, warm_start
@@ -246,19 +245,6 @@ def check_warm_start(recipe: Recipe) -> None:
             "would stay zero, since embedding_learning_rate=0; set "
             f"model.d_model={start.d_model} or embedding_learning_rate=null"
         )
-
-
-def open_config(checkpoint: str, what: str = "Warm start from") -> PreTrainedConfig:
-    """The config of a model of this package."""
-    try:
-        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"{what} {checkpoint}: {error}") from error
-    if architecture_of(config) is None:
-        raise RecipeError(
-            f"{what} {checkpoint}: found a model of type {config.model_type!r}, expected one of this package"
-        )
-    return config
 
 
 def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:

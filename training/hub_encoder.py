@@ -12,6 +12,7 @@ from modeling_tmde.data.tokens import text_bounds
 from modeling_tmde.embedding import local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
+from modeling_tmde.training.architectures import architecture_of
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, section_keys
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -155,11 +156,21 @@ def check_encoder(recipe: Recipe) -> None:
         )
 
 
-def _adapted_config(checkpoint: str | os.PathLike) -> AdaptedConfig:
+def open_config(checkpoint: str | os.PathLike, what: str = "Warm start from") -> PreTrainedConfig:
+    """The config of a model of this package."""
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(local_or_hub(checkpoint))
+        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
     except (OSError, ValueError) as error:
-        raise RecipeError(f"Warm start from {checkpoint}: {error}") from error
+        raise RecipeError(f"{what} {checkpoint}: {error}") from error
+    if architecture_of(config) is None:
+        raise RecipeError(
+            f"{what} {checkpoint}: found a model of type {config.model_type!r}, expected one of this package"
+        )
+    return config
+
+
+def _adapted_config(checkpoint: str | os.PathLike) -> AdaptedConfig:
+    config = open_config(checkpoint)
     if not isinstance(config, AdaptedConfig):
         raise RecipeError(
             f"Warm start of architecture {ADAPTED} from {checkpoint}: found a model of type {config.model_type!r}, "

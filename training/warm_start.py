@@ -135,10 +135,10 @@ def warm_start(
     vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
     if names is not None:
         details = _copy(model, source, missing, vocabulary, names)
-    elif direct:
-        details = _from_bag(model, source, vocabulary, residual_scale, new_columns_std)
     else:
-        details = _tables_from_bag(model, source, vocabulary, new_columns_std)
+        details = _from_bag(model, source, vocabulary, new_columns_std, direct)
+        if direct:
+            _take_direct_path(model, source, vocabulary, residual_scale)
     known = int(vocabulary.known.sum())
     return WarmStartReport(
         checkpoint=str(checkpoint),
@@ -182,8 +182,13 @@ def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, se
     """The checkpoint's model in float32, its tokenizer, and the parameters that its file lacks."""
     try:
         path = local_or_hub(checkpoint)
-        model_class = _class_of(AutoConfig.from_pretrained(path), checkpoint)
-        model, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+        config = AutoConfig.from_pretrained(path)
+        if (architecture := architecture_of(config)) is None:
+            raise ValueError(
+                f"Warm start from {checkpoint}: expected a model of this package, found model_type "
+                f"{config.model_type!r}"
+            )
+        model, loading = architecture.model.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     except OSError as error:
         raise ValueError(f"Warm start from {checkpoint}: {error}") from error
     try:
@@ -193,62 +198,41 @@ def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, se
     return model, tokenizer, set(loading["missing_keys"])
 
 
-def _class_of(config: PreTrainedConfig, checkpoint: str) -> type[PreTrainedModel]:
-    architecture = architecture_of(config)
-    if architecture is None:
-        raise ValueError(
-            f"Warm start from {checkpoint}: expected a model of this package, found model_type {config.model_type!r}"
-        )
-    return architecture.model
-
-
-def _tables_from_bag(
-    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, columns_std: float
+def _from_bag(
+    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, columns_std: float, direct: bool
 ) -> dict[str, float]:
-    """Every table of the vocabulary, each at the width it has; returns what the report says of them."""
-    encoder = getattr(model, "model", model)
-    inside = {id(parameter) for parameter in encoder.parameters()}
-    known = vocabulary.known
+    """Tables from a bag; returns what the report says of them. Each has its own width and scale, and those of the
+    encoder are weighted; with the direct path, which has the weights, all are the same table."""
+    inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
+    known, log_weights = vocabulary.known, vocabulary.log_weights(bag.token_weights)
     modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES]
-    tables = {id(module.weight): module.weight for module in modules}
-    details = {"table_scale": 1.0, "kept_variance": 1.0}
-    log_weights = vocabulary.log_weights(bag.token_weights)
-    typical = log_weights[known].median()
-    for key, weight in tables.items():
-        fitted, kept = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1], columns_std)
-        table = vocabulary.table(fitted, bag.token_weights)
-        if key in inside:
-            table = table * (log_weights - typical).exp()[:, None]
-        scale = _size(weight[known]) / _size(table[known])
+    scale, details = None, {}
+    for key, weight in {id(module.weight): module.weight for module in modules}.items():  # once if they are shared
+        if scale is None or not direct:
+            fitted, kept = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1], columns_std)
+            table = vocabulary.table(fitted, bag.token_weights)
+            if key in inside and not direct:
+                table = table * (log_weights - log_weights[known].median()).exp()[:, None]
+            scale = _size(weight[known]) / _size(table[known])
         weight[known] = (scale * table[known]).to(weight)
         if weight is model.get_input_embeddings().weight:
             details = {"table_scale": float(scale), "kept_variance": kept}
     for module in modules:
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             module.weight[module.padding_idx] = 0
-    return details
+    return details or {"table_scale": 1.0, "kept_variance": 1.0}
 
 
-def _from_bag(
-    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, residual_scale: float, columns_std: float
-) -> dict[str, float]:
-    """Tables, token weights and branches of a T-MDE model from a bag; returns what the report says of them."""
-    encoder = model.model
-    fitted, kept_variance = _fit_width(bag.embed_tokens.weight, bag.token_weights, model.config.d_model, columns_std)
-    table = vocabulary.table(fitted, bag.token_weights)
-    known = vocabulary.known
-    scale = _size(encoder.embed_tokens.weight[known]) / _size(table[known])
-    tables = (encoder.embed_tokens, model.decoder.embed_tokens, model.lm_head)
-    for weight in {id(module.weight): module.weight for module in tables}.values():  # one if they are shared
-        weight[known] = (scale * table[known]).to(weight)
-    for module in tables[:2]:
-        module.weight[module.padding_idx] = 0
+def _take_direct_path(
+    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, residual_scale: float
+) -> None:
+    """Token weights of a bag for T-MDE's direct path, and small branches beside it."""
+    encoder, known = model.model, vocabulary.known
     encoder.token_weights[known] = vocabulary.log_weights(bag.token_weights)[known].to(encoder.token_weights)
     for layer in [*encoder.layers, *([encoder.pyramid_layer] if model.config.bottleneck == "pyramid" else [])]:
         for output in (layer.self_attn.out_proj, layer.fc2):
             output.weight *= residual_scale
             output.bias *= residual_scale
-    return {"table_scale": float(scale), "kept_variance": kept_variance}
 
 
 def _size(rows: torch.Tensor) -> torch.Tensor:

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from modeling_tmde import BagConfig, BagModel, TmdeConfig, train_tokenizer
-from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde import BagConfig, BagModel, train_tokenizer
 from modeling_tmde.training.vocabulary_map import VocabularyMap, map_vocabulary
 from modeling_tmde.training.warm_start import warm_start
-from tests.conftest import BOTTLENECKS, LANGUAGES, make_rows, tiny_config, tiny_model
+from tests.conftest import BOTTLENECKS, LANGUAGES, make_rows, tiny_model
 
 BAG_WIDTH = 24
 
@@ -94,8 +93,7 @@ def direct_model(tokenizer, d_model: int = BAG_WIDTH, **changes):
 # ---- From a bag to T-MDE
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+@pytest.mark.parametrize(("bottleneck", "shared"), [("first", True), *((name, False) for name in BOTTLENECKS)])
 def test_first_embedding_is_the_norm_of_the_bag(bottleneck, shared, bag, small_tokenizer, bag_precision):
     model = direct_model(small_tokenizer, bottleneck=bottleneck, share_embeddings=shared)
     cold = precision(model.model, small_tokenizer)
@@ -310,12 +308,6 @@ def test_what_does_not_fit_keeps_its_values_and_is_named(tmp_path, tokenizer):
     torch.testing.assert_close(new[name][1], old[name].mean(dim=0))  # of the new language
 
 
-def test_tables_alone_are_worth_saying(tmp_path, tokenizer):
-    save(tiny_model(encoder_ffn_dim=40), tokenizer, tmp_path)
-    report = warm_start(tiny_model(1, encoder_ffn_dim=48), tokenizer, tmp_path)
-    assert report.encoder_layers == 0 and "no encoder layer fits" in str(report)
-
-
 def test_encoder_saved_alone_gives_no_decoder(tmp_path, tokenizer):
     source = tiny_model().model
     save(source, tokenizer, tmp_path)
@@ -356,22 +348,6 @@ def test_errors_name_what_was_found(bag, small_tokenizer, tmp_path, tokenizer):
     refused(plain, "expected a model of this package, found model_type 'bert'", tmp_path / "bert")
     tiny_model().save_pretrained(tmp_path / "bare")
     refused(plain, "expected its tokenizer's files", tmp_path / "bare")
-
-
-def test_paper_recipes_stay_cold():
-    assert not TmdeConfig().bag_residual
-    for name in ("tmde", "ctmde", "ctmde_p"):
-        assert "bag_residual" not in load_recipe(name).sections["model"]
-
-
-def test_warm_started_model_survives_saving(bag, small_tokenizer, tmp_path):
-    model = direct_model(small_tokenizer)
-    warm_start(model, small_tokenizer, bag[1])
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    texts = ["casa perro", ""]
-    assert torch.equal(embed(loaded.model, small_tokenizer, texts), embed(model.model, small_tokenizer, texts))
-    assert tiny_config().bag_residual is False
 
 
 def test_capitals_of_a_checkpoint_that_reads_lower_case():

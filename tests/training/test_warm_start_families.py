@@ -160,26 +160,6 @@ def test_every_table_takes_the_bags_at_its_own_width(kind, bag_folder, tokenizer
     json.dumps(asdict(report))
 
 
-def test_the_report_speaks_of_the_encoders_table(bag_folder, tokenizer):
-    source, model = bag(), laser(embedding_dim=BAG_WIDTH, decoder_hidden_size=8)
-    report = warm_start(model, tokenizer, bag_folder)
-    assert report.kept_variance == 1.0 and report.width == 16
-    weights = source.token_weights[3:].exp() / source.token_weights.median().exp()
-    expected = report.table_scale * weights[:, None] * source.embed_tokens.weight[3:]
-    torch.testing.assert_close(model.model.embed_tokens.weight[3:], expected, rtol=1e-4, atol=1e-6)
-    narrow = warm_start(laser(embedding_dim=12), tokenizer, bag_folder)
-    values = torch.linalg.svdvals((source.token_weights.exp()[:, None] * source.embed_tokens.weight).double().detach())
-    assert narrow.kept_variance == pytest.approx(float(values[:12].square().sum() / values.square().sum()), rel=1e-6)
-
-
-def test_new_columns_of_a_table_can_be_random(bag_folder, tokenizer):
-    model = laser(embedding_dim=200)
-    warm_start(model, tokenizer, bag_folder, new_columns_std=0.5)
-    table = model.decoder.embed_tokens.weight[3:]
-    ratio = table[:, BAG_WIDTH:].square().mean().sqrt() / table[:, :BAG_WIDTH].square().mean().sqrt()
-    assert ratio.item() == pytest.approx(0.5, rel=0.05)
-
-
 def test_a_token_of_several_pieces_is_their_weighted_sum_or_mean(tokenizer, tmp_path):
     """In the encoder a token counts as all its pieces did, `sum_p exp(w_p) E_p`; elsewhere it is their mean."""
     small = corpus_tokenizer(330)
@@ -208,15 +188,6 @@ def test_a_token_of_several_pieces_is_their_weighted_sum_or_mean(tokenizer, tmp_
     for name, (table, expected) in tables.items():
         factor = (table[rows] * expected).sum() / expected.square().sum()  # one for the whole table
         torch.testing.assert_close(table[rows], factor * expected, rtol=1e-3, atol=1e-5, msg=name)
-
-
-def test_what_is_as_long_as_the_vocabulary_is_no_table_of_it(bag_folder, tokenizer):
-    """Positions and layers of 400 rows."""
-    model = encoder(position_embeddings="learned", max_position_embeddings=400, encoder_ffn_dim=400)
-    before = parameters_of(model)
-    warm_start(model, tokenizer, bag_folder)
-    changed = {name for name, weight in parameters_of(model).items() if not torch.equal(weight, before[name])}
-    assert changed == {"model.embed_tokens.weight"}
 
 
 # ---- An encoder for each language

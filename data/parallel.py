@@ -3,9 +3,8 @@
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 import datasets
 import numpy as np
@@ -46,7 +45,7 @@ logger = logging.getLogger("modeling_tmde.data")
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 Columns = dict[str, pa.Array]  # strings by language, and under `doc_id` the names of documents
 
-VERSION = 1  # of the checks: raise it when they change, so that cached corpora are checked again
+VERSION = 2  # of the checks: raise it when they change, so that cached corpora are checked again
 MAP_ROWS, STREAM_ROWS = 10_000, 500  # what a stream reads and checks ahead of the row it gives
 KEPT, OTHER, BAD = range(3)
 
@@ -420,8 +419,8 @@ def _check(
     """Check some rows, whose languages are `names`.
 
     Returns:
-        Those rows, good or bad, with the columns of [`features_of`], their number `row`, how many of their texts were
-        `empty`, and their `state`: kept, of other languages, or bad.
+        Those rows, good or bad, with the columns of [`features_of`], how many of their texts were `empty`, their
+        `state` (kept, of other languages, or bad) and, of the first bad ones, what is wrong as an `example`.
     """
     numbers = table[ROW].to_pylist() if ROW in table.column_names else [index + 1 for index in indices]
     columns = _columns(table, numbers, place, names, document_ids)
@@ -436,16 +435,21 @@ def _check(
     empty = np.sum([mask.to_numpy(zero_copy_only=False) for mask in blank.values()], axis=0).astype(np.int64)
     kept = requested - empty >= 2
     state = np.where(kept, KEPT, np.where((requested < 2) & (in_all >= 2), OTHER, BAD))
-    if bad_rows == "raise" and len(bad := np.flatnonzero((empty > 0) | (state == BAD))):
-        first = {name: array.take(bad[:1]) for name, array in columns.items()}
-        for number, name, found, expected in _describe_bad([numbers[bad[0]]], first, languages):
-            advice = 'Delete the row, or pass bad_rows="report" to skip it.'
-            raise bad_value(place, number, name, found, expected, advice)
+    bad = np.flatnonzero((empty > 0) | (state == BAD))[:MAX_EXAMPLES]
+    examples = np.full(len(state), None, dtype=object)
+    for index in bad.tolist():
+        number, row = numbers[index], {name: array[index].as_py() for name, array in columns.items()}
+        for name, value, expected in _describe_bad(row, languages):
+            if bad_rows == "raise":
+                advice = 'Delete the row, or pass bad_rows="report" to skip it.'
+                raise bad_value(place, number, name, value, expected, advice)
+            example = f"{place}, row {number}, field '{name}': {clip(value)}"
+            examples[index] = f"{examples[index]}; {example}" if examples[index] else example
     if empty.any():
         texts = {name: pc.if_else(blank[name], pa.scalar(None, pa.string()), text) for name, text in texts.items()}
     struct = pa.StructArray.from_arrays(list(texts.values()), names=list(texts))
     found = {"translation": struct} | ({DOCUMENT_ID: ids} if document_ids else {})
-    return pa.table(found | {"row": pa.array(numbers, pa.int64()), "empty": empty, "state": state})
+    return pa.table(found | {"empty": empty, "state": state, "example": pa.array(examples, pa.string())})
 
 
 def _count_valid(arrays: Iterable[pa.Array], size: int) -> np.ndarray:
@@ -453,36 +457,24 @@ def _count_valid(arrays: Iterable[pa.Array], size: int) -> np.ndarray:
     return np.sum(valid, axis=0, dtype=np.int64) if valid else np.zeros(size, np.int64)
 
 
-def _describe_bad(
-    numbers: Sequence[int], columns: Columns, languages: Sequence[str]
-) -> Iterator[tuple[int, str, object, str]]:
-    """Yield row number, field, what was found and what was expected, of every empty text and every bad row."""
-    for index, number in enumerate(numbers):
-        row = {name: array[index].as_py() for name, array in columns.items() if name != DOCUMENT_ID}
-        there = [name for name, text in row.items() if text is not None]
-        empty = [name for name in languages if name in there and not row[name].strip()]
-        for name in empty:
-            yield number, f"translation.{name}", row[name], "a text that is not empty"
-        if not empty and len(there) < 2:
-            yield number, "translation", Words(f"{len(there)} language(s) {there}"), "at least two languages"
+def _describe_bad(row: dict[str, str | None], languages: Sequence[str]) -> Iterator[tuple[str, object, str]]:
+    """Yield field, what was found and what was expected, of every empty text of a row, or of a row of one language."""
+    there = [name for name, text in row.items() if text is not None]
+    empty = [name for name in languages if name in there and not row[name].strip()]
+    for name in empty:
+        yield f"translation.{name}", row[name], "a text that is not empty"
+    if not empty and len(there) < 2:
+        yield "translation", Words(f"{len(there)} language(s) {there}"), "at least two languages"
 
 
-def _count(
-    found: pa.Table, part: Part, languages: Sequence[str], read: Callable[[np.ndarray], pa.Table]
-) -> tuple[np.ndarray, CorpusReport]:
-    """Return which of the checked rows are kept, and the counts. `read` gives the raw rows at some places."""
-    state, empty, rows = (found[name].to_numpy() for name in ("state", "empty", "row"))
+def _count(found: pa.Table) -> tuple[np.ndarray, CorpusReport]:
+    """Return which of the checked rows are kept, and the counts."""
+    state, empty = found["state"].to_numpy(), found["empty"].to_numpy()
     states = np.bincount(state, minlength=3).tolist()
-    counts = CorpusReport(len(state), states[KEPT], int(empty.sum()), states[BAD], states[OTHER])
-    bad = np.flatnonzero((state == BAD) | (empty > 0))[:MAX_EXAMPLES]
-    if len(bad):
-        numbers = rows[bad].tolist()
-        columns = _columns(read(bad), numbers, part.place, part.languages)
-        counts.first_examples = [
-            f"{part.place}, row {number}, field '{name}': {clip(what)}"
-            for number, name, what, _ in islice(_describe_bad(numbers, columns, languages), MAX_EXAMPLES)
-        ]
-    return state == KEPT, counts
+    examples = found["example"].drop_null()[:MAX_EXAMPLES].to_pylist()
+    return state == KEPT, CorpusReport(
+        len(state), states[KEPT], int(empty.sum()), states[BAD], states[OTHER], examples
+    )
 
 
 def _load(part: Part, languages: Sequence[str], report: CorpusReport, options: dict) -> datasets.Dataset:
@@ -490,17 +482,17 @@ def _load(part: Part, languages: Sequence[str], report: CorpusReport, options: d
     features = features_of(languages, options["document_ids"])
     if not len(part.raw):
         return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
+    counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
     checked = part.raw.with_format("arrow").map(
         partial(_check, place=part.place, names=part.languages, languages=languages, **options),
         with_indices=True,
         batched=True,
         batch_size=MAP_ROWS,
         remove_columns=part.raw.column_names,
-        features=datasets.Features(features | {name: datasets.Value("int64") for name in ("row", "empty", "state")}),
+        features=datasets.Features(features | counted),
         desc="Checking rows",
     )
-    raw = part.raw.with_format("arrow")
-    kept, counts = _count(checked[:], part, languages, lambda places: raw.select(places)[:])
+    kept, counts = _count(checked[:])
     report.add(part.place, counts, counts.rows)
     rows = checked.with_format(None).select_columns(list(features))
     return rows if kept.all() else rows.select(np.flatnonzero(kept))
@@ -512,11 +504,10 @@ def _load_stream(
     """Return the good rows of a part as a stream, which counts as it is read."""
     names = list(part.raw.features)
     check = partial(_check, place=part.place, names=part.languages, languages=languages, **options)
-    raw, part = part.raw, replace(part, raw=None, find_more=None)  # workers get a copy of what the function holds
     return (
-        raw.with_format("arrow")
+        part.raw.with_format("arrow")
         .map(
-            partial(_check_block, check=check, part=part, languages=languages, report=report),
+            partial(_check_block, check=check, place=part.place, report=report),
             with_indices=True,
             batched=True,
             batch_size=STREAM_ROWS,
@@ -530,12 +521,11 @@ def _load_stream(
 def _check_block(
     table: pa.Table,
     indices: Sequence[int],
-    check: Callable,
-    part: Part,
-    languages: Sequence[str],
+    check: Callable[[pa.Table, Sequence[int]], pa.Table],
+    place: str,
     report: CorpusReport,
 ) -> pa.Table:
     found = check(table, indices)
-    kept, counts = _count(found, part, languages, table.take)
-    report.add(part.place, counts, indices[-1] + 1)
+    kept, counts = _count(found)
+    report.add(place, counts, indices[-1] + 1)
     return found.select(["translation"]).filter(pa.array(kept))

@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -44,9 +44,9 @@ class Classifier(Protocol):
 class Head(Protocol):
     """A way to train a classifier.
 
-    `fit` trains on features (n, d) and n labels, and gives for each dev set, by its name, the classifier that has the
-    best accuracy on it. It sees no test set. A `deterministic` head does not depend on `seed`: one run tells all.
-    `describe` gives what decides its results, ready for JSON.
+    `fit` trains on features (n, d) and n labels and returns, for each dev set by name, the classifier with the best
+    accuracy on it. It never sees a test set. A `deterministic` head does not depend on `seed`, so one run is enough.
+    `describe` returns the hyperparameters as JSON values.
     """
 
     name: ClassVar[str]
@@ -71,9 +71,9 @@ def pair_features(first: Matrix, second: Matrix) -> Matrix:
 
 
 class _LinearHead:
-    """Tries every C (inverse strength of the L2 penalty), and keeps the best on each dev set; of equals the smallest.
+    """Tries every C (inverse L2 strength) and keeps the best on each dev set, the smallest C if several tie.
 
-    Dense features are standardised by the mean and deviation of the training features. Sparse ones stay as they are.
+    Dense features are standardized with the mean and deviation of the training features; sparse features are not.
     """
 
     name: ClassVar[str]
@@ -100,7 +100,7 @@ class _LinearHead:
         return {name: classifier for name, (_, classifier) in best.items()}
 
     def _path(self, features: Matrix, labels: np.ndarray) -> Iterator[Classifier]:
-        """One classifier for each C, the strongest penalty first: where it can, each starts from the last."""
+        """One classifier per C, strongest penalty first, each warm-started from the last where the estimator can."""
         sparse = scipy.sparse.issparse(features)
         scaler = None if sparse else StandardScaler().fit(features)
         scaled = features if sparse else scaler.transform(features)
@@ -176,10 +176,6 @@ class FfnClassifier:
         self.layers = layers
         self.classes = classes
 
-    @property
-    def num_parameters(self) -> int:
-        return sum(weight.numel() + bias.numel() for weight, bias in self.layers)
-
     def predict(self, features: Matrix) -> np.ndarray:
         with torch.no_grad():
             return self.classes[_logits(_dense(features), self.layers).argmax(dim=1).numpy()]
@@ -190,9 +186,9 @@ class FfnHead:
     """LASER's classifier of MLDoc, as thesis 4.3.3 uses it (`sent_classif.py` with the settings of its `mldoc.sh`).
 
     Linear(d, 10), tanh, Linear(10, 8), tanh, Linear(8, classes); dropout before the first layer and after each hidden
-    one; cross-entropy; Adam without weight decay on shuffled batches of 12. Of all epochs the best on the dev set is
-    kept, of equals the latest. As in LASER the features are not standardised. Runs on the CPU, where so small a
-    network is fastest.
+    one; cross-entropy; Adam without weight decay on shuffled batches of 12. Keeps the epoch with the best dev
+    accuracy, the latest if several tie. As in LASER the features are not standardized. Runs on the CPU, which is
+    fastest for such a small network.
 
     Args:
         epochs: Passes over the training set.
@@ -211,7 +207,7 @@ class FfnHead:
     learning_rate: float = 0.001
 
     def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, Classifier]:
-        """See `Head`. The global random state is neither read nor changed.
+        """See `Head`. Does not read or change the global random state.
 
         Raises:
             ValueError: CSR features.
@@ -276,15 +272,7 @@ class FfnHead:
         return torch.empty(rows, width).bernoulli_(keep, generator=generator).div_(keep)
 
     def describe(self) -> dict[str, object]:
-        return {
-            "head": self.name,
-            "epochs": self.epochs,
-            "hidden": list(self.hidden),
-            "dropout": self.dropout,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "standardised": "no",
-        }
+        return {"head": self.name, **asdict(self), "hidden": list(self.hidden), "standardised": "no"}
 
 
 @dataclass(frozen=True)

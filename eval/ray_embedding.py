@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 class BatchEmbedder:
     """Adds a column of vectors to a batch: the callable class for `ray.data.Dataset.map_batches`.
 
-    Every actor of a pool makes one, and so loads the model once. Vectors are those of `DocumentEmbedder.encode`; their
-    column is of Arrow type `fixed_size_list<float>[d]`, as in the parquet files of `tmde embed`.
+    Each actor of a pool creates one and loads the model once. The vectors are those of `DocumentEmbedder.encode`, in a
+    column of Arrow type `fixed_size_list<float>[d]`, as in the parquet files of `tmde embed`.
 
     Args:
-        model: Folder of a saved model, which every machine sees, or a Hub id.
+        model: Folder of a saved model that every machine can read, or a Hub id.
         column: Column of the texts.
-        output_column: Column of the vectors, which must not be there yet.
+        output_column: New column of the vectors.
         batch_tokens, normalize, language: As for `DocumentEmbedder.encode`.
-        language_column: Column of the texts' languages, in the place of one `language` for all.
+        language_column: Column of the languages of the texts, instead of one `language` for all.
         **loading: As for `DocumentEmbedder.from_pretrained`, such as `dtype` or `max_length`.
     """
 
@@ -94,22 +94,17 @@ def embed_dataset(
     num_cpus: float | None = None,
     num_gpus: float | None = None,
     batch_size: int = 8192,
-    batch_tokens: int | None = None,
-    normalize: bool = False,
-    language: str | None = None,
-    language_column: str | None = None,
-    **loading: Any,
+    **options: Any,
 ) -> ray.data.Dataset:
     """The dataset with a column of vectors, computed by a pool of actors as its rows are consumed.
 
     Args:
         dataset: Any Ray dataset with a column of texts.
-        model, column, output_column, batch_tokens, normalize, language, language_column, **loading: See
-            `BatchEmbedder`.
-        concurrency: Actors in the pool, or the least and the most of them. Each holds the model.
-        num_cpus: Of each actor; also its threads. Default: Ray's, 1.
-        num_gpus: Of each actor; 1 gives each a GPU, 0.5 two the same. Default: none, so that it computes on the CPU.
-        batch_size: Rows handed to an actor at a time. The more there are, the less padding.
+        model, column, output_column, **options: As for `BatchEmbedder`.
+        concurrency: Number of actors in the pool, or (least, most). Each actor holds the model.
+        num_cpus: CPUs, and threads, per actor. Default: that of Ray, 1.
+        num_gpus: GPUs per actor; with 0.5 two actors share one. Default: none, so that actors compute on the CPU.
+        batch_size: Rows per call of an actor. Larger batches need less padding.
 
     Returns:
         A lazy dataset; consume or write it. The order of the rows is Ray's: see `DataContext.execution_options`.
@@ -125,11 +120,11 @@ def embed_dataset(
         raise ValueError(f"concurrency: found {concurrency!r}, expected at least 1, or (least, most) actors")
     if not num_gpus:
         # Some versions of Ray leave all GPUs visible to an actor that has reserved none.
-        loading.setdefault("device", "cpu")
+        options.setdefault("device", "cpu")
     return dataset.map_batches(
         BatchEmbedder,
-        fn_constructor_args=(model, column, output_column, batch_tokens, normalize, language, language_column),
-        fn_constructor_kwargs=loading,
+        fn_constructor_args=(model, column, output_column),
+        fn_constructor_kwargs=options,
         compute=ActorPoolStrategy(min_size=least, max_size=most),
         batch_size=batch_size,
         batch_format="pyarrow",

@@ -135,13 +135,6 @@ def test_one_system_of_several_is_compared(models, tmp_path):
     assert "expected 'tiny9'" in call("compare", f"{out}#tiny9", out, status=1)
 
 
-def test_different_settings_are_not_compared(models, tmp_path):
-    for name, head in (("a", "svm"), ("b", "logistic_regression")):
-        call(models[0], *SAMPLE, "-o", tmp_path / name, "--head", head, "--no-figures", "--no-tfidf", "--no-folds")
-    output = call("compare", tmp_path / "a", tmp_path / "b", status=1)
-    assert "head of tiny0" in output and "Evaluate both with the same options" in " ".join(output.split())
-
-
 def test_hub_encoders_as_baselines(models):
     output = call(models[0], *SAMPLE, "--baseline", f"base={models[1]}", "--no-tfidf", "--no-folds")
     assert "base (first output)" in output and "base (mean)" in output

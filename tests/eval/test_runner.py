@@ -222,13 +222,3 @@ def test_weights_that_changed_between_two_tasks_are_measured_anew(cached, tokeni
     assert [cell.value for cell in after.cells] != [cell.value for cell in before.cells]
     assert after.system_fingerprint == expected.system_fingerprint == model_fingerprint(system.embedder)
     assert before.system_fingerprint != after.system_fingerprint
-
-
-def test_the_package_exports_what_its_docstring_uses():
-    import modeling_tmde.eval as package
-
-    for name in package.__all__:
-        assert getattr(package, name).__name__ == name if name != "TASKS" else "sample" in package.TASKS
-    assert set(package.__all__) <= set(dir(package))
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = package.nothing

@@ -19,6 +19,7 @@ from transformers import (
 )
 
 import modeling_tmde
+from tests.conftest import tiny_model
 from tests.modeling_tmde.families import SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
 
@@ -51,6 +52,9 @@ for folder in sorted(Path("saved").iterdir()):
     whole.save_pretrained(f"again/{folder.name}")
     again = AutoModel.from_pretrained(f"again/{folder.name}", trust_remote_code=True)
     assert torch.equal(again(**inputs).pooler_output, results[f"{folder.name}/vectors"])
+from sentence_transformers import SentenceTransformer
+embedder = SentenceTransformer("texts", trust_remote_code=True, device="cpu")
+results["texts/vectors"] = embedder.encode(["haus hund", "house"], convert_to_tensor=True)
 assert not any(name.partition(".")[0] == "modeling_tmde" for name in sys.modules)
 save_file(results, "results.safetensors")
 """
@@ -105,13 +109,18 @@ def test_a_checkpoint_has_at_most_three_files_of_code(family, saved):
 
 
 @pytest.mark.slow
-def test_remote_code_without_the_package(saved):
-    """Every family in one fresh process."""
+def test_remote_code_without_the_package(saved, tokenizer):
+    """Every family, and sentence-transformers, in one fresh process."""
+    pytest.importorskip("sentence_transformers")
+    tiny_model().save_pretrained(saved / "texts")
+    tokenizer.save_pretrained(saved / "texts")
     changes = {"HF_MODULES_CACHE": str(saved / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", WITHOUT_PACKAGE]
     process = subprocess.run(command, cwd=saved, env=os.environ | changes, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-3000:]
     results = load_file(saved / "results.safetensors")
+    expected = modeling_tmde.DocumentEmbedder.from_pretrained(saved / "texts").encode(["haus hund", "house"])
+    torch.testing.assert_close(results.pop("texts/vectors"), torch.from_numpy(expected), atol=1e-5, rtol=0)
     assert {name.partition("/")[0] for name in results} == set(FAMILIES)
     for family in FAMILIES:
         model = filled(family)

@@ -364,6 +364,19 @@ def broken(kind: str, place: Path, folder: Path) -> AddedLanguages:
     return asked(place, checkpoint=str(folder))
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("bert", "found a model of type 'bert', expected one of this package"),
+        ("aligned", "a model of type 'tmde_aligned' has an encoder for each language, and none can be added"),
+        ("no recipe", "has no recipe.yaml: give --recipe"),
+    ],
+)
+def test_checkpoints_that_cannot_be_extended(kind, message, place, tmp_path):
+    with pytest.raises(RecipeError, match=message):
+        recipe_of(broken(kind, place, tmp_path / "model"), tmp_path / "start")
+
+
 def test_weights_are_chosen_by_the_mix_whatever_chose_those_of_the_checkpoint(place, tmp_path):
     settings = ["metric_for_best_model=dev_infonce_loss", "greater_is_better=false"]
     (tmp_path / "recipe.yaml").write_text(load_recipe("bag", settings).to_yaml())

@@ -1,4 +1,4 @@
-"""Cross-lingual classification: labels in some languages, tests in others.
+"""Cross-lingual classification: trained on labels of some languages, tested on others.
 
 `evaluate_classification` measures every X-Y cell, a classifier trained on language X and tested on language Y:
 
@@ -35,7 +35,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What one training of the head sees, and where it is tested.
+    """Train, tuning and test languages of one training of the head.
 
     Args:
         source: Name in the table.
@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained head, and what it takes to test it.
+    """A trained head with what is needed to test it.
 
     Args:
         source: Name of what it was trained on.
@@ -70,7 +70,7 @@ class Trained:
 
 
 def plan_protocol(protocol: str, train_languages: Sequence[str], test_languages: Sequence[str]) -> list[Plan]:
-    """What is trained, tuned and tested on which language.
+    """Plans which languages are used for training, tuning and testing.
 
     - `zero-shot`: one classifier a source language, the same for all targets; nothing of a target but its test set is
       used (thesis 4.3.3; paper 001, 5.2).
@@ -159,7 +159,7 @@ def evaluate_classification(
 
 
 def check_plans(data: ClassificationData, plans: Sequence[Plan], test_split: str) -> None:
-    """Finds bad data before anything is trained. Of a test split only the length is looked at, never a label.
+    """Checks the data before anything is trained. Never reads the labels of a test split, only its length.
 
     Raises:
         TaskError: See `evaluate_classification`.
@@ -210,7 +210,7 @@ def check_labels(split: Split, where: str, classes: Collection[str], source: str
 
 
 def training_texts(splits: Iterable[Split]) -> list[str]:
-    """All texts of the splits, of pairs both: what a representation may be fitted on."""
+    """All texts of the splits, both of each pair; a representation may be fitted on them."""
     return [text for split in splits for column in (split.texts, split.second_texts or []) for text in column]
 
 
@@ -246,7 +246,7 @@ def split_features(
 
 
 def stack_rows(parts: Sequence[Matrix]) -> Matrix:
-    """Matrices of one kind, one below the other."""
+    """Stacks dense or sparse matrices vertically."""
     return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
 
 

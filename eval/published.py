@@ -1,4 +1,4 @@
-"""Published tables, from `published_tables/*.yaml`, and the measured numbers that belong beside them."""
+"""Published tables from `published_tables/*.yaml`, and how measured numbers compare with them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class PublishedTable:
     """A table as printed.
 
     Args:
-        number, section, page, caption: In the paper; the page is None where the source has no page numbers.
-        citation, short: Of the paper: in full, and as `Li, 2021`.
+        number, section, page, caption: As in the paper; the page is None if the source has no page numbers.
+        citation, short: Full citation of the paper, and a short one such as `Li, 2021`.
         task, protocol, metric: As in a `TaskResult`; values are in % (except for the metric `p`).
-        labels: What the labels of a row are, as `("Model", "β")`.
-        columns: By title, what the column is among the cells of `sources` x `targets`: `en -> de`, or their mean
+        labels: Names of the label columns, such as `("Model", "β")`.
+        columns: Meaning of each column by title, among the cells of `sources` x `targets`: `en -> de`, or the mean
             `Same`, `Cross` or `All`; None for a column that an evaluation does not measure.
         rows: Top to bottom: the labels, then one value a column (a number, text such as `<0.0001`, None for empty).
         sources, targets: Training and test languages (query and candidate languages).
-        part: Of a table that is split by task.
+        part: Part of a table that is split by task.
         notes, inconsistent: Remarks on the table, and on numbers in it that contradict each other.
-        conditions: `head` (classifier) and `rows` (by split) that a comparable measurement has.
+        conditions: `head` (classifier) and `rows` (by split) required of a comparable measurement.
     """
 
     number: str
@@ -66,7 +66,7 @@ class PublishedTable:
         return {column: 100 * values[measure] for column, measure in self.columns.items() if measure is not None}
 
     def differences(self, result: TaskResult) -> list[str]:
-        """What was measured otherwise than published, as `test 200 instead of 4,000`; empty if it compares."""
+        """Differences from the published conditions, such as `test 200 instead of 4,000`; empty if comparable."""
         found = []
         of_languages = result.data.get("rows") or {}
         for split, expected in self.conditions.get("rows", {}).items():
@@ -101,10 +101,10 @@ def published_tables() -> tuple[PublishedTable, ...]:
 
 
 def published_lines(section: Section) -> list[str]:
-    """Markdown of every published table whose columns the section's cells give.
+    """Markdown of every published table that the section's cells can be compared with.
 
-    Tables over the same languages share one. A system is compared over the languages of the published table; one that
-    was measured under other conditions is named with what differs.
+    Tables over the same languages are shown as one. Systems are compared over the languages of the published table.
+    Systems measured under other conditions are listed with the differences.
     """
     task, protocol = section.results[0].task.partition("/")[0], section.results[0].protocol
     of_task = [
@@ -127,7 +127,7 @@ def published_lines(section: Section) -> list[str]:
 
 
 def _not_comparable(section: Section, tables: list[PublishedTable]) -> list[str]:
-    """A line for the systems of each way in which the measurement differs from the published one."""
+    """One line per set of differences from the published conditions, naming the systems it applies to."""
     systems: dict[tuple[str, ...], list[str]] = {}
     for result, label in zip(section.results, section.labels, strict=True):
         having = [table for table in tables if table.measured(result.cells)]

@@ -1,4 +1,4 @@
-"""From task names and systems to results: what `tmde eval` runs."""
+"""Finds and loads tasks, and measures systems on them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MIN_FOLD_ITEMS = 100  # train and test halves together; 2,000 in the thesis
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What decides the numbers, beside data and system.
+    """Options that affect the numbers.
 
     Args:
         protocol: `zero-shot`, `targeted` or `leave-one-out`, see `evaluate_classification`.
@@ -51,10 +51,10 @@ class EvaluationOptions:
         test_languages: None for all of the task's data.
         seeds: Number of seeds for heads that have any.
         folds: Run the ten folds of thesis 4.6 too (zero-shot, all languages; embedders, not TF-IDF).
-        scoring, margin, k: Of retrieval, see `evaluate_retrieval`.
-        max_queries: Queries of retrieval, all of the pool if None; the task may have its own.
-        samples: Bootstrap samples of the intervals.
-        seed: Of folds, intervals and heads.
+        scoring, margin, k: Retrieval options, see `evaluate_retrieval`.
+        max_queries: Number of retrieval queries; None takes the task's, or all rows.
+        samples: Number of bootstrap samples for the intervals.
+        seed: Seed of folds, intervals and heads.
     """
 
     protocol: str = "zero-shot"
@@ -73,7 +73,7 @@ class EvaluationOptions:
 
 @dataclass
 class LoadedTask:
-    """A task with its data; `name` tells apart several sources of one task."""
+    """A task with its data; `name` distinguishes several sources of one task."""
 
     name: str
     task: Task
@@ -87,7 +87,7 @@ class LoadedTask:
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """A task whose source has been found, but not read."""
+    """A task whose source is known but not read yet."""
 
     name: str
     task: Task
@@ -104,10 +104,10 @@ class PlannedTask:
         """Reads the data.
 
         Args:
-            languages: Those to take; None for the task's.
+            languages: Languages to load; None for the task's.
             streaming: Stream Hub datasets.
-            known: If `languages` is None, take only those of the task's that are among these, which the models know.
-            train_languages: Those with labels to train on, where a task does not take all of them.
+            known: Languages of the models. If `languages` is None, only the task's languages among these are loaded.
+            train_languages: Languages to train on, for a task that does not train on all of them.
 
         Raises:
             TaskError: An option that the task does not have, or no language that the models know.
@@ -207,9 +207,9 @@ def evaluate(
     cache_folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Iterator[TaskResult]:
-    """Every system on every task, one result at a time, with intervals.
+    """Yields the result of every system on every task, with intervals.
 
-    A result that was measured before (same system, data, options and code) is read from the cache.
+    Results with the same system, data, options and code are read from the cache.
     """
     for task in tasks:
         for system in systems:
@@ -223,7 +223,7 @@ def evaluate_task(
     cache_folder: Path | None = None,
     progress: Progress = lambda text: None,
 ) -> TaskResult:
-    """One system on one task, or read from `cache_folder` if the same was measured before.
+    """Measures one system on one task, or reads the result from `cache_folder` if it is there.
 
     Raises:
         ValueError: Bad data, or vectors that are not finite.
@@ -320,7 +320,7 @@ def _classify(
 
 @cache
 def _code_fingerprint() -> str:
-    """Of the evaluation's code and the libraries' versions: a result of other code is never shown."""
+    """Hash of the evaluation code and library versions, so that cached results of other code are never used."""
     digest = hashlib.sha256(json.dumps(environment()["versions"], sort_keys=True).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

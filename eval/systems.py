@@ -1,4 +1,4 @@
-"""What is evaluated: anything that turns texts into rows of a matrix. Embedders, and TF-IDF as their baseline."""
+"""Systems under evaluation: embedders, and a TF-IDF baseline."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def default_cache_dir() -> Path:
 
 
 class VectorCache:
-    """Vectors on disk by model and texts, so that a second evaluation takes seconds.
+    """Disk cache of vectors by model and texts, so that a second evaluation takes seconds.
 
     Args:
         folder: Holds one file `vectors/<fingerprint>/<key>.npz` a list of texts. A damaged file is computed again.
@@ -89,7 +89,7 @@ class VectorCache:
 
 
 class EmbeddingSystem:
-    """A `DocumentEmbedder` with cached vectors. Vectors of the current task stay in memory as well.
+    """A `DocumentEmbedder` with cached vectors; those of the current task also stay in memory.
 
     Args:
         name: In tables.
@@ -121,11 +121,11 @@ class EmbeddingSystem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `model_fingerprint`. Of the weights at the time of the first reading in a task."""
+        """See `model_fingerprint`; computed once per task."""
         return model_fingerprint(self.embedder)
 
     def begin(self) -> None:
-        """Starts a new task: resets the counts, and forgets vectors and fingerprint, as training may have gone on."""
+        """Starts a new task: resets counts, vectors and fingerprint, because the model may have been trained since."""
         self.__dict__.pop("fingerprint", None)
         self.texts = self.truncated = 0
         self.seconds = 0.0
@@ -193,7 +193,7 @@ class EmbeddingSystem:
 
 @contextmanager
 def _no_truncation_warnings() -> Iterator[None]:
-    """Truncated texts are counted here, and reported once a task instead of once a list of texts."""
+    """Silences truncation warnings: truncated texts are counted and reported once per task."""
     previous = embedding_logger.level
     embedding_logger.setLevel(max(logging.ERROR, embedding_logger.getEffectiveLevel()))
     try:
@@ -203,7 +203,7 @@ def _no_truncation_warnings() -> Iterator[None]:
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
-    """SHA-256 (first 16 hex digits) over what decides a vector: weights, config, tokenizer, pooling, limits, code."""
+    """SHA-256 (16 hex digits) of all that affects vectors: weights, config, tokenizer, pooling, limits, code."""
     digest = hashlib.sha256()
     package = Path(inspect.getfile(type(embedder))).parent
     for code in [*sorted(package.glob("*.py")), Path(inspect.getfile(type(embedder.model)))]:
@@ -226,11 +226,11 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
 
 
 class CharacterTfidf:
-    """The baseline without any embedder: TF-IDF of character 2- to 5-grams within words.
+    """TF-IDF baseline over character 2- to 5-grams within words.
 
-    Document frequencies come from `fit_on`, and so does the vocabulary: n-grams of at least two of its texts. It
-    equals scikit-learn's `TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2)` but
-    for n-grams hashed to 2^22 columns, so that each text is counted once however many languages it is fitted on.
+    Document frequencies and vocabulary (n-grams in at least two texts) come from `fit_on`. Equals scikit-learn's
+    `TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2)`, except that n-grams are
+    hashed to 2^22 columns, so that each text is counted only once for all fits.
     """
 
     COLUMNS = 2**22
@@ -248,7 +248,7 @@ class CharacterTfidf:
         self._forget()
 
     def begin(self) -> None:
-        """Starts a new task. Counts are kept, since tasks share texts, unless they are many."""
+        """Starts a new task. N-gram counts are kept, up to a limit, because tasks share texts."""
         self.texts = self.truncated = 0
         self.seconds = 0.0
         if self._counts.nnz > self.KEPT_COUNTS:

@@ -95,7 +95,7 @@ def index(
         summary += f", {len(unwanted) - len(removed):,} to delete not there"
     if empty:
         summary += f", {len(empty):,} empty ones left out (first: row {empty[0]})"
-    if done.report:
+    if done.report.texts:
         summary += f", {done.report.tokens:,} tokens, {done.report.truncated:,} texts truncated"
     kind = "exact" if found.exact else f"approximate, recall@10 {found.recall:.3f}, unless --exact is given"
     seconds = time.perf_counter() - start

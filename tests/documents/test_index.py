@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
@@ -11,7 +10,7 @@ pytest.importorskip("lancedb")
 
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.documents import index as module
-from modeling_tmde.documents.index import Changes, DocumentIndex, DocumentIndexError, shortened
+from modeling_tmde.documents.index import Changes, DocumentIndex, shortened
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from tests.documents.index_writer import DIMENSION, check, operate
 
@@ -110,8 +109,7 @@ def test_filters_against_plain_loops(tmp_path):
         "e": {},
     }
     index.upsert(list(rows), ["text"] * 5, list(rows.values()), np.ones((5, 2)))
-    table = pa.table({"tags": [["x"], ["z", "x"]], "n": pa.array([7, None])})
-    index.upsert(["f", "g"], ["text"] * 2, table, np.ones((2, 2)))
+    index.upsert(["f", "g"], ["text"] * 2, [{"tags": ["x"], "n": 7}, {"tags": ["z", "x"]}], np.ones((2, 2)))
     for filter, expected in [
         ({"topic": "pets"}, "bc"),
         ({"topic": None}, "aefg"),
@@ -178,22 +176,19 @@ def test_bad_documents_change_nothing(tmp_path):
     index.upsert(["a"], ["text"], [{"n": 1}], np.ones((1, 2)))
     for arguments, message in [
         ((["b", "b"], ["t", "t"], None, np.ones((2, 2))), "ids: found 'b' twice"),
-        ((["b", ""], ["t", "t"], None, np.ones((2, 2))), "ids: found '', expected a string that is not empty"),
-        ((["b", "c"], ["t", " \n"], None, np.ones((2, 2))), "text of document 'c': found ' .n'"),
-        ((["b", "c"], ["t"], None, np.ones((2, 2))), "'ids': 2, 'texts': 1"),
-        ((["b"], ["t"], [{}, {}], np.ones((1, 2))), "'metadata': 2"),
+        ((["b", ""], ["t", "t"], None, np.ones((2, 2))), "document '': found text 't', expected an id"),
+        ((["b", "c"], ["t", " \n"], None, np.ones((2, 2))), "document 'c': found text"),
         ((["b"], ["t"], None, np.ones((2, 2))), "vectors: found 2, expected 1"),
         ((["b"], ["t"], None, np.ones((1, 3))), r"vectors: found shape \(1, 3\), expected \(n, 2\)"),
         (
             (["b", "c"], ["t", "t"], None, [[1, 1], [1, np.nan]]),
-            "vector that is not finite for row 1",
+            "vector that is not finite",
         ),
-        ((["b"], ["t\ud800"], None, np.ones((1, 2))), "document 'b': found a lone surrogate"),
         ((["b"], ["t"]), "made without an embedder, expected vectors"),
     ]:
-        with pytest.raises(DocumentIndexError, match=message):
+        with pytest.raises(ValueError, match=message):
             index.upsert(*arguments)
-    with pytest.raises(DocumentIndexError, match="found 'x', one of 2 .of 3.*nothing was deleted"):
+    with pytest.raises(ValueError, match="found no document 'x'; nothing was deleted"):
         index.delete(["a", "x", "y"])
     assert list(DocumentIndex.open(tmp_path / "index")) == ["a"] == list(index)
     index.upsert(["z"], ["zero"], vectors=np.zeros((1, 2)))  # a vector of zeros has cosine 0 to all
@@ -204,25 +199,23 @@ def test_bad_queries(tmp_path):
     index = DocumentIndex.create(tmp_path / "index", WordCounts())
     index.upsert(["a"], ["text"], [{"n": 1, "s": "x"}])
     for arguments, options, message in [
-        (("",), {}, "query 1: found ''"),
+        (("",), {}, "query: found ''"),
         (("text", 0), {}, "k: found 0"),
         (("text",), {"filter": {"m": 1}}, r"filter: found 'm', expected a name of the metadata: \['n', 's'\]"),
         ((np.ones((1, 3)),), {}, r"query: found shape \(1, 3\), expected \(n, 64\)"),
     ]:
-        with pytest.raises(DocumentIndexError, match=message):
+        with pytest.raises(ValueError, match=message):
             index.search(*arguments, **options)
 
 
 def test_an_embedder_with_other_vectors_is_refused(tmp_path):
     DocumentIndex.create(tmp_path / "index", WordCounts()).upsert(["a"], ["text"])
-    with pytest.raises(DocumentIndexError, match="was made with another model, /no/model"):
+    with pytest.raises(ValueError, match="was made with another model, /no/model"):
         DocumentIndex.open(tmp_path / "index", WordCounts(shift=1))
     other = WordCounts()
     other.max_length = 7
-    with pytest.raises(DocumentIndexError, match="max_length of the embedder is 7, that of the index 1000"):
+    with pytest.raises(ValueError, match="max_length of the embedder is 7, that of the index 1000"):
         DocumentIndex.open(tmp_path / "index", other)
-    with pytest.raises(DocumentIndexError, match="its model /no/model cannot be loaded"):
-        DocumentIndex.open(tmp_path / "index").search("text")
 
 
 @pytest.fixture
@@ -248,13 +241,11 @@ def test_a_model_is_opened_again_with_its_settings(bag, tokenizer, tmp_path):
         bag, max_length=40, long_documents="chunk", window=12, stride=5, dtype="bfloat16"
     )
     DocumentIndex.open(tmp_path / "index", same)  # nearly the same vectors
-    with pytest.raises(
-        DocumentIndexError, match="long_documents of the embedder is 'truncate', that of the index 'chunk'"
-    ):
+    with pytest.raises(ValueError, match="long_documents of the embedder is 'truncate', that of the index 'chunk'"):
         DocumentIndex.open(tmp_path / "index", DocumentEmbedder.from_pretrained(bag, max_length=40))
     torch.manual_seed(1)
     BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(bag)  # trained again
-    with pytest.raises(DocumentIndexError, match="was made with another model"):
+    with pytest.raises(ValueError, match="was made with another model"):
         DocumentIndex.open(tmp_path / "index").search("perro")
 
 
@@ -263,13 +254,13 @@ def test_folders_that_are_no_index(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("text")
     for folder in ("file", "full"):
-        with pytest.raises(DocumentIndexError, match="exists and is not an empty folder"):
+        with pytest.raises(ValueError, match="exists and is not an empty folder"):
             DocumentIndex.create(tmp_path / folder, dimension=2)
-        with pytest.raises(DocumentIndexError, match="no index there"):
+        with pytest.raises(ValueError, match="no index there"):
             DocumentIndex.open(tmp_path / folder)
     (tmp_path / "empty").mkdir()
     DocumentIndex.create(tmp_path / "empty", dimension=2)
-    with pytest.raises(DocumentIndexError, match="exists"):
+    with pytest.raises(ValueError, match="exists"):
         DocumentIndex.create(tmp_path / "empty", dimension=2)
-    with pytest.raises(DocumentIndexError, match="dimension: found None"):
+    with pytest.raises(ValueError, match="dimension: found None"):
         DocumentIndex.create(tmp_path / "new")

@@ -6,10 +6,13 @@ batch by planning one chunk, and every process plans the same batches and keeps 
 dataset are read from its cache; a stream is tokenised chunk by chunk, and memory holds one chunk.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import datasets
 import numpy as np
@@ -30,7 +33,11 @@ from modeling_tmde.data.tokens import (
     tokenize,
 )
 from modeling_tmde.training.objectives import BatchSizes
-from modeling_tmde.training.teacher import TeacherVectors, check_unjoined
+from modeling_tmde.training.teacher import TeacherVectors, check_unjoined, open_teacher_vectors
+
+if TYPE_CHECKING:
+    from modeling_tmde.training.arguments import TmdeTrainingArguments
+    from modeling_tmde.training.parallel_model import ParallelModel
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -53,7 +60,7 @@ class ChunkCounts:
     texts: int = 0
     truncated_texts: int = 0
 
-    def add(self, other: "ChunkCounts") -> None:
+    def add(self, other: ChunkCounts) -> None:
         for name, value in asdict(other).items():
             setattr(self, name, getattr(self, name) + value)
 
@@ -248,16 +255,16 @@ class ParallelBatch:
         names = ("input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught")
         return {name: getattr(self, name) for name in names}
 
-    def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "ParallelBatch":
+    def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> ParallelBatch:
         for name in ("input_ids", "attention_mask", "teacher_vectors", "taught"):
             if getattr(self, name) is not None:
                 setattr(self, name, move(getattr(self, name)))
         return self
 
-    def to(self, device: torch.device) -> "ParallelBatch":
+    def to(self, device: torch.device) -> ParallelBatch:
         return self._move(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def pin_memory(self) -> "ParallelBatch":
+    def pin_memory(self) -> ParallelBatch:
         return self._move(torch.Tensor.pin_memory)
 
 
@@ -497,6 +504,32 @@ class ParallelBatches(IterableDataset):
             rows = pa.table({"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)})
             tokens = Tokens(tokenize(rows, self.encoder, self.languages), self.languages, texts=rows)
             yield tokens, np.arange(len(tokens))
+
+
+def batches_of(
+    rows: datasets.Dataset | datasets.IterableDataset,
+    tokenizer: PreTrainedTokenizerBase,
+    model: ParallelModel,
+    args: TmdeTrainingArguments,
+    **options: Any,
+) -> ParallelBatches:
+    """The batches that a model with its objectives is trained or measured on.
+
+    Args:
+        rows: Parallel rows.
+        options: Of `ParallelBatches`, those that are not the same for both.
+    """
+    return ParallelBatches(
+        rows,
+        tokenizer,
+        model.config.languages,
+        model.config.pivot_languages,
+        micro_batch_tokens=args.micro_batch_tokens,
+        pivots_only=model.needs_pivot or args.pivot_pairs,
+        max_length=args.train_max_length,
+        teacher=open_teacher_vectors(rows, model, args),
+        **options,
+    )
 
 
 class ParallelLoader(DataLoader):

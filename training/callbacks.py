@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +32,8 @@ COLUMNS = {
     "eval_document_retrieval": "dev documents",
     "eval_mix": "dev mix",
 }
-DRAWING_SHARE = 0.01  # of a run's time that curves may take before its end
+SHOWN = {"loss": "loss {:.3f}", "words_per_second": "{:,.0f} words/s", "eval_retrieval": "dev P@1 {:.1%}"}
+DRAWING_MINUTES = 10
 
 
 class RunSchedule(TrainerCallback):
@@ -142,7 +142,7 @@ class ParallelProgress(TrainerCallback):
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.shown: dict[str, str] = {}
+        self.last: dict[str, float] = {}  # of every value that was logged
 
     def on_train_begin(self, args, state, control, **kwargs):
         hidden = args.disable_tqdm or not state.is_world_process_zero
@@ -151,18 +151,14 @@ class ParallelProgress(TrainerCallback):
         self.bar.miniters = 0  # speeds and losses change more often than percents
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.bar.postfix = " ".join([f"step {state.global_step:,}", *self.shown.values()])
+        shown = [text.format(self.last[name]) for name, text in SHOWN.items() if name in self.last]
+        self.bar.postfix = " ".join([f"step {state.global_step:,}", *shown])
         self.bar.update(max(int(100 * self.trainer.progress()) - self.bar.n, 0))
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if not state.is_world_process_zero or logs is None:
+    def on_log(self, args, state, control, logs, **kwargs):
+        if not state.is_world_process_zero:
             return
-        if "loss" in logs:
-            self.shown["loss"] = f"loss {logs['loss']:.3f}"
-            if "words_per_second" in logs:
-                self.shown["speed"] = f"{logs['words_per_second']:,.0f} words/s"
-        if "eval_retrieval" in logs:
-            self.shown["retrieval"] = f"dev P@1 {logs['eval_retrieval']:.1%}"
+        self.last |= logs
         folder = Path(args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / LOG_NAME, "a", encoding="utf-8") as log:
@@ -173,24 +169,21 @@ class ParallelProgress(TrainerCallback):
 
 
 class CurvePicture(TrainerCallback):
-    """Draws `curves.png` from `log.jsonl` at the end of a run, and at evaluations while all drawings together take no
-    more than `DRAWING_SHARE` of its time. Needs matplotlib."""
+    """Draws `curves.png` from `log.jsonl`: at the end of a run, and at evaluations `DRAWING_MINUTES` apart. Needs
+    matplotlib."""
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.spent, self.expected = 0.0, 2.0  # seconds, the first drawing with the import of matplotlib
+        self.drawn = trainer.clock.seconds
 
     def on_evaluate(self, args, state, control, **kwargs):
-        if self.spent + self.expected <= DRAWING_SHARE * self.trainer.clock.seconds:
-            self._draw(args, state)
+        if self.trainer.clock.seconds - self.drawn >= 60 * DRAWING_MINUTES:
+            self.drawn = self.trainer.clock.seconds
+            self.on_train_end(args, state, control)
 
     def on_train_end(self, args, state, control, **kwargs):
-        self._draw(args, state)
-
-    def _draw(self, args, state) -> None:
         if not state.is_world_process_zero or find_spec("matplotlib") is None:
             return
-        begin = time.perf_counter()
         try:
             from modeling_tmde.eval.figures import draw_training_curves
 
@@ -198,5 +191,3 @@ class CurvePicture(TrainerCallback):
             draw_training_curves(folder / CURVES_NAME, {folder.resolve().name: folder / LOG_NAME})
         except Exception as error:  # a picture must not end a run
             logger.warning(f"{CURVES_NAME} could not be drawn: {type(error).__name__}: {error}")
-        self.expected = time.perf_counter() - begin
-        self.spent += self.expected

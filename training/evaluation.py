@@ -20,9 +20,8 @@ from modeling_tmde.eval.retrieval import RetrievalPool, precision_at_1, retrieva
 from modeling_tmde.eval.systems import EmbeddingSystem
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, TaskError
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.batching import ParallelBatches
+from modeling_tmde.training.batching import batches_of
 from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.teacher import open_teacher_vectors
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -48,8 +47,7 @@ def retrieval_pools(
     documents = documents_of(rows, args.eval_document_rows)
     pairs = itertools.combinations(languages, 2)
     if args.eval_pairs is not None:
-        known = language_pairs(languages)
-        pairs = (known[pair] for pair in args.eval_pairs)
+        pairs = map(language_pairs(languages).get, args.eval_pairs)
     pools = {}
     for source, target in pairs:
         sentences = retrieval_pool(translations, source, target, args.eval_pool)
@@ -67,23 +65,20 @@ def dev_retrieval(
     """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once in each of its languages."""
     pools = retrieval_pools(rows, model.config.languages, args)
     system = _system(model, tokenizer, args)
-    index: dict[str, dict[str, int]] = defaultdict(dict)  # row of each text, by language
+    vectors: dict[str, dict[str, np.ndarray | None]] = defaultdict(dict)  # by language and text
     for pool in pools.values():
-        for language, texts in ((pool.source_language, pool.sources), (pool.target_language, pool.targets)):
-            for text in texts:
-                index[language].setdefault(text, len(index[language]))
-    vectors = {language: system.represent(list(texts), language=language) for language, texts in index.items()}
+        vectors[pool.source_language].update(dict.fromkeys(pool.sources))
+        vectors[pool.target_language].update(dict.fromkeys(pool.targets))
+    for language, of_language in vectors.items():
+        texts = list(of_language)
+        of_language.update(zip(texts, system.represent(texts, language=language), strict=True))
     _warn_of_truncation(system, args)
-
-    def vectors_of(language: str, texts: Sequence[str]) -> np.ndarray:
-        return vectors[language][[index[language][text] for text in texts]]
-
-    return {
-        name: precision_at_1(
-            vectors_of(pool.source_language, pool.sources), vectors_of(pool.target_language, pool.targets)
-        )
-        for name, pool in pools.items()
-    }
+    precisions = {}
+    for name, pool in pools.items():
+        sources = [vectors[pool.source_language][text] for text in pool.sources]
+        targets = [vectors[pool.target_language][text] for text in pool.targets]
+        precisions[name] = precision_at_1(np.stack(sources), np.stack(targets))
+    return precisions
 
 
 def _system(model: ParallelModel, tokenizer: PreTrainedTokenizerBase, args: TmdeTrainingArguments) -> EmbeddingSystem:
@@ -139,18 +134,7 @@ def dev_losses(
     The pairs and negatives are the same at every evaluation, and the random state of training is left alone.
     """
     rows = loss_rows(rows, args)
-    batches = ParallelBatches(
-        rows,
-        tokenizer,
-        model.config.languages,
-        model.config.pivot_languages,
-        micro_batch_tokens=args.micro_batch_tokens,
-        languages_per_row=2,
-        pivots_only=model.needs_pivot or args.pivot_pairs,
-        max_length=args.train_max_length,
-        seed=0,
-        teacher=open_teacher_vectors(rows, model, args),
-    )
+    batches = batches_of(rows, tokenizer, model, args)
     sums: dict[tuple[str, str], float] = defaultdict(float)
     counts: dict[str, float] = defaultdict(float)
     with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):

@@ -19,6 +19,7 @@ from modeling_tmde.training.objectives.base import (
     ObjectiveOutput,
     PairMaskingObjective,
     ParameterObjective,
+    check_range,
 )
 
 
@@ -97,9 +98,8 @@ class ParallelModel(nn.Module):
         token_dropout_share: float = 1.0,
     ):
         super().__init__()
-        for name, value in (("token_dropout", token_dropout), ("token_dropout_share", token_dropout_share)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name}={value} must lie between 0 and 1")
+        check_range("token_dropout", token_dropout, "[0, 1]")
+        check_range("token_dropout_share", token_dropout_share, "[0, 1]")
         if not objectives:
             raise ValueError("At least one objective is needed: add one to the `objectives` of the recipe")
         self.model = model

@@ -19,7 +19,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.batching import ParallelBatch, ParallelBatches, ParallelLoader, Position
+from modeling_tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
 from modeling_tmde.training.callbacks import CurvePicture, EarlyStopping, ParallelProgress, RunSchedule
 from modeling_tmde.training.distributed import (
     gathered_weights,
@@ -42,7 +42,6 @@ from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates, split_group
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.publishing import HubTrainer
-from modeling_tmde.training.teacher import open_teacher_vectors
 from modeling_tmde.training.throughput import ComponentSums, RunClock, Throughput
 
 DATA_STATE_NAME = "data_state.json"
@@ -161,29 +160,24 @@ class TmdeTrainer(HubTrainer):
     def get_train_dataloader(self) -> DataLoader:
         args = self.args
         model: ParallelModel = self.accelerator.unwrap_model(self.model)
-        batches = ParallelBatches(
-            self.parallel_dataset,
-            self.processing_class,
-            model.config.languages,
-            model.config.pivot_languages,
-            micro_batch_tokens=args.micro_batch_tokens,
+        rows, tokenizer = self.parallel_dataset, self.processing_class
+        batches = batches_of(
+            rows,
+            tokenizer,
+            model,
+            args,
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
             buffer_rows=args.buffer_rows,
             micro_batch_rows=args.micro_batch_rows,
             max_joined_rows=args.max_joined_rows,
             neighbor_share=args.neighbor_share,
-            pivots_only=model.needs_pivot or args.pivot_pairs,
-            max_length=args.train_max_length,
             seed=args.data_seed if args.data_seed is not None else args.seed,
             epochs=None if self.step_limit else math.ceil(args.num_train_epochs),
             rank=args.process_index,
             world_size=args.world_size,
             start=self.position,
-            tokens=open_tokens(
-                self.parallel_dataset, self.processing_class, model.config.languages, args.token_cache_dir
-            ),
-            teacher=open_teacher_vectors(self.parallel_dataset, model, args),
+            tokens=open_tokens(rows, tokenizer, model.config.languages, args.token_cache_dir),
         )
         return ParallelLoader(
             batches,

@@ -12,11 +12,11 @@ from modeling_tmde.training import throughput as clock_module
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import InfoNCE
 from modeling_tmde.training.optimization import limit_steps
-from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.throughput import RunClock
 from modeling_tmde.training.train import _write_results
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
-from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.conftest import make_rows, tiny_model
+from tests.training.trainers import tiny_trainer
 
 STEP = 6.0  # seconds of the processor that a step takes
 
@@ -88,27 +88,9 @@ class Work(TrainerCallback):
 
 
 def make_trainer(folder: Path, tokenizer, work: Work, **arguments) -> TmdeTrainer:
-    defaults = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "max_steps": 1000,
-        "warmup_steps": 0,
-        "learning_rate": 1e-3,
-        "lr_scheduler_type": "constant",
-        "logging_steps": 1,
-        "eval_strategy": "no",
-        "save_strategy": "no",
-        "load_best_model_at_end": False,
-        "micro_batch_tokens": 200,
-    }
-    return TmdeTrainer(
-        ParallelModel(tiny_model(encoder_layers=1), {"infonce": InfoNCE()}),
-        TmdeTrainingArguments(**(defaults | arguments)),
-        make_dataset(make_rows(200, seed=2)),
-        tokenizer,
-        callbacks=[work],
-    )
+    options = {"max_steps": 1000, "warmup_steps": 0, "learning_rate": 1e-3, "lr_scheduler_type": "constant"}
+    options |= {"micro_batch_tokens": 200, "model": tiny_model(encoder_layers=1), "objectives": {"infonce": InfoNCE()}}
+    return tiny_trainer(folder, tokenizer, make_rows(200, seed=2), callbacks=[work], **(options | arguments))
 
 
 def test_minutes_of_the_processor_end_a_run_and_cool_it_down(tokenizer, tmp_path, monkeypatch):

@@ -195,7 +195,7 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     arguments |= {"token_cache_dir": str(tmp_path / "caches")}
     two, one = tmp_path / "two", tmp_path / "one"
     two.mkdir()
-    options = {"tokenizer": str(tmp_path / "tokenizer"), "gathered": False, "teacher": str(teacher[0])}
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "teacher": str(teacher[0])}
     options["arguments"] = {**arguments, "output_dir": str(two)}
     (tmp_path / "options.json").write_text(json.dumps(options))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]

@@ -351,15 +351,15 @@ def test_counts_are_the_numbers_of_terms():
     ("name", "options", "message"),
     [
         ("distance", {"normalizer": "mean"}, "'mean' is unknown; choose one of pairwise, batch_mean_norm, none"),
-        ("distance", {"negatives": 0}, "negatives=0 must be at least 1"),
-        ("ntdv_distance", {"margin": 0.0}, "margin=0.0 must be above 0"),
-        ("infonce", {"temperature": 0}, "temperature=0 must be above 0"),
+        ("distance", {"negatives": 0}, r"negatives=0 must lie in \[1, inf\)"),
+        ("ntdv_distance", {"margin": 0.0}, "margin=0.0 must lie in"),
+        ("infonce", {"temperature": 0}, r"infonce temperature=0 must lie in \(0, inf\)"),
         ("xnli_alignment", {"negative_weight": -0.1}, "negative_weight=-0.1"),
         ("distillation", {}, "found None, expected the folder or the Hub id"),
         ("distillation", {"teacher": "x", "teacher_languages": "en"}, r"found 'en', expected a list such as \[en\]"),
         ("translation", {"reduction": "none"}, "'none' is unknown; choose one of mean, sum"),
-        ("translation", {"row_share": 1.5}, "row_share=1.5 must be above 0"),
-        ("masked_lm", {"share": 1.1}, "share=1.1 of the tokens"),
+        ("translation", {"row_share": 1.5}, r"row_share=1.5 must lie in \(0, 1\]"),
+        ("masked_lm", {"share": 1.1}, "masked_lm share=1.1 must lie in"),
     ],
 )
 def test_settings_that_cannot_work_are_named(name, options, message):

@@ -20,9 +20,9 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.callbacks import CurvePicture, epoch_table
 from modeling_tmde.training.evaluation import dev_means, load_eval_tasks, retrieval_pools, task_in_languages
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
-from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+from tests.training.trainers import tiny_trainer
 
 SIZES = {"train": 40, "dev": 24, "test": 32}
 SCORES = ("same", "cross", "all", "test_same", "test_cross")
@@ -33,29 +33,13 @@ def sample_task(languages: tuple[str, ...] = ("de", "en")) -> ClassificationData
 
 
 def make_trainer(folder: Path, tokenizer, dev=None, task=None, model=None, rows=None, **arguments) -> TmdeTrainer:
-    defaults = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "max_steps": 20,
-        "warmup_steps": 1,
-        "eval_steps": 1,
-        "save_steps": 1,
-        "logging_steps": 1,
-        "micro_batch_tokens": 400,
-        "eval_loss_rows": 4,
-        "eval_pairs": ["de-en"],
-    }
-    rows = make_dataset(make_rows(60, seed=2)) if rows is None else rows
-    objective = {"distance": DistanceConstraint(negatives=3)} if model is None else {"infonce": InfoNCE()}
-    return TmdeTrainer(
-        ParallelModel(model or tiny_model(seed=1, dropout=0.3), objective),
-        TmdeTrainingArguments(**(defaults | arguments)),
-        rows,
-        tokenizer,
-        eval_dataset=dev,
-        eval_task=task,
-    )
+    """Evaluates and saves at every step."""
+    options = {"max_steps": 20, "warmup_steps": 1, "eval_steps": 1, "save_steps": 1, "eval_loss_rows": 4}
+    options |= {"eval_strategy": "steps", "save_strategy": "steps", "load_best_model_at_end": True}
+    objectives = {"distance": DistanceConstraint(negatives=3)} if model is None else {"infonce": InfoNCE()}
+    model = model or tiny_model(seed=1, dropout=0.3)
+    rows = make_rows(60, seed=2) if rows is None else rows
+    return tiny_trainer(folder, tokenizer, rows, objectives, dev, task, model, **(options | arguments))
 
 
 @pytest.fixture
@@ -409,19 +393,14 @@ def test_a_run_leaves_its_curves_and_no_picture_ends_it(tokenizer, tmp_path, mon
 
 
 @pytest.mark.usefixtures("pictures")
-def test_drawing_takes_a_hundredth_of_a_run_at_most(monkeypatch, tmp_path):
-    now, drawn = [0.0], []
-    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
-
-    def draw(path, logs):
-        now[0] += 1.5
-        drawn.append(path.name)
-
-    monkeypatch.setattr("modeling_tmde.eval.figures.draw_training_curves", draw)
+def test_curves_are_drawn_every_ten_minutes_and_at_the_end(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr("modeling_tmde.eval.figures.draw_training_curves", lambda path, logs: drawn.append(path.name))
     trainer = types.SimpleNamespace(clock=types.SimpleNamespace(seconds=0.0))
-    picture, state = CurvePicture(trainer), types.SimpleNamespace(is_world_process_zero=True)
-    counts = []
-    for trainer.clock.seconds in (100.0, 199.0, 201.0, 290.0, 299.0, 301.0, 400.0, 600.0):
-        picture.on_evaluate(types.SimpleNamespace(output_dir=tmp_path), state, None)
+    args, state = types.SimpleNamespace(output_dir=tmp_path), types.SimpleNamespace(is_world_process_zero=True)
+    picture, counts = CurvePicture(trainer), []
+    for trainer.clock.seconds in (100.0, 599.0, 601.0, 1200.0, 1202.0):
+        picture.on_evaluate(args, state, None)
         counts.append(len(drawn))
-    assert counts == [0, 0, 1, 1, 1, 2, 2, 3]
+    picture.on_train_end(args, state, None)
+    assert counts == [0, 0, 1, 1, 2] and len(drawn) == 3

@@ -1,18 +1,14 @@
 """`freeze`: parameters that stay as they are, by the beginning of their names."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 from transformers import TrainerCallback
 
-from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import TranslationObjective
 from modeling_tmde.training.optimization import freeze
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.trainer import TmdeTrainer
-from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.conftest import tiny_model
+from tests.training.trainers import tiny_trainer
 
 
 def named_linears(*names: str) -> nn.Module:
@@ -84,31 +80,6 @@ class Groups(TrainerCallback):
         self.groups = [({id(item) for item in group["params"]}, group["lr"]) for group in optimizer.param_groups]
 
 
-def make_trainer(folder: Path, tokenizer, model: nn.Module, callbacks=(), **arguments) -> TmdeTrainer:
-    defaults = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "max_steps": 3,
-        "warmup_steps": 0,
-        "learning_rate": 0.01,
-        "lr_scheduler_type": "constant",
-        "weight_decay": 0.1,
-        "eval_strategy": "no",
-        "save_strategy": "no",
-        "load_best_model_at_end": False,
-        "micro_batch_tokens": 1500,
-        "languages_per_row": None,
-    }
-    return TmdeTrainer(
-        ParallelModel(model, {"translation": TranslationObjective()}),
-        TmdeTrainingArguments(**(defaults | arguments)),
-        make_dataset(make_rows(200, seed=2)),
-        tokenizer,
-        callbacks=list(callbacks),
-    )
-
-
 FROZEN = ["model.embed_tokens", "model.layers.1", "model.token_weights", "lm_head", "decoder.embed_languages"]
 
 
@@ -116,7 +87,10 @@ FROZEN = ["model.embed_tokens", "model.layers.1", "model.token_weights", "lm_hea
 def test_frozen_weights_stay_bit_for_bit_and_the_others_move(rate, tokenizer, tmp_path):
     """Weight decay, and a rate of the tables' own, do not reach them either."""
     model, groups = tiny_model(bag_residual=True), Groups()
-    trainer = make_trainer(tmp_path, tokenizer, model, [groups], freeze=FROZEN, embedding_learning_rate=rate)
+    options = {"max_steps": 3, "warmup_steps": 0, "learning_rate": 0.01, "lr_scheduler_type": "constant"}
+    options |= {"weight_decay": 0.1, "languages_per_row": None, "freeze": FROZEN, "embedding_learning_rate": rate}
+    objective = {"translation": TranslationObjective()}
+    trainer = tiny_trainer(tmp_path, tokenizer, None, objective, model=model, callbacks=[groups], **options)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     trainer.train()
     stays = {name for name in before if any(f"{name}.".startswith(f"{prefix}.") for prefix in FROZEN)}

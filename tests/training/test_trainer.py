@@ -10,61 +10,20 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import datasets
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from modeling_tmde.training import trainer as trainer_module
-from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
-from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
-from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.objectives import TranslationObjective
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+from tests.training.trainers import tiny_trainer
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = {"translation": 0.5, "distance": 0.25}
-
-
-def both_objectives() -> dict:
-    return {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
-
-
-def make_trainer(
-    folder: Path,
-    tokenizer,
-    rows: list[dict] | datasets.IterableDataset | None = None,
-    objectives: dict | None = None,
-    eval_rows: list[dict] | None = None,
-    callbacks: list | None = None,
-    model_changes: dict | None = None,
-    **arguments,
-) -> TmdeTrainer:
-    defaults = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "max_steps": 4,
-        "warmup_steps": 2,
-        "logging_steps": 1,
-        "eval_strategy": "steps" if eval_rows else "no",
-        "save_strategy": "no",
-        "load_best_model_at_end": False,
-        "micro_batch_tokens": 400,
-        "eval_pairs": ["de-en"],
-        "seed": 7,
-    }
-    rows = make_rows(120, seed=2) if rows is None else rows
-    return TmdeTrainer(
-        ParallelModel(tiny_model(seed=1, **(model_changes or {})), objectives or both_objectives()),
-        TmdeTrainingArguments(**(defaults | arguments)),
-        make_dataset(rows) if isinstance(rows, list) else rows,
-        tokenizer,
-        eval_dataset=make_dataset(eval_rows) if eval_rows else None,
-        callbacks=callbacks,
-    )
 
 
 def weights_of(trainer: TmdeTrainer) -> dict[str, torch.Tensor]:
@@ -104,7 +63,7 @@ def count_by_hand(batches: list[ParallelBatch], pivots: tuple[str, ...] = ("en",
 @pytest.mark.parametrize("languages_per_row", [2, 3])
 def test_accumulated_gradient_equals_one_reference_backward(accumulation, languages_per_row, tokenizer, tmp_path):
     gradients = Gradients()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
         callbacks=[gradients],
@@ -145,7 +104,7 @@ def test_translation_gradient_equals_that_of_one_big_batch(reduction, tokenizer,
                 make_dataset(rows), tokenizer, LANGUAGES, ("en", "es"), budget, languages_per_row=None, seed=7
             )
         )
-        trainer = make_trainer(
+        trainer = tiny_trainer(
             tmp_path,
             tokenizer,
             rows,
@@ -164,10 +123,7 @@ def test_translation_gradient_equals_that_of_one_big_batch(reduction, tokenizer,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gathered", [False, True])
-def test_two_processes_equal_one(gathered, tokenizer, tmp_path):
-    """One that accumulates; with gathered negatives, one whose micro-batches have the rows of both processes. These
-    accumulate two micro-batches."""
+def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
     from tests.training.worker_trainer import one_run
 
     tokenizer.save_pretrained(tmp_path / "tokenizer")
@@ -185,9 +141,7 @@ def test_two_processes_equal_one(gathered, tokenizer, tmp_path):
     }
     two, one = tmp_path / "two", tmp_path / "one"
     two.mkdir()
-    steps = 2 if gathered else 1
-    of_two = {**arguments, "output_dir": str(two), "gradient_accumulation_steps": steps}
-    options = {"tokenizer": str(tmp_path / "tokenizer"), "gathered": gathered, "arguments": of_two}
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "arguments": {**arguments, "output_dir": str(two)}}
     (tmp_path / "options.json").write_text(json.dumps(options))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     process = subprocess.run(
@@ -203,9 +157,9 @@ def test_two_processes_equal_one(gathered, tokenizer, tmp_path):
         timeout=300,
     )
     assert process.returncode == 0, process.stderr[-4000:]
-    before = weights_of(make_trainer(tmp_path, tokenizer))
+    before = weights_of(tiny_trainer(tmp_path, tokenizer))
     of_one = {**arguments, "gradient_accumulation_steps": 2, "output_dir": str(one)}
-    trainer = one_run(tokenizer, gathered=gathered, join=gathered, **of_one)
+    trainer = one_run(tokenizer, **of_one)
     seen = [json.loads((two / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
     assert all(counts["world_size"] == 2 for counts in seen)
     assert seen[0]["rows"] + seen[1]["rows"] == trainer.seen["rows"]
@@ -219,7 +173,6 @@ def test_two_processes_equal_one(gathered, tokenizer, tmp_path):
     assert [set(entry) for entry in logs[0]] == [set(entry) for entry in logs[1]]
     names = ("loss", "grad_norm", "learning_rate", "epoch", "rows", "eval_retrieval", "eval_dev_distance_loss")
     names += ("translation_loss", "translation_nll", "distance_positive", "distance_negative", "distance_hinge")
-    names += ("infonce_loss", "infonce_accuracy") if gathered else ()
     for name in names:
         found = [[entry[name] for entry in entries if name in entry] for entries in logs]
         assert found[0], name
@@ -231,10 +184,10 @@ def test_two_processes_equal_one(gathered, tokenizer, tmp_path):
 
 
 def test_max_steps_ends_with_one_last_evaluation_and_checkpoint(tokenizer, tmp_path):
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
-        eval_rows=make_rows(12, seed=9),
+        dev=make_rows(12, seed=9),
         max_steps=5,
         eval_steps=2,
         save_steps=2,
@@ -271,11 +224,11 @@ class Rows:
 def test_epochs_end_after_every_row_was_seen_once_in_each(streaming, buffer_rows, tokenizer, tmp_path):
     rows = make_rows(50, seed=4)
     dataset = make_dataset(rows)
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
         dataset.to_iterable_dataset(num_shards=2) if streaming else rows,
-        eval_rows=make_rows(12, seed=9),
+        dev=make_rows(12, seed=9),
         max_steps=-1,
         num_train_epochs=2,
         buffer_rows=buffer_rows,
@@ -300,7 +253,7 @@ def test_epochs_end_after_every_row_was_seen_once_in_each(streaming, buffer_rows
 
 def test_epoch_grows_within_a_chunk_and_a_share_of_an_epoch_is_enough(tokenizer, tmp_path):
     options = {"max_steps": -1, "num_train_epochs": 0.5, "languages_per_row": None, "micro_batch_tokens": 250}
-    trainer = make_trainer(tmp_path, tokenizer, **options)
+    trainer = tiny_trainer(tmp_path, tokenizer, **options)
     batches = len(list(trainer.get_train_dataloader()))
     assert batches > 6
     trainer.train()
@@ -310,10 +263,10 @@ def test_epoch_grows_within_a_chunk_and_a_share_of_an_epoch_is_enough(tokenizer,
 
 
 def test_max_minutes_ends_with_an_evaluation_and_a_checkpoint(tokenizer, tmp_path):
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
-        eval_rows=make_rows(12, seed=9),
+        dev=make_rows(12, seed=9),
         max_steps=1000,
         max_minutes=1e-7,
         eval_steps=1000,
@@ -329,7 +282,7 @@ def test_max_minutes_ends_with_an_evaluation_and_a_checkpoint(tokenizer, tmp_pat
 
 def test_schedule_that_needs_a_length_is_refused_without_one(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="lr_scheduler_type=linear needs max_steps"):
-        make_trainer(tmp_path, tokenizer, max_steps=-1, lr_scheduler_type="linear")
+        tiny_trainer(tmp_path, tokenizer, max_steps=-1, lr_scheduler_type="linear")
 
 
 # ---- Learning rate
@@ -351,7 +304,7 @@ def inverse_sqrt(step: int, rate: float, warmup: int) -> float:
 
 def test_cooldown_falls_linearly_to_zero(tokenizer, tmp_path):
     rates = Rates()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
         callbacks=[rates],
@@ -371,7 +324,7 @@ def test_cooldown_falls_linearly_to_zero(tokenizer, tmp_path):
 
 
 def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch):
-    trainer = make_trainer(tmp_path, tokenizer, eval_rows=make_rows(12, seed=9), max_steps=1)
+    trainer = tiny_trainer(tmp_path, tokenizer, dev=make_rows(12, seed=9), max_steps=1)
     trainer.train()
     clock = [1000.0]
 
@@ -391,7 +344,7 @@ def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch
 
 
 def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):
-    trainer = make_trainer(tmp_path, tokenizer, eval_rows=make_rows(12, seed=9), max_steps=4, eval_steps=2)
+    trainer = tiny_trainer(tmp_path, tokenizer, dev=make_rows(12, seed=9), max_steps=4, eval_steps=2)
     trainer.train()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     training = [line for line in lines if "loss" in line]
@@ -410,7 +363,7 @@ def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):
 
 def test_seen_rows_words_and_tokens_are_counted(tokenizer, tmp_path):
     rows = make_rows(40, seed=4, languages=("de", "en", "es"))
-    trainer = make_trainer(tmp_path, tokenizer, rows, max_steps=-1, num_train_epochs=1, languages_per_row=None)
+    trainer = tiny_trainer(tmp_path, tokenizer, rows, max_steps=-1, num_train_epochs=1, languages_per_row=None)
     trainer.train()
     words = {language: sum(len(row[language].split()) for row in rows) for language in rows[0]}
     tokens = {language: sum(len(tokenizer(row[language])["input_ids"]) for row in rows) for language in rows[0]}
@@ -424,7 +377,7 @@ def test_seen_rows_words_and_tokens_are_counted(tokenizer, tmp_path):
 
 def test_losses_of_an_evaluation_equal_a_plain_reference(tokenizer, tmp_path):
     rows = make_rows(30, seed=9, languages=("de", "en", "es"))
-    trainer = make_trainer(tmp_path, tokenizer, eval_rows=rows, micro_batch_tokens=100_000)
+    trainer = tiny_trainer(tmp_path, tokenizer, dev=rows, micro_batch_tokens=100_000)
     metrics = trainer.evaluate()
     sums, counts = {"translation": 0.0, "distance": 0.0}, Counter()
     for batch in ParallelBatches(make_dataset(rows), tokenizer, LANGUAGES, ("en", "es"), 100_000, seed=0):
@@ -439,11 +392,14 @@ def test_losses_of_an_evaluation_equal_a_plain_reference(tokenizer, tmp_path):
 def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, tokenizer, tmp_path):
     """In the middle of an epoch, with dropout, and to the last bit."""
     options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, "save_total_limit": None}
-    options |= {"model_changes": changes | {"dropout": 0.2}, "cooldown": 0.5, "languages_per_row": 2}
-    torch.manual_seed(3)
-    whole = make_trainer(tmp_path, tokenizer, **options)
+    options |= {"cooldown": 0.5, "languages_per_row": 2}
+
+    def make_trainer(folder: Path) -> TmdeTrainer:
+        return tiny_trainer(folder, tokenizer, model=tiny_model(seed=1, dropout=0.2, **changes), **options)
+
+    whole = make_trainer(tmp_path)
     whole.train()
-    resumed = make_trainer(tmp_path / "resumed", tokenizer, **options)
+    resumed = make_trainer(tmp_path / "resumed")
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert 0 < resumed.epochs_done < 1 and resumed.seen == whole.seen
     expected = weights_of(whole)
@@ -458,9 +414,8 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, tokenizer, 
 def test_gradient_checkpointing_through_the_arguments(tokenizer, tmp_path):
     found = []
     for checkpointing in (False, True):
-        trainer = make_trainer(
-            tmp_path, tokenizer, model_changes={"bottleneck": "pyramid"}, gradient_checkpointing=checkpointing
-        )
+        model = tiny_model(seed=1, bottleneck="pyramid")
+        trainer = tiny_trainer(tmp_path, tokenizer, model=model, gradient_checkpointing=checkpointing)
         trainer.train()
         layers = [*trainer.model.model.model.layers, *trainer.model.model.decoder.layers]
         assert all(layer.gradient_checkpointing == checkpointing for layer in layers)
@@ -472,10 +427,10 @@ def test_gradient_checkpointing_through_the_arguments(tokenizer, tmp_path):
 @pytest.mark.slow
 def test_bfloat16_on_a_cpu_learns(tokenizer, tmp_path):
     dtypes = []
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
-        eval_rows=make_rows(12, seed=9),
+        dev=make_rows(12, seed=9),
         bf16=True,
         max_steps=40,
         learning_rate=5e-3,
@@ -497,7 +452,8 @@ def test_bfloat16_on_a_cpu_learns(tokenizer, tmp_path):
 def test_dataloader_worker_gives_the_same_run(tokenizer, tmp_path):
     found = []
     for workers in (0, 1):
-        trainer = make_trainer(tmp_path, tokenizer, dataloader_num_workers=workers, model_changes={"dropout": 0.2})
+        model = tiny_model(seed=1, dropout=0.2)
+        trainer = tiny_trainer(tmp_path, tokenizer, model=model, dataloader_num_workers=workers)
         torch.manual_seed(3)
         trainer.train()
         found.append([entry["loss"] for entry in logged(trainer)])
@@ -511,10 +467,10 @@ def test_dataloader_worker_gives_the_same_run(tokenizer, tmp_path):
 @pytest.mark.parametrize("shared", [True, False])
 def test_embedding_tables_learn_at_their_own_rate(rate, shared, tokenizer, tmp_path):
     """The first step of Adam moves a weight that has a gradient by the rate: the tables' by theirs, others by 0.01."""
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
-        model_changes={"share_embeddings": shared, "bag_residual": True},
+        model=tiny_model(seed=1, **{"share_embeddings": shared, "bag_residual": True}),
         max_steps=1,
         learning_rate=0.01,
         lr_scheduler_type="constant",

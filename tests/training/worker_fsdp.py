@@ -5,7 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-import torch
 import yaml
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
@@ -14,14 +13,13 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers import AutoTokenizer
 
-from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.training import train as train_module
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE, TranslationObjective
+from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
-from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+from tests.conftest import make_dataset, make_rows, tiny_model
 
 ARGUMENTS = {
     "max_steps": 4,
@@ -38,13 +36,6 @@ ARGUMENTS = {
     "disable_tqdm": True,
     "metric_for_best_model": "retrieval",
 }
-CASES = {
-    "tables of their own": {"embedding_learning_rate": 1e-3},
-    "tied": {},
-    "bag": {},
-    "gathered": {},
-}
-GATHERED = "gathered"  # on two processes not what one that accumulates does
 
 
 class ShardedOnCpu(TmdeTrainer):
@@ -62,30 +53,17 @@ class ShardedOnCpu(TmdeTrainer):
             self.is_fsdp_enabled = True
 
 
-def parallel_model(case: str) -> ParallelModel:
-    if case == "bag":
-        torch.manual_seed(1)
-        config = BagConfig(vocab_size=400, d_model=16, languages=LANGUAGES)
-        return ParallelModel(BagModel(config), {"infonce": InfoNCE(gather=False)})
+def parallel_model() -> ParallelModel:
+    """The pyramid uses some layers several times, and its tables are tied."""
     objectives = {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
-    if case == GATHERED:
-        objectives["distance"] = DistanceConstraint(negatives=100, gather=True)
-        objectives["infonce"] = InfoNCE(temperature=0.2)
-    # The pyramid uses some layers several times.
-    changes = {"share_embeddings": True, "bottleneck": "pyramid"} if case == "tied" else {}
-    return ParallelModel(tiny_model(seed=1, **changes), objectives)
+    return ParallelModel(tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"), objectives)
 
 
-def run(case: str, tokenizer, folder: Path, resume: Path | None = None, **arguments) -> TmdeTrainer:
+def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> TmdeTrainer:
     """A short training on 150 rows in five languages, evaluated on 20 others."""
-    args = TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | CASES[case] | arguments))
-    trainer = ShardedOnCpu(
-        parallel_model(case),
-        args,
-        make_dataset(make_rows(150, seed=2)),
-        tokenizer,
-        eval_dataset=make_dataset(make_rows(20, seed=3)),
-    )
+    args = TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments))
+    rows, dev = make_dataset(make_rows(150, seed=2)), make_dataset(make_rows(20, seed=3))
+    trainer = ShardedOnCpu(parallel_model(), args, rows, tokenizer, eval_dataset=dev)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     trainer.save_model(str(folder / "best"))
     return trainer
@@ -119,24 +97,17 @@ def main() -> None:
     kind = PartialState(cpu=True).distributed_type
     rank = PartialState().process_index
     fsdp = {"fsdp": True, "fsdp_config": {"version": 2}}
-    for case in CASES:
-        trainer = run(case, tokenizer, folder / case, gradient_accumulation_steps=2, **fsdp)
-        (folder / f"{case}-{rank}.json").write_text(json.dumps(held(trainer)))
-        forget_processes(kind)
-    checkpoint = folder / "tied" / "checkpoint-2"
-    run("tied", tokenizer, folder / "resumed", checkpoint, gradient_accumulation_steps=2, **fsdp)
+    trainer = run(tokenizer, folder / "run", gradient_accumulation_steps=2, **fsdp)
+    (folder / f"run-{rank}.json").write_text(json.dumps(held(trainer)))
     forget_processes(kind)
-    wrapped = run(GATHERED, tokenizer, folder / "ddp", gradient_accumulation_steps=2).model_wrapped
-    sent = {"buffers": len(wrapped.modules_buffers), "views": wrapped.gradient_as_bucket_view}
-    (folder / f"ddp-{rank}.json").write_text(json.dumps(sent))
+    run(tokenizer, folder / "resumed", folder / "run" / "checkpoint-2", gradient_accumulation_steps=2, **fsdp)
+    forget_processes(kind)
     try:
         none = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
         args = TmdeTrainingArguments(str(folder / "no"), max_steps=1, **none, **fsdp)
-        TmdeTrainer(parallel_model("bag"), args, make_dataset(make_rows(2)), tokenizer)
+        TmdeTrainer(parallel_model(), args, make_dataset(make_rows(2)), tokenizer)
     except ValueError as error:
         (folder / f"refused-{rank}.txt").write_text(str(error))
-    forget_processes(kind)
-    run(GATHERED, tokenizer, folder / "bf16", gradient_accumulation_steps=2, bf16=True, **fsdp)
     forget_processes(kind)
     train_module.TmdeTrainer = ShardedOnCpu
     overrides = yaml.safe_load((folder / "overrides.yaml").read_text())

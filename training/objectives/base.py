@@ -7,6 +7,24 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 
+def check_range(name: str, value: float | None, interval: str) -> None:
+    """Checks an option that is not None.
+
+    Args:
+        interval: Such as "(0, 1]" or "[1, inf)".
+
+    Raises:
+        ValueError: The value lies outside.
+    """
+    if value is None:
+        return
+    low, high = map(float, interval[1:-1].split(","))
+    above = value >= low if interval[0] == "[" else value > low
+    below = value <= high if interval[-1] == "]" else value < high
+    if not (above and below):
+        raise ValueError(f"{name}={value} must lie in {interval}")
+
+
 @dataclass(frozen=True)
 class BatchSizes:
     """Sizes of one micro-batch, known before any forward pass.

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.gather import gather_rows, num_processes, sum_over_processes
 
 NORMALIZERS = ("pairwise", "batch_mean_norm", "none")
@@ -14,7 +14,7 @@ class DistanceConstraint(EmbeddingObjective):
     """
     Distance constraint (thesis eq. 4.18-4.21) for every ordered pair of languages of a row.
 
-    With `d` the Euclidean distance and `v` the normaliser,
+    With `d` the Euclidean distance and `v` the normalizer,
     `d_p = d(P_a, P_b) / v`, `d_n = d(P_a, P_b_j) / v`, `delta_j = max(0, margin - (d_n - d_p))`, and a row costs
     `d_p + hinge_weight / N_s * sum_j delta_j` for a -> b, with `N_s` sentences `b_j` of language b drawn from the same
     micro-batch; a sentence is never its own negative.
@@ -38,7 +38,7 @@ class DistanceConstraint(EmbeddingObjective):
     Inputs: embeddings (languages, rows, d_model).
 
     Raises:
-        ValueError: On an unknown normaliser or fewer than one negative.
+        ValueError: On an unknown normalizer or fewer than one negative.
 
     Example:
 
@@ -63,8 +63,7 @@ class DistanceConstraint(EmbeddingObjective):
         super().__init__(weight)
         if normalizer not in NORMALIZERS:
             raise ValueError(f"distance normalizer {normalizer!r} is unknown; choose one of {', '.join(NORMALIZERS)}")
-        if negatives < 1:
-            raise ValueError(f"negatives={negatives} must be at least 1")
+        check_range("distance negatives", negatives, "[1, inf)")
         self.margin = margin
         self.hinge_weight = hinge_weight
         self.negatives = negatives

@@ -24,7 +24,7 @@ class Distillation(Objective):
 
     Args:
         teacher: Folder or Hub id of any model that sentence-transformers opens, one of this package among them. Its
-            vectors are taken as they are, normalised or not, as wide as the student's.
+            vectors are taken as they are, normalized or not, as wide as the student's.
         weight: Factor of this loss in the total.
         teacher_languages: Languages that the teacher knows; of every row it reads the first of these that the row
             has. None is the pivot languages. A row without any of them is not taught.

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import nn
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.gather import gather_rows, num_processes
 
 
@@ -47,8 +47,7 @@ class InfoNCE(EmbeddingObjective):
 
     def __init__(self, weight: float = 1.0, temperature: float = 0.05, margin: float = 0.0, gather: bool = True):
         super().__init__(weight)
-        if not temperature > 0:
-            raise ValueError(f"infonce temperature={temperature} must be above 0; 0.05 is usual")
+        check_range("infonce temperature", temperature, "(0, inf)")
         self.temperature = temperature
         self.margin = margin
         self.gather = gather

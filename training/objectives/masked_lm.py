@@ -3,7 +3,13 @@
 import torch
 from transformers import PreTrainedConfig
 
-from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskedTokenObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import (
+    BatchSizes,
+    Masked,
+    MaskedTokenObjective,
+    ObjectiveOutput,
+    check_range,
+)
 from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
 
 
@@ -71,12 +77,10 @@ class MaskedLanguageModel(MaskedTokenObjective):
 
     def __init__(self, weight: float = 1.0, share: float = 0.15, mask_share: float = 0.8, random_share: float = 0.1):
         super().__init__(weight)
-        if not 0 < share <= 1:
-            raise ValueError(f"share={share} of the tokens to predict must be above 0 and at most 1")
-        if not (mask_share >= 0 and random_share >= 0 and mask_share + random_share <= 1):
-            raise ValueError(
-                f"mask_share={mask_share} and random_share={random_share} must be at least 0 and at most 1 together"
-            )
+        check_range("masked_lm share", share, "(0, 1]")
+        for name, value in (("mask_share", mask_share), ("random_share", random_share)):
+            check_range(f"masked_lm {name}", value, "[0, 1]")
+        check_range("masked_lm mask_share + random_share", mask_share + random_share, "[0, 1]")
         self.share = share
         self.mask_share = mask_share
         self.random_share = random_share

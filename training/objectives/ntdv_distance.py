@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class NtdvDistance(EmbeddingObjective):
@@ -43,10 +43,8 @@ class NtdvDistance(EmbeddingObjective):
         self, weight: float = 0.5, margin: float = 64.0, negatives: int = 20, normalizer_gradient: bool = True
     ):
         super().__init__(weight)
-        if not margin > 0:
-            raise ValueError(f"ntdv_distance margin={margin} must be above 0")
-        if negatives < 1:
-            raise ValueError(f"ntdv_distance negatives={negatives} must be at least 1")
+        check_range("ntdv_distance margin", margin, "(0, inf)")
+        check_range("ntdv_distance negatives", negatives, "[1, inf)")
         self.margin = margin
         self.negatives = negatives
         self.normalizer_gradient = normalizer_gradient

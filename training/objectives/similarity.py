@@ -17,7 +17,7 @@ class SimilarityLoss(EmbeddingObjective):
         weight: alpha. The paper prints no value: "starting with the two terms having comparable value is a good place
             to start tuning".
 
-    Inputs: embeddings (languages, rows, d_model), neither scaled nor normalised.
+    Inputs: embeddings (languages, rows, d_model), neither scaled nor normalized.
 
     Example:
 

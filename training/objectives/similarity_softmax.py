@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class SimilaritySoftmax(EmbeddingObjective):
@@ -39,8 +39,7 @@ class SimilaritySoftmax(EmbeddingObjective):
 
     def __init__(self, weight: float = 1.0, epsilon: float = 1e-3):
         super().__init__(weight)
-        if not 0 < epsilon < 1:
-            raise ValueError(f"similarity_softmax epsilon={epsilon} must lie between 0 and 1")
+        check_range("similarity_softmax epsilon", epsilon, "(0, 1)")
         self.epsilon = epsilon
 
     def count(self, sizes: BatchSizes) -> int:

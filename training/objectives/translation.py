@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
 
 REDUCTIONS = ("mean", "sum")
@@ -56,12 +56,9 @@ class TranslationObjective(Objective):
         super().__init__(weight)
         if reduction not in REDUCTIONS:
             raise ValueError(f"translation reduction {reduction!r} is unknown; choose one of {', '.join(REDUCTIONS)}")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing={label_smoothing} must be at least 0 and below 1")
-        if not 0 < row_share <= 1:
-            raise ValueError(f"row_share={row_share} must be above 0 and at most 1")
-        if sampled_vocabulary is not None and sampled_vocabulary < 1:
-            raise ValueError(f"sampled_vocabulary={sampled_vocabulary} must be at least 1, or null for all entries")
+        check_range("translation label_smoothing", label_smoothing, "[0, 1)")
+        check_range("translation row_share", row_share, "(0, 1]")
+        check_range("translation sampled_vocabulary", sampled_vocabulary, "[1, inf)")
         self.label_smoothing = label_smoothing
         self.reduction = reduction
         self.row_share = row_share

@@ -37,7 +37,7 @@ class UnifiedGenerativeTask(MaskedTextObjective):
     words of a sentence, unless it has no others. In rows of more than two languages, every text predicts each of the
     others.
 
-    `sum_w q(w) log p(w)` needs the logits of few entries only, and the normaliser of p comes from
+    `sum_w q(w) log p(w)` needs the logits of few entries only, and the normalizer of p comes from
     `cross_entropy_sum`: neither q nor p is ever held for the whole vocabulary.
 
     Args:

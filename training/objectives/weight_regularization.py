@@ -1,4 +1,4 @@
-"""The weight regularisation of paper 001, its alternative to the similarity loss."""
+"""The weight regularization of paper 001, its alternative to the similarity loss."""
 
 import torch
 

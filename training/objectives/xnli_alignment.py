@@ -2,7 +2,7 @@
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class XnliAlignment(EmbeddingObjective):
@@ -43,8 +43,7 @@ class XnliAlignment(EmbeddingObjective):
 
     def __init__(self, weight: float = 1.0, negative_weight: float = 0.25, source_language: str = "en"):
         super().__init__(weight)
-        if not negative_weight >= 0:
-            raise ValueError(f"xnli_alignment negative_weight={negative_weight} must be at least 0")
+        check_range("xnli_alignment negative_weight", negative_weight, "[0, inf)")
         self.negative_weight = negative_weight
         self.source_language = source_language
 

@@ -1,0 +1,45 @@
+"""A trainer of a tiny model, for all tests of training."""
+
+from pathlib import Path
+
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.trainer import TmdeTrainer
+from tests.conftest import make_dataset, make_rows, tiny_model
+
+ARGUMENTS = {
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "max_steps": 4,
+    "warmup_steps": 2,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "load_best_model_at_end": False,
+    "micro_batch_tokens": 400,
+    "eval_pairs": ["de-en"],
+    "seed": 7,
+}
+
+
+def tiny_trainer(
+    folder: Path, tokenizer, rows=None, objectives=None, dev=None, task=None, model=None, callbacks=(), **arguments
+) -> TmdeTrainer:
+    """Trains translation and distance on 120 rows, without checkpoints, and measured only on the given rows or task.
+
+    Args:
+        rows, dev: Lists of rows, or datasets.
+    """
+    if task is None and dev is None:
+        arguments = {"eval_strategy": "no"} | arguments
+    rows, dev = (make_dataset(found) if isinstance(found, list) else found for found in (rows, dev))
+    both = {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
+    return TmdeTrainer(
+        ParallelModel(tiny_model(seed=1) if model is None else model, objectives or both),
+        TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments)),
+        make_dataset(make_rows(120, seed=2)) if rows is None else rows,
+        tokenizer,
+        eval_dataset=dev,
+        eval_task=task,
+        callbacks=list(callbacks),
+    )

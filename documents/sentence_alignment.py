@@ -94,15 +94,8 @@ def align_sentences(
     Raises:
         ValueError: Options out of range, arrays whose shapes do not fit, numbers that are not finite.
     """
-    if max_size < 2:
-        raise ValueError(f"max_size: found {max_size}, expected at least 2, one sentence on each side")
-    if not 0 < skip < np.inf:
-        raise ValueError(f"skip: found {skip}, expected a number above 0; unrelated sentences cost about 1")
-    for name, value in (("merge", merge), ("length_weight", length_weight)):
-        if not 0 <= value < np.inf:
-            raise ValueError(f"{name}: found {value}, expected a number, 0 or more")
-    if width < 1:
-        raise ValueError(f"width: found {width}, expected at least 1")
+    if max_size < 2 or not 0 < skip < np.inf:
+        raise ValueError(f"max_size, skip: found {max_size}, {skip}, expected at least 2 and a number above 0")
     sides = [unit_spans(name, spans, max_size - 1) for name, spans in (("first", first), ("second", second))]
     n, m = (len(side[0]) for side in sides)
     if n and m and sides[0][0].shape[1] != sides[1][0].shape[1]:
@@ -110,10 +103,9 @@ def align_sentences(
             f"Found {sides[0][0].shape[1]} dimensions in first and {sides[1][0].shape[1]} in second, expected as many"
         )
     if lengths is not None:
-        lengths = tuple(
-            checked_lengths(name, given, size)
-            for name, given, size in zip(("first", "second"), lengths, (n, m), strict=True)
-        )
+        lengths = tuple(np.asarray(given, np.float64) for given in lengths)
+        if [given.shape for given in lengths] != [(n,), (m,)]:
+            raise ValueError(f"lengths: found {len(lengths[0])} and {len(lengths[1])}, expected {n} and {m}")
     if not n or not m:
         alone = [(range(i, i + 1), range(0)) for i in range(n)] + [(range(0), range(j, j + 1)) for j in range(m)]
         return [Bead(*both, skip, None) for both in alone]
@@ -418,29 +410,14 @@ def unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.nd
             raise ValueError(
                 f"{name}: found shape {some.shape} for spans of {size} sentences, expected ({rows}, {dimensions})"
             )
-        bad = np.flatnonzero(~np.isfinite(some).all(axis=1))
-        if len(bad):
-            raise ValueError(f"{name}: found a vector that is not finite, span {bad[0]} of {size} sentences")
+        if not np.isfinite(some).all():
+            raise ValueError(f"{name}: found a vector that is not finite among spans of {size} sentences")
     units = [unit_rows(some.reshape(-1, dimensions)) for some in spans[:largest]]
     while len(units) < largest:
         size = len(units) + 1
         rows = max(n - size + 1, 0)
         units.append(unit_rows(sum(units[0][start : start + rows].astype(np.float64) for start in range(size))))
     return units
-
-
-def checked_lengths(name: str, given: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
-    """As float64.
-
-    Raises:
-        ValueError: Not one for each of n sentences, negative, not finite.
-    """
-    lengths = np.asarray(given, np.float64)
-    if lengths.shape != (n,):
-        raise ValueError(f"lengths: found shape {lengths.shape} for {name}, expected ({n},), one of each sentence")
-    if not np.all((lengths >= 0) & np.isfinite(lengths)):
-        raise ValueError(f"lengths: found a number of {name} that is negative or not finite, expected characters")
-    return lengths
 
 
 def _filled_mean(units: np.ndarray, background: np.ndarray | None) -> np.ndarray:

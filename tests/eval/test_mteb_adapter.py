@@ -180,5 +180,5 @@ def test_the_language_of_the_subset_is_told(encoder_class):
         vectors("de-en")
     with pytest.raises(ValueError, match=r"subset more: found the languages \[\], expected one"):
         vectors("more")
-    with pytest.raises(ValueError, match=r"language: found 'sv', expected one of \['de', 'en', 'fr'\]"):
+    with pytest.raises(ValueError, match=r"language of text 0: found 'sv', expected one of \['de', 'en', 'fr'\]"):
         vectors("swe")

@@ -26,8 +26,9 @@ from modeling_tmde.training.train import train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
 from tests.training.teachers import WIDTH, expected_vector
-from tests.training.test_trainer import logged, make_trainer, weights_of
+from tests.training.test_trainer import logged, weights_of
 from tests.training.test_warm_start_families import aligned, bag, encoder, laser, ntdv
+from tests.training.trainers import tiny_trainer
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +59,7 @@ class EncoderGradients(TrainerCallback):
 def test_the_gradient_is_that_of_the_mean_over_all_taught_texts(accumulation, teacher, tokenizer, tmp_path):
     folder, table = teacher
     gradients = EncoderGradients()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         tmp_path,
         tokenizer,
         partly_english(120, seed=2),
@@ -94,7 +95,7 @@ def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
     folder, table = teacher
     rows = make_rows(24, seed=9, languages=("de", "en"))
     objectives = {"distillation": Distillation(str(folder)), "infonce": InfoNCE()}
-    trainer = make_trainer(tmp_path, tokenizer, eval_rows=rows, objectives=objectives, eval_loss_rows=20)
+    trainer = tiny_trainer(tmp_path, tokenizer, dev=rows, objectives=objectives, eval_loss_rows=20)
     metrics = trainer.evaluate()
     embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
     wanted = torch.stack([expected_vector(table, row["en"]) for row in rows[:20]])
@@ -109,7 +110,7 @@ def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
 def test_dev_rows_that_the_teacher_cannot_read_have_no_such_loss(teacher, tokenizer, tmp_path):
     objectives = {"distillation": Distillation(str(teacher[0]), teacher_languages=["en"]), "infonce": InfoNCE()}
     rows = make_rows(24, seed=9, languages=("de", "es"))
-    trainer = make_trainer(tmp_path, tokenizer, eval_rows=rows, objectives=objectives, eval_pairs=["de-es"])
+    trainer = tiny_trainer(tmp_path, tokenizer, dev=rows, objectives=objectives, eval_pairs=["de-es"])
     metrics = trainer.evaluate()
     assert "eval_dev_infonce_loss" in metrics and not any("distillation" in name for name in metrics)
 

@@ -116,7 +116,7 @@ def test_bad_options():
         next(parallel_rows([], Dictionary(), ("de", "en"), unit="words"))
     with pytest.raises(ValueError, match="languages: found 'de' twice"):
         next(parallel_rows([], Dictionary(), ("de", "de")))
-    with pytest.raises(ValueError, match="max_size: found 1"):
+    with pytest.raises(ValueError, match="max_size, skip: found 1"):
         list(parallel_rows([("a", "x", "y")], Dictionary(), ("de", "en"), max_size=1))
 
 

@@ -267,7 +267,7 @@ def test_spans_of_texts():
         ),
         ({"first": np.ones(3)}, r"first: found shape \(3,\)"),
         ({"first": []}, "first: found no arrays"),
-        ({"second": np.array([[1, 2, 3], [np.inf, 0, 0]])}, "second: found a vector that is not finite among spans of 1"),
+        ({"second": np.array([[1, 2, 3], [np.inf, 0, 0]])}, "second: found a vector that is not finite "),
     ],
 )
 def test_bad_input(arguments, message):

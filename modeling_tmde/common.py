@@ -231,8 +231,10 @@ class TmdeAttention(nn.Module):
 
         Returns the attended states, (batch, length, d_model), and, under eager attention, the probabilities.
         """
-        query = self._split_heads(self.q_proj(hidden_states))
         crosses = memory is not None
+        if crosses and past_key_values is None and self._attends_once(hidden_states):
+            return self._attend_once(hidden_states, memory, attention_mask)
+        query = self._split_heads(self.q_proj(hidden_states))
         if crosses and past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
             cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
             key, value = cached.keys, cached.values
@@ -253,6 +255,42 @@ class TmdeAttention(nn.Module):
             self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
         )
         return self.out_proj(output.flatten(2)), probabilities
+
+    def _attends_once(self, hidden_states: torch.Tensor) -> bool:
+        """Whether there is one query a text, and the projections are plain: adapters and hooks have to be called."""
+        return (
+            hidden_states.shape[1] == 1
+            and self.config._attn_implementation in ("sdpa", "eager")
+            and all(
+                type(layer) is nn.Linear
+                and not (layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"))
+                for layer in (self.k_proj, self.v_proj)
+            )
+        )
+
+    def _attend_once(
+        self, query: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`forward` for one query a text, (batch, 1, d_model), without keys and values of the memory.
+
+        `q . (W_k m) = (W_k^T q) . m` and `sum_t p_t (W_v m_t) = W_v sum_t p_t m_t`: both projections are done once a
+        text and head instead of once a token. This is most of the cost of a last layer that computes P alone.
+        """
+        by_head = (self.num_heads, self.head_dim)
+        query = self.q_proj(query[:, 0]).unflatten(-1, by_head) * self.scaling  # (batch, heads, head_dim)
+        folded = torch.einsum("bhe,hed->bhd", query, self.k_proj.weight.unflatten(0, by_head))
+        scores = (folded @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
+        if attention_mask is not None:
+            mask = attention_mask[:, 0]  # (batch, 1, memory_length)
+            lowest = torch.finfo(scores.dtype).min  # not -inf: a text of which nothing is seen would be NaN
+            scores = scores.masked_fill(~mask, lowest) if mask.dtype == torch.bool else scores + mask
+        probabilities = scores.softmax(dim=-1)
+        dropped = nn.functional.dropout(probabilities, p=self.dropout, training=self.training)
+        means = dropped.to(memory.dtype) @ memory  # (batch, heads, memory_dim)
+        output = torch.einsum("bhd,hed->bhe", means, self.v_proj.weight.unflatten(0, by_head))
+        output = output + dropped.sum(-1, keepdim=True).to(output.dtype) * self.v_proj.bias.unflatten(0, by_head)
+        probabilities = probabilities.unsqueeze(2) if self.config._attn_implementation == "eager" else None
+        return self.out_proj(output.flatten(1).unsqueeze(1)), probabilities
 
 
 class TmdeEncoderLayer(GradientCheckpointingLayer):

@@ -6,9 +6,10 @@ Importing the package registers its models with the Auto classes of transformers
 # ruff: noqa: E402
 import os
 
-# libgomp reads this when torch is imported. Threads would otherwise spin while they wait for each other, which slows
-# training down many times as soon as another process keeps a core busy (benchmarks/busy_core.py).
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
+# libgomp reads this when torch is imported. By default threads spin for so long while they wait for each other that
+# training slows down many times when another process keeps a core busy; 6,000 turns keep most of the speed there and
+# cost a few percent on an idle machine (benchmarks/busy_core.py).
+os.environ.setdefault("GOMP_SPINCOUNT", "6000")
 
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 

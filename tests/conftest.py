@@ -1,6 +1,10 @@
 """A tiny corpus, tokenizer and model that need no files and no network."""
 
+import os
 import random
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # `pytest -n 2`: one thread a worker, before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import datasets
 import pytest

@@ -11,12 +11,8 @@ import typer
 
 from modeling_tmde.cli.document_sets import (
     DocumentSet,
-    FieldOption,
-    FormatOption,
-    IdFieldOption,
     LanguageAOption,
     LanguageBOption,
-    OverwriteOption,
     Scoring,
     check_model_language,
     check_sides,
@@ -26,7 +22,11 @@ from modeling_tmde.cli.index import truncation_counted
 from modeling_tmde.cli.options import (
     LONG_OPTIONS,
     MODEL_OPTIONS,
+    FieldOption,
+    FormatOption,
+    IdFieldOption,
     ModelOption,
+    OverwriteOption,
     check_output,
     load_embedder,
     with_options,

@@ -16,19 +16,8 @@ from modeling_tmde.embedding import DocumentEmbedder
 
 _INPUT = "Input"  # a heading of the help
 
-FormatOption = Annotated[
-    InputFormat | None, typer.Option(help="Default: by the suffix; text for stdin.", rich_help_panel=_INPUT)
-]
-FieldOption = Annotated[
-    str | None, typer.Option(help="JSONL field or parquet column of the text. Default: text.", rich_help_panel=_INPUT)
-]
-IdFieldOption = Annotated[
-    str | None,
-    typer.Option(help="That of the id. Default: id if there is one, else the line or row.", rich_help_panel=_INPUT),
-]
 LanguageAOption = Annotated[str | None, typer.Option(help="Code of A's language, such as de.", rich_help_panel=_INPUT)]
 LanguageBOption = Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel=_INPUT)]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 Scoring = Literal["ratio", "distance", "cosine"]
 
 

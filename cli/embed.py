@@ -27,61 +27,42 @@ from huggingface_hub import try_to_load_from_cache
 
 from modeling_tmde import __version__
 from modeling_tmde.cli.options import (
-    AggregationOption,
-    DeviceOption,
-    DtypeOption,
-    LongDocumentsOption,
-    MaxLengthOption,
+    LONG_OPTIONS,
+    MODEL_OPTIONS,
+    FieldOption,
+    FormatOption,
+    LanguageFieldOption,
+    LanguageOption,
     ModelOption,
-    PoolingOption,
-    RevisionOption,
-    StrideOption,
-    TrustRemoteCodeOption,
-    WindowOption,
+    OverwriteOption,
     check_output,
     load_embedder,
+    with_options,
 )
-from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, open_documents
+from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, open_documents
 from modeling_tmde.data.io import replacing, write_atomically
 from modeling_tmde.embedding import DocumentEmbedder
 
 _SPEED = "Speed"  # a heading of the help
 
 
+@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
 def embed(
     source: Annotated[str, typer.Argument(metavar="INPUT", help="File of documents, or - for stdin.")],
     out: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="File to write: .npy or .parquet.")],
     model: ModelOption,
-    format: Annotated[InputFormat | None, typer.Option(help="Default: by INPUT's suffix; text for stdin.")] = None,
-    field: Annotated[str | None, typer.Option(help="JSONL field or parquet column to embed. Default: text.")] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            help="Code of the documents' language, such as de: for a model with an encoder for each one, and for the "
-            "ends of sentences."
-        ),
-    ] = None,
-    language_field: Annotated[
-        str | None, typer.Option(help="JSONL field or parquet column with the language of each document.")
-    ] = None,
-    pooling: PoolingOption = None,
-    max_length: MaxLengthOption = None,
-    long_documents: LongDocumentsOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    aggregation: AggregationOption = None,
+    format: FormatOption = None,
+    field: FieldOption = None,
+    language: LanguageOption = None,
+    language_field: LanguageFieldOption = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.", rich_help_panel=_SPEED),
     ] = None,
-    dtype: DtypeOption = None,
     compile: Annotated[
         bool, typer.Option("--compile", help="Use torch.compile; takes a minute at first.", rich_help_panel=_SPEED)
     ] = False,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,
-    device: DeviceOption = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
-    revision: RevisionOption = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -91,9 +72,8 @@ def embed(
     shard_size: Annotated[
         int, typer.Option(min=1, help="Documents in memory at once, in a shard, and in a row group of parquet.")
     ] = 8192,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace OUT if it exists, and shards of another run.")
-    ] = False,
+    overwrite: OverwriteOption = False,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Embed documents: one vector a document, in the order of the input.
 
@@ -124,13 +104,8 @@ def embed(
     folder = target.with_name(f"{target.name}.shards")
     if not keep and folder.exists():
         raise ValueError(f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it")
-    if processes > 1 and device in (None, "cuda") and torch.cuda.is_available():
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
-    settings = {
-        "pooling": pooling, "max_length": max_length, "long_documents": long_documents, "window": window,
-        "stride": stride, "aggregation": aggregation, "dtype": dtype, "compile": compile,
-        "trust_remote_code": trust_remote_code, "revision": revision,
-    }  # fmt: skip
+    if processes > 1 and loading.get("device") in (None, "cuda") and torch.cuda.is_available():
+        loading["device"] = f"cuda:{os.environ['LOCAL_RANK']}"
 
     def is_missing(number: int) -> bool:
         return number % processes == rank and not shards.path(number).exists()
@@ -150,16 +125,17 @@ def embed(
         )  # fmt: skip
         if documents.schema is not None and VECTOR_COLUMN in documents.schema.names:
             raise ValueError(f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it")
-        embedder = load_embedder(model, device=device, **settings)
+        embedder = load_embedder(model, compile=compile, **loading)
 
         def describe() -> dict[str, Any]:
             status = Path(source).stat()
-            options = settings | embedder.long_document_settings | {
+            options = loading | embedder.long_document_settings | {
                 "pooling": embedder.pooling, "max_length": embedder.max_length, "batch_tokens": batch_tokens,
                 "normalize": normalize, "language": language, "language_field": language_field, "field": field,
-                "shard_size": shard_size, "input": str(Path(source).resolve()), "input size": status.st_size,
+                "shard_size": shard_size, "compile": compile,
+                "device": None, "input": str(Path(source).resolve()), "input size": status.st_size,
                 "input's last change": status.st_mtime_ns, "model": model, "output": target.suffix,
-                "model version": _version_of(model, revision), "tmde": __version__,
+                "model version": _version_of(model, loading.get("revision")), "tmde": __version__,
             }  # fmt: skip
             return {name: str(value) for name, value in options.items()}
 

@@ -22,18 +22,7 @@ from rich.table import Column, Table
 from tqdm.auto import tqdm
 
 from modeling_tmde.cli.errors import CommandGroup
-from modeling_tmde.cli.options import (
-    AggregationOption,
-    DeviceOption,
-    DtypeOption,
-    LongDocumentsOption,
-    MaxLengthOption,
-    PoolingOption,
-    StrideOption,
-    TrustRemoteCodeOption,
-    WindowOption,
-    load_embedder,
-)
+from modeling_tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, load_embedder, with_options
 from modeling_tmde.data.io import PlainLoader, write_atomically
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import PROTOCOLS
@@ -79,6 +68,7 @@ def _protocol(*names: str, **options: Any) -> typer.models.OptionInfo:
 
 
 @app.command()
+@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
 def run(
     models: Annotated[
         list[str],
@@ -126,15 +116,6 @@ def run(
         typer.Option(help="Hub encoder measured without training, by its first output and by its mean; repeatable."),
     ] = None,
     tfidf: Annotated[bool, typer.Option(help="Character n-gram TF-IDF as a baseline.")] = True,
-    max_length: MaxLengthOption = None,
-    long_documents: LongDocumentsOption = None,
-    window: WindowOption = None,
-    stride: StrideOption = None,
-    aggregation: AggregationOption = None,
-    pooling: PoolingOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
     streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False,
     task_options: Annotated[
         list[str] | None,
@@ -148,6 +129,7 @@ def run(
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Measure everything anew.")] = False,
     seed: Annotated[int, _protocol(help="Of folds, intervals, classifiers and figures.")] = 0,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Measure models on tasks: a table here; with -o also JSON, Markdown, figures and model-card metadata.
 
@@ -160,19 +142,13 @@ def run(
     _check_output(output, figures, overwrite)
     _check_names([_named(spec)[0] for spec in [*models, *(baseline or [])]])
     planned = find_tasks(tasks, data, task_options)
-    loading = {"max_length": max_length, "long_documents": long_documents, "window": window, "stride": stride}
-    loading |= {"aggregation": aggregation}
-    opening = loading | {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code}
     with tempfile.TemporaryDirectory() if no_cache else nullcontext(cache_dir or default_cache_dir()) as folder:
         cache = VectorCache(folder)
-        systems = [
-            EmbeddingSystem(name, load_embedder(path, pooling=pooling, **opening), cache)
-            for name, path in map(_named, models)
-        ]
+        systems = [EmbeddingSystem(name, load_embedder(path, **loading), cache) for name, path in map(_named, models)]
         rows: list[System] = [*systems]
         for name, path in map(_named, baseline or []):
-            first = load_embedder(path, pooling="cls", **opening)
-            kept = {key: value for key, value in loading.items() if value is not None}
+            first = load_embedder(path, **loading | {"pooling": "cls", "revision": None})
+            kept = {key: value for key, value in loading.items() if key in ("max_length", *LONG_OPTIONS)}
             mean = DocumentEmbedder(first.model, first.tokenizer, pooling="mean", **kept)
             rows.append(EmbeddingSystem(f"{name} (first output)", first, cache))
             rows.append(EmbeddingSystem(f"{name} (mean)", mean, cache))

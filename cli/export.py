@@ -1,17 +1,18 @@
 """`tmde export`: a model written in another form, for other software to run."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from modeling_tmde.cli.options import ModelArgument, RevisionOption, TrustRemoteCodeOption, load_embedder
+from modeling_tmde.cli.options import MODEL_OPTIONS, ModelArgument, load_embedder, with_options
 from modeling_tmde.export import export_onnx, export_static_embedding
 
 app = typer.Typer(no_args_is_help=True, help="Write a model in another form, for other software to run.")
 
 
 @app.command()
+@with_options(**{name: MODEL_OPTIONS[name] for name in ("trust_remote_code", "revision")})
 def onnx(
     model: ModelArgument,
     output: Annotated[
@@ -20,8 +21,7 @@ def onnx(
     quantization: Annotated[
         Literal["int8"] | None, typer.Option(help="int8: weights of 8 bits, about a third of the size.")
     ] = None,
-    trust_remote_code: TrustRemoteCodeOption = False,
-    revision: RevisionOption = None,
+    loading: dict[str, Any] = ...,
 ) -> None:
     """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
 
@@ -44,9 +44,7 @@ def onnx(
         raise ValueError(f"--output {output} is a file, expected a folder")
     if output is not None and (output / "config.json").exists() and not (source.is_dir() and output.samefile(source)):
         raise ValueError(f"--output {output} holds another model; give the name of a new folder")
-    embedder = load_embedder(
-        model, device="cpu", dtype="float32", trust_remote_code=trust_remote_code, revision=revision
-    )
+    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
     graph = export_onnx(embedder.model, embedder.tokenizer, output or source, quantization)
     typer.echo(
         f"{graph.path}: {graph.size / 1e6:.1f} MB; its outputs differ from the model's by {graph.difference:.1e} of "

@@ -232,7 +232,7 @@ def embedder_of_index(found: DocumentIndex, model: str | None, loading: dict[str
         options = loading_options(found.settings, found.folder) | loading
         return load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
-        if model is not None or str(error).startswith("--"):
+        if model is not None:
             raise
         raise ValueError(
             f"{found.folder}: its model cannot be opened ({error}); if it was moved, give --model"

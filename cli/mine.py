@@ -10,18 +10,23 @@ import typer
 
 from modeling_tmde.cli.document_sets import (
     DocumentSet,
-    FieldOption,
-    FormatOption,
-    IdFieldOption,
     LanguageAOption,
     LanguageBOption,
-    OverwriteOption,
     Scoring,
     check_model_language,
     check_sides,
     read_document_set,
 )
-from modeling_tmde.cli.options import MODEL_OPTIONS, check_output, load_embedder, with_options
+from modeling_tmde.cli.options import (
+    MODEL_OPTIONS,
+    FieldOption,
+    FormatOption,
+    IdFieldOption,
+    OverwriteOption,
+    check_output,
+    load_embedder,
+    with_options,
+)
 from modeling_tmde.data.io import replacing
 from modeling_tmde.documents.mining import (
     ScoredPairs,

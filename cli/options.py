@@ -1,4 +1,4 @@
-"""Options that the commands share, and the model and the output file that they name."""
+"""Options that several commands share, and how a command opens its model and checks its output file."""
 
 import functools
 import inspect
@@ -7,168 +7,114 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
+from modeling_tmde.data.documents import InputFormat
 from modeling_tmde.embedding import DocumentEmbedder
 
-MODEL_PANEL, LONG_PANEL = "Model", "Long documents"  # headings of the help
+_input = functools.partial(Option, rich_help_panel="Input")
+_model = functools.partial(Option, rich_help_panel="Model")
+_long = functools.partial(Option, rich_help_panel="Long documents")
 
-Pooling = Literal["cls", "mean"]
-Dtype = Literal["float32", "bfloat16", "float16"]
-LongDocuments = Literal["truncate", "chunk", "sentences"]
+ModelArgument = Annotated[str, Argument(metavar="MODEL", help="Folder of a saved model, or a Hub id.")]
+ModelOption = Annotated[str, Option("--model", "-m", help="Folder of a saved model, or a Hub id.")]
+OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
-ModelOption = Annotated[str, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")]
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a saved model, or a Hub id.")]
-PoolingOption = Annotated[
-    Pooling | None, typer.Option(help="Default: cls for tmde models, mean for others.", rich_help_panel=MODEL_PANEL)
+# Of a file of documents.
+FormatOption = Annotated[InputFormat | None, _input(help="Default: by the suffix; text for stdin.")]
+FieldOption = Annotated[str | None, _input(help="JSONL field or parquet column of the text. Default: text.")]
+IdFieldOption = Annotated[
+    str | None, _input(help="JSONL field or parquet column of the id. Default: id if there is one, else the line.")
 ]
-MaxLengthOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Tokens of the longest input. Default: all that the model takes; 750 if it names no limit.",
-        rich_help_panel=MODEL_PANEL,
-    ),
+LanguageOption = Annotated[str | None, _input(help="Code of the language of all documents, such as de.")]
+LanguageFieldOption = Annotated[
+    str | None, _input(help="JSONL field or parquet column with the language of each document.")
 ]
-DtypeOption = Annotated[
-    Dtype | None, typer.Option(help="Of the weights. Default: the checkpoint's.", rich_help_panel=MODEL_PANEL)
-]
-DeviceOption = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:1, mps. Default: the best there is.", rich_help_panel=MODEL_PANEL)
-]
-TrustRemoteCodeOption = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run the Hub model's code.", rich_help_panel=MODEL_PANEL)
-]
-RevisionOption = Annotated[
-    str | None, typer.Option(help="Branch, tag or commit of a Hub model.", rich_help_panel=MODEL_PANEL)
-]
-# Of a command without a default of its own, None is "truncate".
-LongDocumentsOption = Annotated[
-    LongDocuments | None,
-    typer.Option(
-        help="Of a document too long for the model, embed the beginning (truncate, the default), overlapping windows "
-        "(chunk) or every sentence (sentences).",
-        rich_help_panel=LONG_PANEL,
-    ),
-]
-WindowOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="With chunk or sentences: split documents of more tokens. Default: as --max-length.",
-        rich_help_panel=LONG_PANEL,
-    ),
-]
-StrideOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Tokens from the start of one window to the next. Default: half of a window.",
-        rich_help_panel=LONG_PANEL,
-    ),
-]
-AggregationOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Of a document's pieces: mean, max, or a saved SentenceDensity, for a weighted mean.",
-        rich_help_panel=LONG_PANEL,
-    ),
-]
-# Of a command whose default is "sentences".
-SentencesOption = Annotated[
-    LongDocuments | None,
-    typer.Option(
-        help="Embed a document too long for the model sentence by sentence (sentences, the default), in overlapping "
-        "windows (chunk), or cut it off (truncate).",
-        rich_help_panel=LONG_PANEL,
-    ),
-]
+
+# Arguments of `DocumentEmbedder.from_pretrained`, for `with_options`.
 MODEL_OPTIONS = {
-    "pooling": PoolingOption,
-    "max_length": MaxLengthOption,
-    "dtype": DtypeOption,
-    "device": DeviceOption,
-    "trust_remote_code": TrustRemoteCodeOption,
-    "revision": RevisionOption,
+    "pooling": Annotated[Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")],
+    "max_length": Annotated[
+        int | None,
+        _model(min=1, help="Tokens of the longest input. Default: the model's limit; 750 if it names none."),
+    ],
+    "dtype": Annotated[
+        Literal["float32", "bfloat16", "float16"] | None, _model(help="Of the weights. Default: the checkpoint's.")
+    ],
+    "device": Annotated[str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")],
+    "trust_remote_code": Annotated[bool, _model("--trust-remote-code", help="Run the Hub model's code.")],
+    "revision": Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")],
 }
 LONG_OPTIONS = {
-    "long_documents": SentencesOption,
-    "window": WindowOption,
-    "stride": StrideOption,
-    "aggregation": AggregationOption,
+    "long_documents": Annotated[
+        Literal["truncate", "chunk", "sentences"] | None,
+        _long(
+            help="Of a document too long for the model, embed the beginning (truncate: default of embed and eval), "
+            "overlapping windows (chunk) or every sentence (sentences: default of the other commands)."
+        ),
+    ],
+    "window": Annotated[
+        int | None, _long(min=1, help="Split documents of more tokens. Default: those too long for the model.")
+    ],
+    "stride": Annotated[
+        int | None, _long(min=1, help="Tokens from one window's start to the next. Default: half of a window.")
+    ],
+    "aggregation": Annotated[
+        str | None, _long(help="Of the pieces of a document: mean (default), max, or a saved SentenceDensity.")
+    ],
 }
 
 
 def with_options(**options: Any) -> Callable[[Callable], Callable]:
-    """Adds options, by their annotations, to a command, which gets the values that are set as the dict `loading`."""
+    """Adds options, given by their annotations, to a command, which gets those that are set as the dict `loading`.
+
+    @with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
+    def align(a: ..., model: ModelOption, loading: dict[str, Any] = ...) -> None:
+        embedder = load_embedder(model, **loading)
+    """
 
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
-            values = {name: given.pop(name) for name in options}
-            command(**given, loading={name: value for name, value in values.items() if value})
+            loading = {name: value for name in options if (value := given.pop(name))}
+            command(**given, loading=loading)
 
-        signature = inspect.signature(command)
-        own = [parameter for name, parameter in signature.parameters.items() if name != "loading"]
+        own = [each for each in inspect.signature(command).parameters.values() if each.name != "loading"]
         added = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
             for name, annotation in options.items()
         ]
-        wrapper.__signature__ = signature.replace(parameters=own + added)
+        wrapper.__signature__ = inspect.Signature(own + added)
         wrapper.__annotations__ = command.__annotations__ | options
         return wrapper
 
     return decorate
 
 
-# Arguments of `DocumentEmbedder.from_pretrained` whose errors begin with their names, and which are options too.
-_NAMED_BY_ERRORS = ("aggregation", "compile", "device", "dtype", "long_documents", "max_length", "pooling", "stride")
-_NAMED_BY_ERRORS += ("window",)
-
-
-def load_embedder(model: str, **loading) -> DocumentEmbedder:
-    """`DocumentEmbedder.from_pretrained`, without the arguments that are None.
+def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
+    """`DocumentEmbedder.from_pretrained`; its errors begin with the model.
 
     Raises:
-        ValueError: The model or one of the options cannot be used; names it.
+        ValueError: The model or one of the options cannot be used.
     """
-    loading = {name: value for name, value in loading.items() if value is not None}
     try:
         return DocumentEmbedder.from_pretrained(model, **loading)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        name, colon, text = str(error).partition(":")
-        if colon and name in _NAMED_BY_ERRORS:
-            raise ValueError(f"--{name.replace('_', '-')}:{text}") from error
-        problem = _model_problem(model, error)
-        raise ValueError(problem if problem.startswith(f"{model}:") else f"{model}: {problem}") from error
-
-
-def _model_problem(model: str, error: Exception) -> str:
-    text = str(error)
-    if not Path(model).expanduser().exists() and not isinstance(error, FileNotFoundError):
-        return f"no such folder, and as a Hub id: {text}"
-    if "ignore_mismatched_sizes" in text:
-        return "its weights have other sizes than its config.json says; take both from the same model"
-    if "trust_remote_code" in text:
-        return "it brings code of its own; if you trust where it comes from, give --trust-remote-code"
-    return text
+        missing = "" if Path(model).expanduser().exists() else "no such folder, and as a Hub id: "
+        raise ValueError(f"{model}: {missing}{error}") from error
 
 
 def check_output(path: Path, overwrite: bool, suffixes: Sequence[str], option: str = "--output") -> Path:
-    """The file that will be written, links resolved; checked before the work begins.
+    """The file that will be written, symlinks resolved; checked before the work begins.
 
     Raises:
         ValueError: Its suffix or folder is wrong, or it exists and `overwrite` is not given.
     """
-    target = path.resolve()  # to replace what a link points to, not the link
-    if path.suffix not in suffixes:
-        raise ValueError(f"{option} {path}: found suffix {path.suffix!r}, expected {' or '.join(suffixes)}")
-    if path.is_dir():
-        raise ValueError(f"{option} {path} is a folder, expected a file name")
+    if path.suffix not in suffixes or path.is_dir():
+        raise ValueError(f"{option} {path}: expected a file that ends in {' or '.join(suffixes)}")
     if path.exists() and not overwrite:
         raise ValueError(f"{option} {path} exists; give --overwrite to replace it")
-    if not target.parent.is_dir():
-        raise ValueError(f"{option} {path}: folder {target.parent} does not exist")
+    target = path.resolve()  # replace the file that a link points to, not the link
     if not os.access(target.parent, os.W_OK):
-        raise ValueError(f"{option} {path}: folder {target.parent} is not writable")
+        raise ValueError(f"{option} {path}: folder {target.parent} does not exist or is not writable")
     return target

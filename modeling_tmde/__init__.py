@@ -44,34 +44,10 @@ for _config, _model, _auto_class, _with_head in (
     (AlignedConfig, AlignedModel, None, None),
 ):
     AutoConfig.register(_config.model_type, _config, exist_ok=True)
-    AutoModel.register(_config, _model, exist_ok=True)
-    if _auto_class is not None:
-        _auto_class.register(_config, _with_head, exist_ok=True)
+    _config.register_for_auto_class()  # `save_pretrained` copies the code of the family beside the weights
+    for _auto, _class in ((AutoModel, _model), (_auto_class, _with_head)):
+        if _auto is not None:
+            _auto.register(_config, _class, exist_ok=True)
+            _class.register_for_auto_class(_auto.__name__)
 
 EmbedderPreTrainedModel.write_companions = staticmethod(write_sentence_transformers_files)
-
-__all__ = [
-    "AdaptedConfig",
-    "AdaptedForConditionalGeneration",
-    "AdaptedModel",
-    "AlignedConfig",
-    "AlignedModel",
-    "BagConfig",
-    "BagModel",
-    "DocumentEmbedder",
-    "LaserConfig",
-    "LaserForConditionalGeneration",
-    "LaserModel",
-    "NtdvConfig",
-    "NtdvForConditionalGeneration",
-    "NtdvModel",
-    "SentenceDensity",
-    "TmdeConfig",
-    "TmdeEncoderConfig",
-    "TmdeEncoderForMaskedLM",
-    "TmdeEncoderModel",
-    "TmdeForConditionalGeneration",
-    "TmdeModel",
-    "__version__",
-    "train_tokenizer",
-]

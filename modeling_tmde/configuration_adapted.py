@@ -126,6 +126,3 @@ class AdaptedConfig(EmbedderConfig):
                 f"{self.decoder_attention_heads}"
             )
         self._check_even("d_model", "positions are pairs of sine and cosine")
-
-
-__all__ = ["AdaptedConfig"]

@@ -68,6 +68,3 @@ class AlignedConfig(EmbedderConfig):
             self._check_even("hidden_size", "a bidirectional layer has half in each direction")
         if self.source_language not in self.languages:
             raise ValueError(f"source_language={self.source_language!r} is not among languages={self.languages}")
-
-
-__all__ = ["AlignedConfig"]

@@ -29,6 +29,3 @@ class BagConfig(EmbedderConfig):
     d_model: int = size(default=256)
     normalize: bool = True
     sublinear_counts: bool = False
-
-
-__all__ = ["BagConfig"]

@@ -62,6 +62,3 @@ class TmdeEncoderConfig(EmbedderConfig):
         self._check_multiple("d_model", "encoder_attention_heads")
         if self.position_embeddings == "sinusoidal":
             self._check_even("d_model", "positions are pairs of sine and cosine")
-
-
-__all__ = ["TmdeEncoderConfig"]

@@ -79,6 +79,3 @@ class LaserConfig(EmbedderConfig):
                 f"share_embeddings needs one width for input and output: found embedding_dim={self.embedding_dim} and "
                 f"decoder_hidden_size={self.decoder_hidden_size}"
             )
-
-
-__all__ = ["LaserConfig"]

@@ -54,6 +54,3 @@ class NtdvConfig(EmbedderConfig):
     def validate_architecture(self):
         super().validate_architecture()
         self._check_even("d_model", "an encoder reads in two directions")
-
-
-__all__ = ["NtdvConfig"]

@@ -96,6 +96,3 @@ class TmdeConfig(EmbedderConfig):
             )
         if not 0 <= self.bottleneck_loss_weight <= 1:
             raise ValueError(f"bottleneck_loss_weight={self.bottleneck_loss_weight} must lie between 0 and 1")
-
-
-__all__ = ["TmdeConfig"]

@@ -4,6 +4,7 @@ Source: thesis 000, chapter 4, for all but the encoder; `configuration_adapted.p
 """
 
 import inspect
+from collections import OrderedDict
 
 import torch
 from torch import nn
@@ -14,9 +15,12 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
+from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, BaseModelOutputWithPooling
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -24,10 +28,9 @@ from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
     OutputProjection,
-    TmdeAttention,
-    TmdeDecoderLayer,
     TmdeSinusoidalPositions,
     check_inputs,
+    eager_attention_forward,
     first_places,
     pool_states,
 )
@@ -79,7 +82,7 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["TmdeDecoderLayer"]  # and the encoder's
+    _no_split_modules = ["AdaptedDecoderLayer"]  # and the encoder's
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers, and updates the config of the encoder."""
@@ -203,10 +206,75 @@ def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object
     return value.expand(shape[0], *value.shape[1:])[rows, order]
 
 
+class AdaptedDecoderAttention(nn.Module):
+    """Causal self-attention, as in the decoder of T-MDE."""
+
+    is_causal = True
+
+    def __init__(self, config: AdaptedConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.d_model // config.decoder_attention_heads
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, cache: DynamicCache | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(batch, length, d_model) -> the same, and under eager attention the probabilities."""
+        query, key, value = (
+            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )  # (batch, heads, length, head_dim)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        output, probabilities = attention(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.head_dim**-0.5
+        )
+        return self.out_proj(output.flatten(2)), probabilities
+
+
+class AdaptedDecoderLayer(GradientCheckpointingLayer):
+    """Pre-norm layer of the decoder of T-MDE's `first`: self-attention, the slot, feed-forward."""
+
+    def __init__(self, config: AdaptedConfig, layer_idx: int):
+        super().__init__()
+        self.self_attn = AdaptedDecoderAttention(config, layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        # A softmax over one key is 1, so attention over the slot is a linear map of it.
+        slot_dim = config.d_model + config.language_embedding_dim
+        values, output = nn.Linear(slot_dim, config.d_model), nn.Linear(config.d_model, config.d_model)
+        self.slot_attn = nn.Sequential(OrderedDict(v_proj=values, out_proj=output))
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        slot: torch.Tensor,
+        cache: DynamicCache | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), slot (batch, slot_dim) -> (batch, length, d_model)"""
+        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask, cache)
+        hidden_states = hidden_states + self.dropout(attended)
+        hidden_states = hidden_states + self.dropout(self.slot_attn(slot)).unsqueeze(1)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
 class AdaptedDecoder(AdaptedPreTrainedModel):
     """The decoder of T-MDE's `first`: it sees only the embedding and the target language."""
 
-    _can_record_outputs = {"hidden_states": TmdeDecoderLayer, "attentions": TmdeAttention}
+    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": AdaptedDecoderAttention}
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
@@ -215,7 +283,7 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
         self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
         self.embed_scale = config.decoder_embedding_scale or config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(TmdeDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self.layers = nn.ModuleList(AdaptedDecoderLayer(config, index) for index in range(config.decoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()
@@ -254,7 +322,7 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
         mask = create_causal_mask(self.config, hidden_states, attention_mask, past_key_values=cache)
         slot = torch.cat([embedding, self.embed_languages(language_ids).to(embedding.dtype)], dim=-1)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, slot, past_key_values=past_key_values)
+            hidden_states = layer(hidden_states, mask, slot, cache)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
         )
@@ -314,16 +382,3 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
             size = float(self.get_input_embeddings().weight.float().square().mean().sqrt())
             self.config.decoder_embedding_scale = self.decoder.embed_scale = 1 / size
             self.decoder.layer_norm.weight.fill_(1 / (size * self.config.d_model**0.5))
-
-
-AdaptedConfig.register_for_auto_class()
-AdaptedModel.register_for_auto_class("AutoModel")
-AdaptedForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-
-__all__ = [
-    "AdaptedDecoder",
-    "AdaptedForConditionalGeneration",
-    "AdaptedModel",
-    "AdaptedPreTrainedModel",
-    "encoder_class",
-]

@@ -14,6 +14,7 @@ from .common import (
     by_language,
     check_inputs,
     check_language_ids,
+    lstm_layers,
     occurrences,
     pool_states,
     read_texts,
@@ -29,20 +30,11 @@ class AlignedBilstm(nn.Module):
     def __init__(self, config: AlignedConfig):
         super().__init__()
         settings = config.encoder_settings
-        layers, width = settings["encoder_layers"], settings["d_model"]
-        bidirectional = layers - settings["unidirectional_layers"]
         self.pooling = settings["pooling"]
         self.embed_tokens = nn.Embedding(config.vocab_size, settings["embedding_dim"], config.pad_token_id)
         self.dropout = nn.Dropout(settings["dropout"])
-        self.layers = nn.ModuleList(
-            nn.LSTM(
-                width if index else settings["embedding_dim"],
-                width // 2 if index < bidirectional else width,
-                batch_first=True,
-                bidirectional=index < bidirectional,
-            )
-            for index in range(layers)
-        )
+        sizes = ("embedding_dim", "d_model", "encoder_layers", "unidirectional_layers")
+        self.layers = lstm_layers(*(settings[name] for name in sizes))
 
     def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """input_ids (batch, length), attention_mask (batch, length) -> (batch, d_model)"""
@@ -178,9 +170,3 @@ class AlignedModel(AlignedPreTrainedModel):
 
         embedding = by_language(language_ids, languages, self.encoders, encode)
         return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
-
-
-AlignedConfig.register_for_auto_class()
-AlignedModel.register_for_auto_class("AutoModel")
-
-__all__ = ["AlignedModel", "AlignedPreTrainedModel"]

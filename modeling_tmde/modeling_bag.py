@@ -123,9 +123,3 @@ class BagModel(BagPreTrainedModel):
         else:
             embedding = summed * (heaviest.exp() / lengths.clamp(min=1))[:, None]
         return embedding.to(table.dtype)
-
-
-BagConfig.register_for_auto_class()
-BagModel.register_for_auto_class("AutoModel")
-
-__all__ = ["BagModel", "BagPreTrainedModel"]

@@ -10,16 +10,17 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
     EmbedderPreTrainedModel,
-    TmdeAttention,
-    TmdeEncoderLayer,
     TmdeSinusoidalPositions,
     check_inputs,
+    eager_attention_forward,
     pool_states,
 )
 from .configuration_encoder import TmdeEncoderConfig
@@ -33,6 +34,57 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     token_states: torch.FloatTensor | None = None
 
 
+class EncoderAttention(nn.Module):
+    """Multi-head self-attention, as in the encoder of T-MDE."""
+
+    is_causal = False
+
+    def __init__(self, config: TmdeEncoderConfig):
+        super().__init__()
+        self.config = config
+        self.head_dim = config.d_model // config.encoder_attention_heads
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(batch, length, d_model) -> the same, and under eager attention the probabilities."""
+        query, key, value = (
+            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )  # (batch, heads, length, head_dim)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        output, probabilities = attention(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.head_dim**-0.5
+        )
+        return self.out_proj(output.flatten(2)), probabilities
+
+
+class EncoderLayer(GradientCheckpointingLayer):
+    """Pre-norm transformer layer, as in the encoder of T-MDE."""
+
+    def __init__(self, config: TmdeEncoderConfig):
+        super().__init__()
+        self.self_attn = EncoderAttention(config)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """(batch, length, d_model) -> the same"""
+        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask)
+        hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
 class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
     config: TmdeEncoderConfig
     _auto_map = {
@@ -42,8 +94,8 @@ class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["TmdeEncoderLayer"]
-    _can_record_outputs = {"hidden_states": TmdeEncoderLayer, "attentions": TmdeAttention}
+    _no_split_modules = ["EncoderLayer"]
+    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": EncoderAttention}
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
@@ -72,7 +124,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
         self.embed_scale = config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(TmdeEncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()
@@ -241,10 +293,3 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
-
-
-TmdeEncoderConfig.register_for_auto_class()
-TmdeEncoderModel.register_for_auto_class("AutoModel")
-TmdeEncoderForMaskedLM.register_for_auto_class("AutoModelForMaskedLM")
-
-__all__ = ["TmdeEncoderForMaskedLM", "TmdeEncoderModel", "TmdeEncoderOutput", "TmdeEncoderPreTrainedModel"]

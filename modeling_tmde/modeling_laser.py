@@ -17,6 +17,7 @@ from .common import (
     EmbeddingSeq2Seq,
     OutputProjection,
     check_inputs,
+    lstm_layers,
     pool_states,
     read_texts,
     tokens_first,
@@ -48,15 +49,8 @@ class LaserModel(LaserPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
         self.dropout = nn.Dropout(config.dropout)
-        bidirectional_layers = config.encoder_layers - config.unidirectional_layers
-        self.layers = nn.ModuleList(
-            nn.LSTM(
-                config.d_model if index else config.embedding_dim,
-                config.d_model // 2 if index < bidirectional_layers else config.d_model,
-                batch_first=True,
-                bidirectional=index < bidirectional_layers,
-            )
-            for index in range(config.encoder_layers)
+        self.layers = lstm_layers(
+            config.embedding_dim, config.d_model, config.encoder_layers, config.unidirectional_layers
         )
         self.post_init()
 
@@ -212,10 +206,3 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # the cache is a `LaserState`
-
-
-LaserConfig.register_for_auto_class()
-LaserModel.register_for_auto_class("AutoModel")
-LaserForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-
-__all__ = ["LaserDecoder", "LaserForConditionalGeneration", "LaserModel", "LaserPreTrainedModel"]

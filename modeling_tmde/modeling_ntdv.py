@@ -21,6 +21,7 @@ from .common import (
     check_inputs,
     check_language_ids,
     pool_states,
+    tokens_first,
 )
 from .configuration_ntdv import NtdvConfig
 
@@ -180,12 +181,9 @@ class NtdvModel(NtdvPreTrainedModel):
             attention_mask = torch.ones(vectors.shape[:2], device=vectors.device)
         languages = self.config.languages
         language_ids = check_language_ids(language_ids, language, languages, len(vectors))
-        # Packed sequences start at position 0: move real tokens to the front, and back later.
-        order = torch.argsort(attention_mask.ne(0).to(torch.uint8), dim=1, descending=True, stable=True)
+        order, _, lengths = tokens_first(attention_mask)  # packed sequences start at position 0
         real = attention_mask.ne(0).gather(1, order)  # (batch, length)
-        lengths = real.sum(1).cpu()
-        if not lengths.min():
-            raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token that its attention_mask counts")
+        lengths = lengths.cpu()
         vectors = self.dropout(vectors.gather(1, order[..., None].expand_as(vectors)))
 
         def encode(encoder: nn.GRU, rows: torch.LongTensor) -> torch.Tensor:
@@ -323,10 +321,3 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
     ) -> dict:
         """As in transformers, with all tokens generated so far: the GRU reads them in one fused call."""
         return super().prepare_inputs_for_generation(input_ids, next_sequence_length=None, **kwargs)
-
-
-NtdvConfig.register_for_auto_class()
-NtdvModel.register_for_auto_class("AutoModel")
-NtdvForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-
-__all__ = ["NtdvDecoder", "NtdvEncoderOutput", "NtdvForConditionalGeneration", "NtdvModel", "NtdvPreTrainedModel"]

@@ -1,24 +1,27 @@
 """T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees only that vector.
 
-Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4. Positions, attention
-and the layers are in `common.py`, since other families use them too.
+Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.
 """
 
 import math
+from collections.abc import Callable
 from functools import wraps
 
 import torch
 from torch import nn
 from transformers import GenerationMixin
 from transformers import initialization as init
+from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPooling,
     Seq2SeqLMOutput,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -26,16 +29,213 @@ from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
     OutputProjection,
-    TmdeAttention,
-    TmdeDecoderLayer,
-    TmdeEncoderLayer,
     TmdeSinusoidalPositions,
     check_inputs,
+    eager_attention_forward,
     first_places,
     occurrences,
     resized_token_weights,
 )
 from .configuration_tmde import TmdeConfig
+
+
+class TmdeAttention(nn.Module):
+    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory of another width."""
+
+    def __init__(
+        self,
+        config: TmdeConfig,
+        num_heads: int,
+        memory_dim: int | None = None,
+        is_causal: bool = False,
+        layer_idx: int | None = None,
+    ):
+        super().__init__()
+        self.config = config
+        self.num_heads = num_heads
+        self.head_dim = config.d_model // num_heads
+        self.scaling = self.head_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.is_causal = is_causal
+        self.layer_idx = layer_idx
+        memory_dim = memory_dim or config.d_model
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        # A bias on keys adds the same to all scores of a query, which softmax ignores.
+        self.k_proj = nn.Linear(memory_dim, config.d_model, bias=False)
+        self.v_proj = nn.Linear(memory_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """(batch, length, d_model) -> (batch, heads, length, head_dim)"""
+        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """hidden_states (batch, length, d_model) attend `memory` (batch, memory_length, memory_dim), or themselves.
+
+        Returns the attended states, (batch, length, d_model), and, under eager attention, the probabilities.
+        """
+        crosses = memory is not None
+        if crosses and past_key_values is None and self._attends_once(hidden_states):
+            return self._attend_once(hidden_states, memory, attention_mask)
+        query = self._split_heads(self.q_proj(hidden_states))
+        if crosses and past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
+            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            key, value = cached.keys, cached.values
+        else:
+            attended = memory if crosses else hidden_states
+            key, value = self._split_heads(self.k_proj(attended)), self._split_heads(self.v_proj(attended))
+            if past_key_values is not None:
+                cache = past_key_values.cross_attention_cache if crosses else past_key_values.self_attention_cache
+                key, value = cache.update(key, value, self.layer_idx)
+                if crosses:
+                    past_key_values.is_updated[self.layer_idx] = True
+        query = query.expand(key.shape[0], -1, -1, -1)  # the pyramid's queries, which all texts share, have batch 1
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.dropout if self.training else 0.0
+        output, probabilities = attention(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
+        )
+        return self.out_proj(output.flatten(2)), probabilities
+
+    def _attends_once(self, hidden_states: torch.Tensor) -> bool:
+        """Whether there is one query a text, and the projections are plain: adapters and hooks have to be called."""
+        return (
+            hidden_states.shape[1] == 1
+            and self.config._attn_implementation in ("sdpa", "eager")
+            and all(
+                type(layer) is nn.Linear
+                and not (layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"))
+                for layer in (self.k_proj, self.v_proj)
+            )
+        )
+
+    def _attend_once(
+        self, query: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`forward` for one query a text, (batch, 1, d_model), without keys and values of the memory.
+
+        `q . (W_k m) = (W_k^T q) . m` and `sum_t p_t (W_v m_t) = W_v sum_t p_t m_t`: both projections are done once a
+        text and head instead of once a token. This is most of the cost of a last layer that computes P alone.
+        """
+        by_head = (self.num_heads, self.head_dim)
+        query = self.q_proj(query[:, 0]).unflatten(-1, by_head) * self.scaling  # (batch, heads, head_dim)
+        folded = torch.einsum("bhe,hed->bhd", query, self.k_proj.weight.unflatten(0, by_head))
+        scores = (folded @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
+        if attention_mask is not None:
+            mask = attention_mask[:, 0]  # (batch, 1, memory_length)
+            lowest = torch.finfo(scores.dtype).min  # not -inf: a text of which nothing is seen would be NaN
+            scores = scores.masked_fill(~mask, lowest) if mask.dtype == torch.bool else scores + mask
+        probabilities = scores.softmax(dim=-1)
+        dropped = nn.functional.dropout(probabilities, p=self.dropout, training=self.training)
+        means = dropped.to(memory.dtype) @ memory  # (batch, heads, memory_dim)
+        output = torch.einsum("bhd,hed->bhe", means, self.v_proj.weight.unflatten(0, by_head))
+        output = output + dropped.sum(-1, keepdim=True).to(output.dtype) * self.v_proj.bias.unflatten(0, by_head)
+        probabilities = probabilities.unsqueeze(2) if self.config._attn_implementation == "eager" else None
+        return self.out_proj(output.flatten(1).unsqueeze(1)), probabilities
+
+
+class TmdeEncoderLayer(GradientCheckpointingLayer):
+    """Pre-norm transformer layer (eq. 4.4-4.5). With `memory`, its own weights attend other states instead: this is
+    how the pyramid shares the encoder's parameters (eq. 4.8-4.13)."""
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__()
+        self.self_attn = TmdeAttention(config, config.encoder_attention_heads)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        memory: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), memory (batch, memory_length, d_model) -> as hidden_states"""
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states),
+            memory=None if memory is None else self.self_attn_layer_norm(memory),
+            attention_mask=attention_mask,
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
+
+
+class TmdeSlotAttention(nn.Module):
+    """Cross-attention over the single slot `[P ; language]`.
+
+    A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 is the linear map
+    `out_proj(v_proj(slot))`, the same for every position. Queries and keys would never receive a gradient and are left
+    out.
+    """
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__()
+        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, slot: torch.Tensor) -> torch.Tensor:
+        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)"""
+        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
+
+
+class TmdeDecoderLayer(GradientCheckpointingLayer):
+    """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
+
+    def __init__(self, config: TmdeConfig, layer_idx: int):
+        super().__init__()
+        heads = config.decoder_attention_heads
+        self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.bottleneck = config.bottleneck
+        if config.bottleneck != "full":
+            self.slot_attn = TmdeSlotAttention(config)
+        if config.bottleneck in ("full", "dual"):
+            memory_dim = config.d_model + config.language_embedding_dim
+            self.encoder_attn = TmdeAttention(config, heads, memory_dim=memory_dim, layer_idx=layer_idx)
+            self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        slot: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        memory_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> torch.Tensor:
+        """hidden_states (batch, length, d_model), slot (batch, slot_dim), memory (batch, memory_length, slot_dim) ->
+        (batch, length, d_model)"""
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
+        )
+        hidden_states = hidden_states + self.dropout(attended)
+        if self.bottleneck != "full":
+            hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
+        if memory is not None:
+            attended, _ = self.encoder_attn(
+                self.encoder_attn_layer_norm(hidden_states), memory, memory_mask, past_key_values=past_key_values
+            )
+            hidden_states = hidden_states + self.dropout(attended)
+        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
+        return hidden_states + self.dropout(self.fc2(expanded))
 
 
 class TmdePreTrainedModel(EmbedderPreTrainedModel):
@@ -372,10 +572,3 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         if isinstance(encoder_outputs, torch.Tensor) and self.config.bottleneck == "dual":
             kwargs.setdefault("bottleneck_only", True)
         return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
-
-
-TmdeConfig.register_for_auto_class()
-TmdeModel.register_for_auto_class("AutoModel")
-TmdeForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-
-__all__ = ["TmdeDecoder", "TmdeForConditionalGeneration", "TmdeModel", "TmdePreTrainedModel"]

@@ -107,7 +107,7 @@ def test_does_not_depend_on_padding_or_batch(kind, pooling, folders):
 # ---- The decoder
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["bert", "t5"])
 def test_loss_of_labels_is_that_of_every_token_by_hand(kind, folders):
     model, tokenizer = adapted(folders[kind]), AutoTokenizer.from_pretrained(folders[kind])
     inputs, labels = (tokenizer(texts, return_tensors="pt", padding=True) for texts in (TEXTS[:2], TEXTS[2:4]))

@@ -41,15 +41,6 @@ def test_each_text_is_read_by_the_encoder_of_its_language(kind):
         assert all((own - other).abs().max() > 1e-3 for other in vectors.values())
 
 
-def test_an_average_of_word_vectors_by_hand():
-    model = aligned("bag", vocab_size=6, encoder_config={"d_model": 2})
-    with torch.no_grad():
-        model.encoders["de"].embed_tokens.weight[3:5] = torch.tensor([[3.0, 0.0], [0.0, 9.0]])
-        model.encoders["en"].embed_tokens.weight[3:5] = torch.tensor([[-6.0, 6.0], [3.0, 0.0]])
-    vectors = model(torch.tensor([[3, 3, 4], [4, 4, 3]]), language_ids=torch.tensor([0, 1])).pooler_output
-    torch.testing.assert_close(vectors, torch.tensor([[2.0, 3.0], [0.0, 2.0]]))
-
-
 # ---- Settings
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration
-from modeling_tmde.common import TmdeSlotAttention
+from modeling_tmde.modeling_tmde import TmdeSlotAttention
 from tests.conftest import BOTTLENECKS, tiny_config, tiny_model
 
 
@@ -51,7 +51,7 @@ def plain_layer(layer, query, memory):
     k = linear(norm(memory, layer.self_attn_layer_norm), attention.k_proj)
     v = linear(norm(memory, layer.self_attn_layer_norm), attention.v_proj)
     heads = []
-    for head in range(attention.num_heads):
+    for head in range(len(q[0]) // attention.head_dim):
         part = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
         scores = q[:, part] @ k[:, part].T / attention.head_dim**0.5
         weights = torch.exp(scores - scores.max(-1, keepdim=True).values)

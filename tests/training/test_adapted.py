@@ -97,7 +97,7 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
 def test_layers_that_sharding_keeps_whole_hold_no_table(encoders):
     parallel = ParallelModel(adapted(encoders["bert"]), {"translation": OBJECTIVES["translation"]()})
     # Not BertEmbeddings, whose table is shared.
-    assert parallel._no_split_modules == ["BertLayer", "TmdeDecoderLayer"]
+    assert parallel._no_split_modules == ["BertLayer", "AdaptedDecoderLayer"]
     assert [tuple(table.shape) for table in parallel.embedding_parameters()] == [(parallel.config.vocab_size, 32)]
 
 

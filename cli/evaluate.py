@@ -24,13 +24,13 @@ from tqdm.auto import tqdm
 from modeling_tmde.cli.errors import CommandGroup
 from modeling_tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, load_embedder, with_options
 from modeling_tmde.data.io import PlainLoader, write_atomically
+from modeling_tmde.documents.neighbours import SCORINGS
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import PROTOCOLS
 from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves
 from modeling_tmde.eval.heads import HEADS
 from modeling_tmde.eval.report import Comparison, eval_results, markdown_report, print_report
 from modeling_tmde.eval.results import EVAL_NAME, TaskResult, read_results, write_results
-from modeling_tmde.eval.retrieval import SCORINGS
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate_task, plan_tasks
 from modeling_tmde.eval.statistics import ComparisonError, compare
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, VectorCache, default_cache_dir

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import abc
 import hashlib
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from modeling_tmde.data.checks import CorpusError
 
 TaskError = CorpusError  # bad data of a task: the message names file or split, row, value found and value expected
+Source = str | os.PathLike | None
+Languages = Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -29,25 +33,26 @@ class Provenance:
     split: str | None = None
 
 
-def _check_unique(ids: Sequence[str], what: str) -> None:
-    """Raise [`TaskError`] naming the first id that comes twice."""
-    if len(set(ids)) == len(ids):
-        return
-    seen: set[str] = set()
-    twice = next(name for name in ids if name in seen or seen.add(name))
-    raise TaskError(f"{what}: ids must differ, found {twice!r} twice")
+def _check_columns(place: str, ids: Sequence[str], **columns: Sequence) -> None:
+    """Raise [`TaskError`] if the columns have different lengths, or an id comes twice."""
+    sizes = {name: len(values) for name, values in {"ids": ids, **columns}.items()}
+    if len(set(sizes.values())) > 1:
+        raise TaskError(f"{place}: expected columns of one length, found {sizes}")
+    name, count = next(iter(Counter(ids).most_common(1)), ("", 0))
+    if count > 1:
+        raise TaskError(f"{place}: ids must differ, found {name!r} twice")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled texts of one language, in order.
+    """Labeled texts of one language, in order.
 
     Args:
         ids: One a row, unique in the split. Rows of different languages with one id are translations; ids of a task
             whose texts are not parallel begin with the language, so that no two languages share one.
         texts: n texts; for pairs of texts (NLI) the first of each.
         labels: n class names.
-        second_texts: the second text of each pair, or None.
+        second_texts: The second text of each pair, or None.
         place: Where they come from, for messages.
 
     Raises:
@@ -61,12 +66,8 @@ class Split:
     place: str = "a split"
 
     def __post_init__(self) -> None:
-        sizes = {"ids": len(self.ids), "texts": len(self.texts), "labels": len(self.labels)}
-        if self.second_texts is not None:
-            sizes["second_texts"] = len(self.second_texts)
-        if len(set(sizes.values())) > 1:
-            raise TaskError(f"{self.place}: expected as many ids as texts and labels, found {sizes}")
-        _check_unique(self.ids, self.place)
+        second = self.ids if self.second_texts is None else self.second_texts
+        _check_columns(self.place, self.ids, texts=self.texts, labels=self.labels, second_texts=second)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,7 +88,7 @@ class ClassificationData:
     def languages(self) -> list[str]:
         return list(self.splits)
 
-    def restrict(self, languages: Sequence[str]) -> ClassificationData | None:
+    def restrict(self, languages: Sequence[str]) -> Self | None:
         """The part in these languages; None if there is none."""
         splits = {code: by_name for code, by_name in self.splits.items() if code in languages}
         return replace(self, splits=splits) if splits else None
@@ -103,51 +104,70 @@ class ClassificationData:
                 yield from ([language, name], split.ids, split.texts, split.labels, split.second_texts or [])
 
 
-@dataclass(frozen=True)
-class RetrievalData:
-    """n-way aligned texts: row i of every language is the same content, None where a language lacks it.
-
-    Args:
-        ids: n, unique.
-        texts: by language, n texts or None.
-        distractors: by language, further candidates that are nobody's translation.
-        queries: how many rows are queries, the others being candidates alone (XSR: 2,000 of 200,000); None: all.
-    """
-
-    ids: Sequence[str]
-    texts: Mapping[str, Sequence[str | None]]
-    provenance: Provenance
-    distractors: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    queries: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_unique(self.ids, "retrieval data")
-        for language, texts in self.texts.items():
-            if len(texts) != len(self.ids):
-                raise TaskError(
-                    f"Language {language} has {len(texts)} texts, expected one for each of {len(self.ids)}"
-                )
+class _AlignedTexts:
+    """Data whose `texts` hold, by language, the same items in the same order."""
 
     @property
     def languages(self) -> list[str]:
         return list(self.texts)
 
-    def restrict(self, languages: Sequence[str]) -> RetrievalData | None:
+    def restrict(self, languages: Sequence[str]) -> Self | None:
         """The part in these languages; None if they are fewer than two."""
-        groups = [{code: rows for code, rows in group.items() if code in languages}
-                  for group in (self.texts, self.distractors)]  # fmt: skip
-        return replace(self, texts=groups[0], distractors=groups[1]) if len(groups[0]) > 1 else None
+        texts = {code: items for code, items in self.texts.items() if code in languages}
+        return replace(self, texts=texts) if len(texts) > 1 else None
 
     def rows(self) -> dict[str, int]:
-        """Number of texts by language."""
-        return {code: sum(text is not None for text in texts) for code, texts in self.texts.items()}
+        """Number of items by language."""
+        return {code: sum(item is not None for item in items) for code, items in self.texts.items()}
+
+
+@dataclass(frozen=True)
+class RetrievalData(_AlignedTexts):
+    """n-way aligned texts: row i of every language is the same content, None where a language lacks it.
+
+    Args:
+        ids: n, unique.
+        texts: By language, n texts or None.
+        queries: How many rows are queries, the others being candidates alone (XSR: 2,000 of 200,000); None: all.
+    """
+
+    ids: Sequence[str]
+    texts: Mapping[str, Sequence[str | None]]
+    provenance: Provenance
+    queries: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns("retrieval data", self.ids, **self.texts)
 
     def columns(self) -> Iterator[Sequence[str | None]]:
         """Everything that decides a result, for a fingerprint."""
         yield from (self.ids, [str(self.queries)])
-        for group in (self.texts, self.distractors):
-            for language, texts in group.items():
-                yield from ([language], texts)
+        for language, texts in self.texts.items():
+            yield from ([language], texts)
+
+
+@dataclass(frozen=True)
+class ContrastData(_AlignedTexts):
+    """Minimal pairs: item i of every language is the same two sentences, with like words and different meanings.
+
+    Args:
+        ids: n, unique.
+        texts: By language, n times (sentence, contrast).
+        groups: n names of the kind of contrast of each item.
+        controls: Groups that are reported but left out of the means.
+    """
+
+    ids: Sequence[str]
+    texts: Mapping[str, Sequence[tuple[str, str]]]
+    groups: Sequence[str]
+    provenance: Provenance
+    controls: Sequence[str] = ()
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Everything that decides a result, for a fingerprint."""
+        yield from (self.ids, self.groups, self.controls)
+        for language, items in self.texts.items():
+            yield from ([language], *zip(*items, strict=True))
 
 
 @dataclass(frozen=True)
@@ -164,10 +184,7 @@ class SimilarityPairs:
     scores: Sequence[float]
 
     def __post_init__(self) -> None:
-        sizes = {name: len(getattr(self, name)) for name in ("ids", "first", "second", "scores")}
-        if len(set(sizes.values())) > 1:
-            raise TaskError(f"Pairs need as many ids as texts and scores, found {sizes}")
-        _check_unique(self.ids, "similarity pairs")
+        _check_columns("similarity pairs", **vars(self))
 
 
 @dataclass(frozen=True)
@@ -181,7 +198,7 @@ class SimilarityData:
     def languages(self) -> list[str]:
         return list(dict.fromkeys(code for pair in self.pairs for code in pair))
 
-    def restrict(self, languages: Sequence[str]) -> SimilarityData | None:
+    def restrict(self, languages: Sequence[str]) -> Self | None:
         """The pairs of which both sides are in these languages; None if there is none."""
         pairs = {codes: rows for codes, rows in self.pairs.items() if set(codes) <= set(languages)}
         return replace(self, pairs=pairs) if pairs else None
@@ -197,57 +214,21 @@ class SimilarityData:
             yield from (codes, pairs.ids, pairs.first, pairs.second, scores)
 
 
-@dataclass(frozen=True)
-class ContrastData:
-    """Minimal pairs: item i of every language is the same two sentences, with like words and different meanings.
-
-    Args:
-        ids: n, unique.
-        texts: by language, n times (sentence, contrast).
-        groups: n names of the kind of contrast of each item.
-        controls: Groups that are reported but left out of the means.
-    """
-
-    ids: Sequence[str]
-    texts: Mapping[str, Sequence[tuple[str, str]]]
-    groups: Sequence[str]
-    provenance: Provenance
-    controls: Sequence[str] = ()
-
-    @property
-    def languages(self) -> list[str]:
-        return list(self.texts)
-
-    def restrict(self, languages: Sequence[str]) -> ContrastData | None:
-        """The part in these languages; None if they are fewer than two."""
-        texts = {code: items for code, items in self.texts.items() if code in languages}
-        return replace(self, texts=texts) if len(texts) > 1 else None
-
-    def rows(self) -> dict[str, int]:
-        """Number of minimal pairs by language."""
-        return {language: len(items) for language, items in self.texts.items()}
-
-    def columns(self) -> Iterator[Sequence[str | None]]:
-        """Everything that decides a result, for a fingerprint."""
-        yield from (self.ids, self.groups, self.controls)
-        for language, items in self.texts.items():
-            yield from ([language], *zip(*items, strict=True))
-
-
 TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData
 
 
 class Task(abc.ABC):
     """A benchmark. A subclass in a file of this package, listed in `TASKS`, is all that a new one needs.
 
-    Class attributes: `name`, as on the command line; `description`, one line; `languages`, those it has by default
-    (ISO 639-1 where there is a code); `default_source`, the Hub id or None; `local_names`, globs by which its files
-    are found in a data folder; `head`, the default head of a classification task; `train_languages`, those
-    whose labels it trains on by default (None: all).
+    Class attributes: `name`, as on the command line; `description`, one line; `provenance` of the benchmark's own
+    data; `languages`, those it has by default (ISO 639-1 where there is a code); `default_source`, the Hub id or None;
+    `local_names`, globs by which its files are found in a data folder; `head`, the default head of a classification
+    task; `train_languages`, those whose labels it trains on by default (None: all).
     """
 
-    name: str
-    description: str
+    name: ClassVar[str]
+    description: ClassVar[str]
+    provenance: ClassVar[Provenance] = Provenance("as given by the source", "as given by the source")
     languages: tuple[str, ...] = ()
     default_source: str | None = None
     local_names: tuple[str, ...] = ()
@@ -255,9 +236,7 @@ class Task(abc.ABC):
     train_languages: tuple[str, ...] | None = None
 
     @abc.abstractmethod
-    def load(
-        self, source: str | None = None, languages: Sequence[str] | None = None, streaming: bool = False, **options
-    ) -> TaskData:
+    def load(self, source: Source = None, languages: Languages = None, streaming: bool = False, **options) -> TaskData:
         """Loads the data.
 
         Args:
@@ -266,7 +245,7 @@ class Task(abc.ABC):
             streaming: Read the Hub without downloading whole files first.
 
         Raises:
-            TaskError: Missing split, column or language, and other bad data.
+            ValueError: Missing split, column or language, and other bad data.
         """
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from modeling_tmde.data.sample import LANGUAGES, sample_documents
 
-from .base import ClassificationData, Provenance, Split, Task, TaskError
-from .sources import check_count, choose_languages
+from .base import ClassificationData, Languages, Provenance, Split, Task, TaskError
+from .sources import Splits, check_count, choose_languages
 
 
 class Sample(Task):
@@ -13,13 +13,14 @@ class Sample(Task):
 
     name = "sample"
     description = "built-in sample documents, 4 topics, 5 languages (no files)"
+    provenance = Provenance("the built-in grammar of tmde", "Apache-2.0", source="sample", split="test")
     languages = LANGUAGES
     default_source = "sample"
 
     def load(
         self,
         source: str | None = None,
-        languages: Sequence[str] | None = None,
+        languages: Languages = None,
         streaming: bool = False,
         sizes: Sequence[int] = (1000, 200, 200),
         seed: int = 42,
@@ -27,19 +28,16 @@ class Sample(Task):
         """`sizes` documents of train, dev and test. `source` and `streaming` mean nothing here.
 
         Raises:
-            CorpusError: An unknown language, or `sizes` that are not three whole numbers from 1.
+            TaskError: An unknown language, or `sizes` that are not three whole numbers from 1.
         """
         chosen = choose_languages("sample", languages, LANGUAGES, self.languages)
-        if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) != 3 or None in sizes:
-            found = f"{self.name}: found sizes={sizes!r}"
-            raise TaskError(f"{found}, expected three numbers: train, dev, test. Pass e.g. [1000, 200, 200].")
-        for size in sizes:
-            check_count(self, "sizes", size)
-        splits: dict[str, dict[str, Split]] = {language: {} for language in chosen}
+        if not isinstance(sizes, list | tuple) or len(sizes) != 3:
+            raise TaskError(f"{self.name}: found sizes={sizes!r}, expected three, such as [1000, 200, 200].")
+        splits: Splits = {language: {} for language in chosen}
         for name, size in zip(("train", "dev", "test"), sizes, strict=True):
+            check_count(self, "sizes", size)
             rows = sample_documents(size, name, seed=seed, languages=chosen).to_pandas()
             for language in chosen:
                 part = rows[rows["language"] == language]
                 splits[language][name] = Split(*(part[column].tolist() for column in ("doc_id", "text", "label")))
-        provenance = Provenance("the built-in grammar of tmde", "Apache-2.0", source="sample", split="test")
-        return ClassificationData(splits, provenance)
+        return ClassificationData(splits, self.provenance)

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-
 from modeling_tmde.data.files import read_columns
 
-from .base import ClassificationData, Provenance, Split, Task
+from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .languages import iso_of_flores
 from .sources import (
+    Splits,
     check_parallel,
     choose_languages,
     config_names,
     is_dataset,
-    labelled_splits,
+    labeled_splits,
     named_files,
     open_splits,
     provenance_of,
     read_labels,
-    require_splits,
     source_of,
-)
-
-SPLITS = ("train", "dev", "test")
-PROVENANCE = Provenance(
-    citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for Topic Classification in "
-    "200+ Languages and Dialects, 2023",
-    licence="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
-    url="https://github.com/dadelani/sib-200",
 )
 
 
@@ -37,16 +26,17 @@ class SIB200(Task):
 
     name = "sib200"
     description = "sentence topics, 7 classes, 205 languages (any FLORES-200 code)"
+    provenance = Provenance(
+        citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for Topic Classification "
+        "in 200+ Languages and Dialects, 2023",
+        licence="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
+        url="https://github.com/dadelani/sib-200",
+    )
     languages = ("de", "en", "es", "fr", "it")
     default_source = "Davlan/sib200"
     local_names = ("eval/sib200.parquet", "sib200.parquet")
 
-    def load(
-        self,
-        source: str | os.PathLike | None = None,
-        languages: Sequence[str] | None = None,
-        streaming: bool = False,
-    ) -> ClassificationData:
+    def load(self, source: Source = None, languages: Languages = None, streaming: bool = False) -> ClassificationData:
         """Splits `train` (701 sentences), `dev` (99), `test` (204).
 
         Args:
@@ -56,31 +46,23 @@ class SIB200(Task):
                 Results always go by the former.
 
         Raises:
-            CorpusError: Missing languages, splits or columns, or translations with different labels.
+            CorpusError: Missing languages or columns, or translations with different labels.
         """
         source = source_of(self, source)
-        if isinstance(languages, Sequence) and not isinstance(languages, str):
-            languages = [iso_of_flores(code) for code in languages]
+        languages = [iso_of_flores(code) for code in languages or ()]
+        splits: Splits = {}
         if is_dataset(source) and not named_files(self, source):
-            splits = self._load_configs(source, languages, streaming)
+            configs = {iso_of_flores(name): name for name in config_names(source)}
+            for language in choose_languages(source, languages, configs, self.languages):
+                opened = open_splits(source, configs[language], ("train", "dev", "test"), streaming)
+                for name, table in opened.items():
+                    numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
+                    labels = read_labels(table, "category", numbers, rows["category"])
+                    ids = [str(index) for index in rows["index_id"]]
+                    splits.setdefault(language, {})[name] = Split(ids, rows["text"], labels, place=table.place)
         else:
-            found = labelled_splits(self, source, "index_id", streaming=streaming)
+            found = labeled_splits(self, source, "index_id")
             found = {iso_of_flores(code): by_name for code, by_name in found.items()}
-            splits = require_splits(source, found, choose_languages(source, languages, found, self.languages), SPLITS)
-        check_parallel(source, splits, SPLITS)
-        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True))
-
-    def _load_configs(
-        self, source: str, languages: Sequence[str] | None, streaming: bool
-    ) -> dict[str, dict[str, Split]]:
-        configs = {iso_of_flores(name): name for name in config_names(source)}
-        splits: dict[str, dict[str, Split]] = {}
-        for language in choose_languages(source, languages, configs, self.languages):
-            splits[language] = {}
-            opened = open_splits(source, configs[language], SPLITS, streaming=streaming)
-            for name, table in opened.items():
-                numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
-                labels = read_labels(table, "category", numbers, rows["category"])
-                ids = [str(index) for index in rows["index_id"]]
-                splits[language][name] = Split(ids, rows["text"], labels, place=table.place)
-        return splits
+            splits = {code: found[code] for code in choose_languages(source, languages, found, self.languages)}
+        check_parallel(source, splits)
+        return ClassificationData(splits, provenance_of(self, source, "test", copy=True))

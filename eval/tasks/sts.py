@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Collection
+from pathlib import Path
 
 from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import Table, read_columns
+from modeling_tmde.data.files import read_columns
 
-from .base import Provenance, SimilarityData, SimilarityPairs, Task
+from .base import Languages, Provenance, SimilarityData, SimilarityPairs, Source, Task
 from .sources import (
     choose_languages,
     config_names,
     is_dataset,
-    open_splits,
+    open_split,
     open_tables,
     pair_of,
     provenance_of,
@@ -22,13 +22,6 @@ from .sources import (
 )
 
 Pair = tuple[str, str]
-TEXTS = ("sentence1", "sentence2")
-PROVENANCE = Provenance(
-    citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused "
-    "Evaluation, 2017",
-    licence="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
-    url="https://alt.qcri.org/semeval2017/task1/",
-)
 
 
 class STS(Task):
@@ -36,93 +29,72 @@ class STS(Task):
 
     name = "sts"
     description = "similarity of sentence pairs, 8 pairs of languages and 3 single ones (Spearman)"
+    provenance = Provenance(
+        citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused "
+        "Evaluation, 2017",
+        licence="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
+        url="https://alt.qcri.org/semeval2017/task1/",
+    )
     languages = ("ar", "de", "en", "es", "fr", "it", "ko", "nl", "tr")
     default_source = "mteb/sts17-crosslingual-sts"
 
     def load(
-        self,
-        source: str | os.PathLike | None = None,
-        languages: Sequence[str] | None = None,
-        streaming: bool = False,
-        split: str = "test",
+        self, source: Source = None, languages: Languages = None, streaming: bool = False, split: str = "test"
     ) -> SimilarityData:
         """Pairs of sentences by pair of languages, with ids `"en-de:<row>"`.
 
         Args:
             source: Hub dataset, or folder laid out like it, with a config for each pair (`en-de`) and the columns
                 sentence1, sentence2, score. Or a JSONL, TSV or parquet file, or folder of them, with those columns
-                and the languages: in a column lang (`en-de`), in columns lang1 and lang2, or as the name of the file
-                (`en-de.tsv`).
+                and the languages, in a column lang (`en-de`) or as the name of the file (`en-de.tsv`).
             languages: Only pairs of which both are among these.
             split: Of a Hub dataset.
 
         Raises:
-            CorpusError: Missing languages, split or columns; a score that is not a finite number.
+            CorpusError: Missing languages or columns; a score that is not a finite number.
         """
         source = source_of(self, source)
-        if is_dataset(source):
-            configs = {pair: name for name in config_names(source) if (pair := pair_of(name))}
-            chosen = self._choose(source, languages, configs)
-            rows = {}
-            for pair in chosen:
-                table = open_splits(source, configs[pair], (split,), streaming=streaming)[split]
-                rows[pair] = self._read(table, pair)[pair]
+        dataset = is_dataset(source)
+        if dataset:
+            pairs = _choose(source, languages, [pair for name in config_names(source) if (pair := pair_of(name))])
+            names = ["-".join(pair) for pair in pairs]
+            tables = {name: open_split(source, name, split, streaming) for name in names}
         else:
-            found: dict[Pair, list[tuple[str, str, float]]] = {}
-            for table in open_tables(self, source, streaming):
-                for pair, pair_rows in self._read(table, None).items():
-                    found.setdefault(pair, []).extend(pair_rows)
-            rows = {pair: found[pair] for pair in self._choose(source, languages, found)}
-        pairs = {}
-        for pair, pair_rows in rows.items():
-            ids = [f"{'-'.join(pair)}:{row}" for row in range(len(pair_rows))]
-            pairs[pair] = SimilarityPairs(ids, *(list(column) for column in zip(*pair_rows, strict=True)))
-        tested = split if is_dataset(source) else None
-        return SimilarityData(pairs, provenance_of(self, source, PROVENANCE, tested))
-
-    def _choose(self, source: str, languages: Sequence[str] | None, pairs: Sequence[Pair]) -> list[Pair]:
-        there = sorted({language for pair in pairs for language in pair})
-        # A source of one's own may hold any languages: the default ones do not select among them.
-        chosen = set(choose_languages(source, languages, there))
-        kept = [pair for pair in pairs if chosen.issuperset(pair)]
-        if not kept:
-            found = Words(f"no pair of {', '.join(sorted(chosen)) or 'languages'}")
-            listed = f"one of {', '.join(map('-'.join, pairs)) or 'the configs en-de, es-en and so on'}"
-            raise bad_value(source, None, "languages", found, listed, "Request both languages of a pair.")
-        return kept
-
-    def _read(self, table: Table, pair: Pair | None) -> dict[Pair, list[tuple[str, str, float]]]:
-        """Return sentences and scores by pair of languages; all of them of `pair` if it is stated."""
-        optional = [] if pair else ["lang", "lang1", "lang2"]
-        numbers, columns = read_columns(table, TEXTS, ["score"], optional)
-        if pair is None and "lang" not in columns and not {"lang1", "lang2"} <= columns.keys():
-            stem = os.path.basename(table.place).split(".")[0]
-            pair = pair_of(stem)
-            if pair is None:
-                found = Words(f"neither a column lang nor lang1 and lang2 beside {', '.join(columns)}")
-                expected = "one of them, or a name such as en-de.tsv"
-                raise bad_value(table.place, None, "lang", found, expected, "Add or rename it.")
+            tables = {Path(table.place).name.split(".")[0]: table for table in open_tables(self, source)}
         rows: dict[Pair, list[tuple[str, str, float]]] = {}
-        for index, number in enumerate(numbers):
-            row_pair = pair or self._pair_of_row(table.place, number, {n: c[index] for n, c in columns.items()})
-            score = self._score(table.place, number, columns["score"][index])
-            rows.setdefault(row_pair, []).append((*(columns[name][index] for name in TEXTS), score))
-        return rows
+        for name, table in tables.items():
+            optional = [] if dataset else ["lang"]
+            numbers, columns = read_columns(table, ["sentence1", "sentence2"], ["score"], optional)
+            stated = columns.get("lang") or [name] * len(numbers)
+            values = (stated, columns["sentence1"], columns["sentence2"], columns["score"])
+            for number, lang, first, second, score in zip(numbers, *values, strict=True):
+                pair = pair_of(str(lang))
+                if pair is None:
+                    advice = "Add a column 'lang' with such codes, or name the file like en-de.tsv."
+                    raise bad_value(table.place, number, "lang", lang, "two language codes such as 'en-de'", advice)
+                rows.setdefault(pair, []).append((first, second, _score(table.place, number, score)))
+        found = {}
+        for pair in _choose(source, languages, rows):
+            ids = [f"{'-'.join(pair)}:{row}" for row in range(len(rows[pair]))]
+            found[pair] = SimilarityPairs(ids, *map(list, zip(*rows[pair], strict=True)))
+        return SimilarityData(found, provenance_of(self, source, split if dataset else None))
 
-    def _pair_of_row(self, place: str, number: int, row: dict[str, object]) -> Pair:
-        stated = str(row["lang"]) if "lang" in row else f"{row['lang1']}-{row['lang2']}"
-        pair = pair_of(stated)
-        if pair is None:
-            advice = "Correct the row."
-            raise bad_value(place, number, "lang", stated, "two language codes such as 'en-de'", advice)
-        return pair
 
-    def _score(self, place: str, number: int, value: object) -> float:
-        try:
-            score = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            score = math.nan
-        if not math.isfinite(score):
-            advice = "Correct or delete the row."
-            raise bad_value(place, number, "score", value, "a finite number", advice)
-        return score
+def _choose(source: str, languages: Languages, pairs: Collection[Pair]) -> list[Pair]:
+    """The pairs of two of the languages; None: all. A source may hold any languages: the default ones don't select."""
+    chosen = set(choose_languages(source, languages, [code for pair in pairs for code in pair]))
+    kept = [pair for pair in pairs if chosen.issuperset(pair)]
+    if not kept:
+        found, listed = Words(f"no pair of {', '.join(sorted(chosen))}"), ", ".join(map("-".join, pairs))
+        raise bad_value(source, None, "languages", found, f"one of {listed}", "Request both languages of a pair.")
+    return kept
+
+
+def _score(place: str, number: int, value: object) -> float:
+    try:
+        score = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise bad_value(place, number, "score", value, "a finite number", "Correct or delete the row.")
+    return score

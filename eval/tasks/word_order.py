@@ -5,11 +5,9 @@ from importlib import resources
 
 import yaml
 
-from .base import ContrastData, Provenance, Task, TaskError
+from .base import ContrastData, Languages, Provenance, Task, TaskError
 from .sources import choose_languages
 
-LANGUAGES = ("de", "en", "es", "fr", "it")
-PHENOMENA = ("roles", "negation_scope", "attribute", "order")
 CONTROL = "negation"
 
 
@@ -23,13 +21,14 @@ class WordOrder(Task):
 
     name = "word_order"
     description = "built-in minimal pairs of the same words, 5 languages: which is the translation? (no files)"
-    languages = LANGUAGES
+    provenance = Provenance("minimal pairs written by hand for tmde", "Apache-2.0", source="built-in")
+    languages = ("de", "en", "es", "fr", "it")
     default_source = "built-in"
 
     def load(
         self,
         source: str | None = None,
-        languages: Sequence[str] | None = None,
+        languages: Languages = None,
         streaming: bool = False,
         phenomena: Sequence[str] | None = None,
     ) -> ContrastData:
@@ -41,33 +40,26 @@ class WordOrder(Task):
                 None: all, the mean being over the first four, and negation measured beside it.
 
         Raises:
-            CorpusError: Another source, an unknown language or phenomenon.
+            TaskError: Another source, an unknown language or phenomenon.
         """
         if source not in (None, self.default_source):
-            found = f"{self.name}: found the source {source!r}"
-            raise TaskError(f"{found}, expected none, since its sentences are built in. Leave it out.")
-        chosen = choose_languages(self.default_source, languages, LANGUAGES, self.languages)
-        known = (*PHENOMENA, CONTROL)
-        stated = isinstance(phenomena, list | tuple) and phenomena and all(each in known for each in phenomena)
-        if phenomena is not None and not stated:
+            raise TaskError(f"{self.name}: found the source {source!r}, expected none: its sentences are built in.")
+        chosen = choose_languages(self.default_source, languages, WordOrder.languages, self.languages)
+        path = resources.files(__package__) / "word_order.yaml"  # by phenomenon: {language: [sentence, contrast]}
+        pairs = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not set(phenomena or ()) <= set(pairs):
             found = f"{self.name}: found phenomena={phenomena!r}"
-            raise TaskError(f"{found}, expected a list of {', '.join(known)}. Pass e.g. ['roles'].")
+            raise TaskError(f"{found}, expected a list of {', '.join(pairs)}. Pass e.g. ['roles'].")
         items = {
             (phenomenon, number): item
-            for phenomenon, rows in _read().items()
-            if phenomenon in (phenomena or known)
-            for number, item in enumerate(rows, 1)
+            for phenomenon in pairs
+            if phenomenon in (phenomena or pairs)
+            for number, item in enumerate(pairs[phenomenon], 1)
         }
         return ContrastData(
             ids=[f"{phenomenon}-{number:02}" for phenomenon, number in items],
             texts={code: [tuple(item[code]) for item in items.values()] for code in chosen},
             groups=[phenomenon for phenomenon, _ in items],
-            provenance=Provenance("minimal pairs written by hand for tmde", "Apache-2.0", source=self.default_source),
-            controls=() if stated else (CONTROL,),
+            provenance=self.provenance,
+            controls=() if phenomena else (CONTROL,),
         )
-
-
-def _read() -> dict[str, list[dict[str, list[str]]]]:
-    """By phenomenon its items: by language, a sentence and its contrast."""
-    path = resources.files(__package__) / "word_order.yaml"
-    return yaml.safe_load(path.read_text(encoding="utf-8"))

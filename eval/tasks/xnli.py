@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-from modeling_tmde.data.checks import Words, bad_value
 from modeling_tmde.data.files import read_columns
 
-from .base import ClassificationData, Provenance, Split, Task
+from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
+    Splits,
     check_count,
     check_parallel,
     choose_languages,
     config_names,
-    is_dataset,
     open_splits,
     provenance_of,
     read_labels,
@@ -22,11 +20,6 @@ from .sources import (
 )
 
 LABELS = ("entailment", "neutral", "contradiction")
-PROVENANCE = Provenance(
-    citation="Conneau et al., XNLI: Evaluating Cross-lingual Sentence Representations, 2018",
-    licence="CC BY-NC 4.0",
-    url="https://github.com/facebookresearch/XNLI",
-)
 
 
 class XNLI(Task):
@@ -37,6 +30,11 @@ class XNLI(Task):
 
     name = "xnli"
     description = "natural language inference, 3 classes, 15 languages"
+    provenance = Provenance(
+        citation="Conneau et al., XNLI: Evaluating Cross-lingual Sentence Representations, 2018",
+        licence="CC BY-NC 4.0",
+        url="https://github.com/facebookresearch/XNLI",
+    )
     languages = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
     default_source = "facebook/xnli"
     head = "ffn_nli"
@@ -44,8 +42,8 @@ class XNLI(Task):
 
     def load(
         self,
-        source: str | os.PathLike | None = None,
-        languages: Sequence[str] | None = None,
+        source: Source = None,
+        languages: Languages = None,
         streaming: bool = False,
         max_train: int | None = None,
         seed: int = 42,
@@ -63,35 +61,22 @@ class XNLI(Task):
                 none of those is among them.
 
         Raises:
-            CorpusError: Missing languages, splits or columns; a label that is none of the three (-1, no gold label).
+            CorpusError: Missing languages or columns; a label that is none of the three (-1, no gold label).
         """
         source = source_of(self, source)
-        if not is_dataset(source):
-            expected = "a folder with a README.md that lists `configs`, or with <config>/<split>.parquet files"
-            raise bad_value(source, None, "source", Words("something else"), expected, "Correct the path.")
         check_count(self, "max_train", max_train)
-        splits: dict[str, dict[str, Split]] = {}
-        configs = config_names(source)
-        chosen = choose_languages(source, languages, configs, self.languages)
-        trained = self._train_languages(train_languages, chosen)
+        chosen = choose_languages(source, languages, config_names(source), self.languages)
+        trained = set(train_languages or self.train_languages or ()).intersection(chosen) or set(chosen)
+        splits: Splits = {}
         for language in chosen:
-            splits[language] = {}
-            wanted = ("train", "dev", "test") if language in trained else ("dev", "test")
-            opened = open_splits(source, language, wanted, streaming=streaming)
-            for name, table in opened.items():
-                head = (max_train, seed) if max_train is not None and name == "train" else None
+            names = ("train", "dev", "test") if language in trained else ("dev", "test")
+            for name, table in open_splits(source, language, names, streaming).items():
+                head = (max_train, seed) if max_train and name == "train" else None
                 texts = ["premise", "hypothesis"]
                 numbers, rows = read_columns(table, texts, ["label"], empty_texts=True, head=head)
-                labels = read_labels(table, "label", numbers, rows["label"], LABELS, numbered=LABELS)
+                labels = read_labels(table, "label", numbers, rows["label"], LABELS)
                 ids = [f"{name}:{number - 1}" for number in numbers]
                 columns = (ids, rows["premise"], labels, rows["hypothesis"])
-                splits[language][name] = Split(*columns, place=table.place)
-        check_parallel(source, splits, ("dev", "test"))
-        return ClassificationData(splits, provenance_of(self, source, PROVENANCE, "test", copy=True), self.head)
-
-    def _train_languages(self, requested: Sequence[str] | None, chosen: Sequence[str]) -> list[str]:
-        """Return the languages whose train split is read: the requested ones, else the task's that are chosen."""
-        if requested is None and not set(self.train_languages or ()).intersection(chosen):
-            return list(chosen)
-        place = f"{self.name} train_languages"
-        return choose_languages(place, requested, chosen, self.train_languages or ())
+                splits.setdefault(language, {})[name] = Split(*columns, place=table.place)
+        check_parallel(source, splits)
+        return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head)

@@ -2,11 +2,13 @@
 
 import json
 
+import datasets
 import pytest
 
-from modeling_tmde.eval.tasks import TASKS, TaskError
+from modeling_tmde.eval.tasks import TASKS, Provenance, RetrievalData, SimilarityPairs, Split, TaskError
 
 GOOD = {"doc_id": "1", "language": "de", "title": "a", "text": "b", "label": "x", "split": "train"}
+STS_HEADER = "sentence1\tsentence2\tscore\tlang\n"
 
 
 @pytest.fixture
@@ -18,11 +20,11 @@ def files(tmp_path):
         "documents.jsonl": [GOOD, GOOD],
         "untitled.jsonl": [{key: value for key, value in GOOD.items() if key != "title"}],
         "labels.jsonl": [GOOD, GOOD | {"doc_id": "2", "label": None}],
+        "disagree.jsonl": [GOOD, GOOD | {"language": "en", "label": "y"}],
         "sib.jsonl": [{"language": "deu_Latn", "split": "train", "index_id": 1, "label": "x", "text": "b"}],
     }
     for name, lines in contents.items():
         (tmp_path / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    (tmp_path / "mldoc.de.dev").write_text("CCAT\ta\n", encoding="utf-8")
     (tmp_path / "notes.txt").write_text("a", encoding="utf-8")
     return tmp_path
 
@@ -31,44 +33,107 @@ def files(tmp_path):
     ("task", "options", "message"),
     [
         ("mldoc", {}, "'source': found None.*NIST.*generate_documents.py"),
-        ("mldoc", {"source": ""}, "for de only .*a file such as mldoc.de.train.1000"),
-        ("mldoc", {"source": "notes.txt"}, "a folder with MLDoc's files"),
+        ("mldoc", {"source": ""}, "a folder with MLDoc's files"),
         (
             "topic_documents",
             {"source": "documents.jsonl"},
-            "'split': found 'dev'|ids must differ",
+            "language de, split train: ids must differ, found '1' twice",
         ),
         ("topic_documents", {"source": "untitled.jsonl"}, r"untitled.jsonl, field 'title': found the columns"),
         ("topic_documents", {"source": "labels.jsonl"}, r"labels.jsonl, row 2, field 'label': found None"),
-        ("topic_documents", {"source": "notes.txt"}, "found no such file, expected files ending in .parquet"),
-        ("sib200", {"source": "sib.jsonl"}, "language de, field 'split': found the splits train, expected also 'dev'"),
-        ("sib200", {"source": "sib.jsonl", "languages": ["fr"]}, "found 'fr', expected languages of the data: de"),
-        ("xnli", {"source": "rows.jsonl"}, "expected a folder with a README.md"),
-        ("xnli", {"source": "owner/name"}, "Couldn't reach 'owner/name'"),
+        (
+            "topic_documents",
+            {"source": "disagree.jsonl"},
+            r"language en, split train, id 1, .*'y', expected .*, 'x'\.",
+        ),
+        ("topic_documents", {"source": "notes.txt"}, "found a file of unknown format, expected one of .parquet"),
+        ("sib200", {"source": "sib.jsonl", "languages": ["fr"]}, r"found 'fr', expected .* in the data \(de\)"),
         ("xnli", {"max_train": 0}, "'max_train': found 0, expected a whole number from 1"),
         ("sentence_retrieval", {}, "'source': found None.*parallel text"),
         ("sentence_retrieval", {"source": "rows.jsonl", "languages": ["de", "it"]}, "found 'it', expected one of"),
-        ("sentence_retrieval", {"source": "rows.jsonl", "languages": "de"}, "found 'de', expected"),
-        ("sentence_retrieval", {"source": "rows.jsonl", "max_rows": True}, "'max_rows': found True, expected a whole"),
         ("sentence_retrieval", {"source": "none.jsonl"}, "no such file or folder"),
-        (
-            "sentence_retrieval",
-            {"source": "wrong.jsonl"},
-            "wrong.jsonl, row 7, field 'translation.de': found 3",
-        ),
+        ("sentence_retrieval", {"source": "wrong.jsonl"}, "wrong.jsonl, row 7, field 'translation.de': found 3"),
         ("xsr", {"source": "rows.jsonl", "languages": ["de", "en"]}, "'candidates': found 6 rows with all"),
         ("xsr", {"source": "rows.jsonl", "queries": 9, "candidates": 4}, "found 9, expected at most candidates=4"),
         ("europarl_matrix", {"source": "rows.jsonl", "languages": ["de", "en"], "rows": 7}, "'rows': found 6 rows"),
-        ("tatoeba", {"source": ""}, "expected tatoeba.deu-eng.deu and tatoeba.deu-eng.eng"),
+        ("tatoeba", {"source": ""}, "a folder with tatoeba.deu-eng.deu, tatoeba.deu-eng.eng"),
         ("word_order", {"source": "mine.jsonl"}, "found the source '.*mine.jsonl', expected none"),
         ("word_order", {"phenomena": ["tense"]}, r"found phenomena=\['tense'\], expected a list of roles"),
-        ("sample", {"languages": ["pl"]}, "found 'pl', expected languages of the data: de, en, es, fr, it"),
+        ("sample", {"languages": ["pl"]}, r"found 'pl', expected .* in the data \(de, en, es, fr, it\)"),
+        ("sample", {"sizes": [1, 2]}, r"sizes=\[1, 2\], expected three"),
+        ("sample", {"sizes": [4, 4, 0]}, "'sizes': found 0, expected a whole number from 1"),
         ("sts", {"source": "rows.jsonl"}, "field 'sentence1': found the columns translation"),
     ],
 )
-def test_bad_sources(task, options, message, files, no_network):
-    if "source" in options and "/" not in options["source"]:
+def test_bad_sources(task, options, message, files):
+    if "source" in options:
         options = options | {"source": str(files / options["source"])}
     with pytest.raises(TaskError, match=message):
         data = TASKS[task]().load(**options)
         list(getattr(data, "ids", ()))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sentence1\tsentence2\tscore\na\tb\t1\n", "row 2, field 'lang': found 'pairs'.*name the file like en-de.tsv"),
+        (STS_HEADER + "a\tb\t1\tde\n", r"row 2, field 'lang': found 'de', expected two language codes"),
+        (STS_HEADER + "a\t\t1\ten-de\n", r"row 2, field 'sentence2': found '', expected a text"),
+        (STS_HEADER + "a\tb\thigh\ten-de\n", r"row 2, field 'score': found 'high', expected a finite number"),
+        (STS_HEADER + "a\tb\tnan\ten-de\n", r"row 2, field 'score': found 'nan', expected a finite number"),
+        (STS_HEADER + "a\t1\ten-de\n", r"row 2: found 3 field\(s\), expected 4"),
+        (STS_HEADER, "found no rows, expected some"),
+    ],
+)
+def test_bad_similarities(content, message, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(content)
+    with pytest.raises(TaskError, match=r"pairs\.tsv.*" + message):
+        TASKS["sts"]().load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"CCAT\ta\nno tab\n", r"mldoc.de.dev, row 2: found 'no tab', expected label<TAB>text.*index files"),
+        (b"CCAT\ta\nXCAT\tb\n", r"mldoc.de.dev, row 2, field 'label': found 'XCAT', expected one of CCAT, ECAT, GC"),
+        (b"CCAT\ta\nMCAT\t\xe9t\xe9\n", r"mldoc.de.dev, row 2: found the undecodable bytes .*expected UTF-8"),
+        (b"CCAT\ta\nMCAT\tb'\\xe9t\\xe9'\n", r"mldoc.de.dev, row 2, field 'text': found .*bytes literal"),
+        (b"", r"mldoc.de.dev: found no rows"),
+    ],
+)
+def test_bad_lines_of_mldoc(content, message, tmp_path):
+    (tmp_path / "mldoc.de.dev").write_bytes(content)
+    with pytest.raises(TaskError, match=message):
+        TASKS["mldoc"]().load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": -1}, r"\(config en, split test\), row 2, field 'label': found -1, expected one of entailment"),
+        ({"premise": None}, r"\(config en, split test\), row 2, field 'premise': found None, expected a text"),
+        (
+            {"label": 2},
+            r"language en, split test, id test:1, field 'label': found 'contradiction', expected .*'neutral'",
+        ),
+    ],
+)
+def test_bad_rows_of_xnli(changes, message, dataset_folder):
+    rows = [{"premise": "a", "hypothesis": "b", "label": 1}] * 3
+    label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+    features = datasets.Features(dict.fromkeys(("premise", "hypothesis"), datasets.Value("string")) | {"label": label})
+    configs = {"de": {"test": rows}, "en": {"test": [rows[0], rows[1] | changes, rows[2]]}}
+    with pytest.raises(TaskError, match=message):
+        TASKS["xnli"]().load(dataset_folder(configs, features))
+
+
+def test_data_classes_refuse_repeats_and_lengths():
+    with pytest.raises(TaskError, match="a split: ids must differ, found 'b' twice"):
+        Split(["a", "b", "c", "b"], ["t"] * 4, ["l"] * 4)
+    with pytest.raises(TaskError, match="'ids': 1, 'texts': 2"):
+        Split(["a"], ["t"] * 2, ["l"] * 2)
+    with pytest.raises(TaskError, match="'ids': 2, 'de': 1"):
+        RetrievalData(["a", "b"], {"de": ["x"]}, Provenance("", ""))
+    with pytest.raises(TaskError, match="'second': 1"):
+        SimilarityPairs(["a", "b"], ["x"] * 2, ["y"], [1.0] * 2)

@@ -6,45 +6,33 @@ the folder `warm_start` of the run.
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import datasets
 import torch
 import yaml
-from accelerate import PartialState
+from tabulate import tabulate
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import cached_file, logging
 
 from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.embedding import local_or_hub
-from modeling_tmde.tokenization import (
-    extend_tokenizer,
-    is_byte_level_bpe,
-    share_of_changed_texts,
-    tokens_per_word,
-)
+from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe, share_of_changed_texts, tokens_per_word
 from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.building import (
-    STAGE_FOLDER,
-    build_model,
-    check_warm_start,
-    load_data,
-    texts_by_language,
-)
-from modeling_tmde.training.evaluation import check_metric, dev_retrieval, load_eval_tasks
+from modeling_tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
+from modeling_tmde.training.evaluation import dev_retrieval, language_pairs
 from modeling_tmde.training.hub_encoder import open_config
-from modeling_tmde.training.language_report import LanguageReport, Retrieval
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, load_recipe, section_keys
+from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe, section_keys
 from modeling_tmde.training.train import (
     RunFolderError,
     check_inputs_stay,
@@ -58,18 +46,27 @@ from modeling_tmde.training.warm_start import warm_start
 
 logger = logging.get_logger("modeling_tmde.training")
 
-STATE_NAME = "languages.json"  # in the folder `warm_start`: what was measured before training
+REPORT_NAME = "languages.json"
 LEARNING_RATE_SHARE = 0.3  # of the recipe's rates: much of what there is stays
 LEARNING_CHARACTERS = 5_000_000  # of each language, from which tokens are learned
 SHARES = [number / 10 for number in range(9, -1, -1)]  # of the trained weights, tried where retrieval fell too far
-# A resumed run may be longer, and its folder may have moved.
-MAY_DIFFER = ("max_steps", "max_minutes", "max_cpu_minutes", "num_train_epochs")
+
+Report = dict[str, Any]  # what `languages.json` holds
 
 
-@dataclass(frozen=True)
-class AddedLanguages:
+def extension_recipe(
+    checkpoint: str,
+    languages: Sequence[str],
+    train: Any,
+    replay: Any = None,
+    replay_share: float = 0.5,
+    dev: Mapping[str, Any] | None = None,
+    pivots: Sequence[str] = (),
+    recipe: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Recipe:
     """
-    What `tmde add-language` is asked for.
+    The recipe of a run that adds languages: the checkpoint's sizes and objectives, its languages and the new ones.
 
     Args:
         checkpoint: Folder or Hub id of a trained model with its tokenizer.
@@ -79,31 +76,84 @@ class AddedLanguages:
         replay_share: Share of the training rows that are replayed.
         dev: Dev sets by name; None holds rows out of the training data.
         pivots: Which of the languages are pivots too, which the objectives translate into.
-        new_tokens: Entries that the vocabulary gains; None for as many for each language as the old ones have on
-            average, 0 to keep the tokenizer.
         recipe: Name or path of the recipe with the objectives and training settings; None for the one in the
             checkpoint's folder.
         overrides: Keys of the recipe, `key=value`. Without one, the learning rates are `LEARNING_RATE_SHARE` of the
             recipe's.
-        max_drop: By how many points the old pairs' mean precision at 1 on the dev rows may fall.
-    """
 
-    checkpoint: str
-    languages: list[str]
-    train: Any
-    replay: Any = None
-    replay_share: float = 0.5
-    dev: Mapping[str, Any] | None = None
-    pivots: Sequence[str] = ()
-    new_tokens: int | None = None
-    recipe: str | None = None
-    overrides: Sequence[str] = ()
-    max_drop: float | None = None
+    Raises:
+        RecipeError: The checkpoint cannot be extended, has the languages already, or has no recipe that fits.
+    """
+    config = open_config(checkpoint, "Checkpoint")
+    if config.model_type in ("tmde_ntdv", "tmde_aligned"):
+        raise RecipeError(
+            f"Checkpoint {checkpoint}: a model of type {config.model_type!r} has an encoder for each language, "
+            "and none can be added; train one with all languages (tmde train RECIPE --warm-start CHECKPOINT)"
+        )
+    old, new = list(config.languages), list(languages)
+    if not new or len({*old, *new}) < len(old) + len(new) or not all(map(is_code, new)):
+        raise RecipeError(
+            f"Languages: found {', '.join(new) or 'none'}, expected codes such as it or pt-BR, each once and none of "
+            f"the checkpoint's ({', '.join(old)}); to train on with these, use tmde train --warm-start"
+        )
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    path = recipe or cached_file(local_or_hub(checkpoint), "recipe.yaml", **quiet)
+    if path is None:
+        raise RecipeError(f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with fitting objectives")
+    base = load_recipe(path)
+    architecture = next(name for name, item in ARCHITECTURES.items() if item is architecture_of(config))
+    if base.architecture != architecture:
+        raise RecipeError(
+            f"Recipe {base.name} trains a model of architecture {base.architecture!r}, and {checkpoint} is of "
+            f"{architecture!r}: give --recipe with one of its objectives"
+        )
+    source = {"new": train, "new_languages": new, "replay": replay, "replay_share": replay_share}
+    all_pivots = list(dict.fromkeys([*config.pivot_languages, *pivots]))
+    sizes = json.loads(json.dumps(config.to_dict()))  # lists instead of tuples
+    sections = {
+        "data": {"train": source, "dev": dev, "languages": old + new, "pivot_languages": all_pivots},
+        "tokenizer": {},
+        "warm_start": {"checkpoint": str(checkpoint)},
+        "model": {key: sizes[key] for key in section_keys("model", architecture) if key in sizes}
+        | {"architecture": architecture},
+        "objectives": base.sections["objectives"],
+        "training": _training_section(base.sections["training"]),
+        "card": {key: value for key, value in base.sections["card"].items() if key == "license"},
+    }
+    extended = Recipe(
+        "add_language", sections, f"{', '.join(new)} added to {Path(checkpoint).name} ({', '.join(old)})"
+    )
+    extended.check()
+    extended.override(overrides)
+    if pushed := [key for key in extended.sections["training"] if key.startswith(("push_to_hub", "hub_"))]:
+        raise RecipeError(
+            f"{', '.join(pushed)}: the result would be published before it is known what the old languages lost; push "
+            "afterwards with `tmde push`"
+        )
+    return extended
+
+
+def _training_section(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the recipe at lower rates, without what is of the checkpoint's run alone."""
+    left_out = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")
+    training = {"learning_rate": TmdeTrainingArguments.learning_rate, **settings, "metric_for_best_model": "mix"}
+    training = {key: value for key, value in training.items() if not key.startswith(left_out)}
+    # The tables learn even where the recipe keeps them as they are (0): they have new rows.
+    training["embedding_learning_rate"] = training.get("embedding_learning_rate") or None
+    for name in ("learning_rate", "encoder_learning_rate", "embedding_learning_rate"):
+        if training.get(name):
+            training[name] *= LEARNING_RATE_SHARE
+    return training
 
 
 def add_languages(
-    asked: AddedLanguages, output_dir: str | Path, resume: bool = False, overwrite: bool = False
-) -> LanguageReport:
+    recipe: Recipe,
+    output_dir: str | Path,
+    new_tokens: int | None = None,
+    max_drop: float | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Report:
     """
     Trains languages into a checkpoint, in a run of its own, and measures what that did to the old ones.
 
@@ -113,227 +163,127 @@ def add_languages(
     the trained ones as keeps it: 90%, 80% and so on (WiSE-FT, Wortsman et al. 2022, arXiv 2109.01903, eq. 1).
 
     Args:
-        asked: Checkpoint, languages, data and settings.
+        recipe: From `extension_recipe`.
         output_dir: New or empty, unless resuming or overwriting; a folder as `train_recipe` makes it, with
             `languages.md` and `languages.json`.
+        new_tokens: Entries that the vocabulary gains; None for as many for each language as the old ones have on
+            average, 0 to keep the tokenizer.
+        max_drop: By how many points the old pairs' mean precision at 1 on the dev rows may fall, of sentences and of
+            documents; None for any.
         resume: Go on with the run in the folder, begun with the same arguments.
         overwrite: Delete an earlier run in the folder.
 
     Returns:
-        What `languages.json` holds.
+        What `languages.json` holds: `checkpoint`, `old_languages`, `new_languages`; `tokenizer` with `new_tokens`,
+        `vocab_size`, and `by_language` the tokens a word before and after and the share of the dev texts whose tokens
+        are others now; `data`, the training rows of `old` and `new` pairs;
+        `before` and `after`, retrieval by dev set and measure, their `means`, and the `fall` of the old pairs in
+        points; `max_drop`; and `trained_share`, how much of the trained weights is in the result.
 
     Raises:
         RecipeError, RunFolderError, CorpusError, ValueError: Each names what was found and what was expected;
             also where even the untrained model's retrieval is lower by more than `max_drop`.
     """
-    if PartialState().num_processes > 1:
-        raise RecipeError("add-language runs in one process; found several, start it without a launcher")
     folder = Path(output_dir).absolute()
     start = folder / STAGE_FOLDER
-    recipe = recipe_of(asked, start)
     if resume:
-        if not (start / STATE_NAME).is_file():
-            raise RunFolderError(f"{folder} holds no run of add-language to resume")
+        report = _begun(recipe, folder)
     else:
-        check_warm_start(recipe)
         if overwrite:
-            check_inputs_stay(recipe, folder, made=("tokenizer.path",))
+            check_inputs_stay(recipe, folder)
         check_run_folder(folder, False, overwrite)
-        _begin(asked, recipe, folder, overwrite)
-    report = LanguageReport(**json.loads((start / STATE_NAME).read_text(encoding="utf-8")))
-    _check_same_run(asked, recipe, folder, report)
-    _check_limit(asked, report)
+        tokenizer, report = _prepare(recipe, new_tokens)
+    report["max_drop"] = max_drop
+    if max_drop is not None and fall(report) is None:
+        raise RecipeError(
+            f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
+            f"({', '.join(report['old_languages'])}), so what they lose would not be measured; give --dev with such "
+            "rows"
+        )
+    recipe.sections["tokenizer"]["path"] = str(start)
+    if not resume:
+        if overwrite:
+            shutil.rmtree(folder, ignore_errors=True)
+        tokenizer.save_pretrained(start)
+        write_atomically(folder / "recipe.yaml", recipe.to_yaml())
+        write_atomically(start / REPORT_NAME, json.dumps(report))  # the last: now the run can be resumed
     trainer = train_recipe(recipe, folder, resume=True)
-    report.max_drop = asked.max_drop
     _measure_result(recipe, trainer, folder, report)
     return report
 
 
-# ---- The recipe
-
-
-def recipe_of(asked: AddedLanguages, tokenizer_folder: Path) -> Recipe:
-    """The recipe of the run: the checkpoint's sizes and objectives, its languages and the new ones.
+def _begun(recipe: Recipe, folder: Path) -> Report:
+    """What was measured before the first step of the run in the folder.
 
     Raises:
-        RecipeError: The checkpoint cannot be extended, has the languages already, or has no recipe that fits.
+        RunFolderError: There is none.
+        RecipeError: It has another recipe; only its training settings, such as its length, may differ.
     """
-    config = open_config(asked.checkpoint, "Checkpoint")
-    if config.model_type in ("tmde_ntdv", "tmde_aligned"):
+    if not (folder / STAGE_FOLDER / REPORT_NAME).is_file():
+        raise RunFolderError(f"{folder} holds no run of add-language to resume")
+    begun = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    now = yaml.safe_load(recipe.to_yaml())
+    if other := [name for name in ("data", "warm_start", "model", "objectives") if begun[name] != now[name]]:
+        values = [f"{name} (found {begun[name]}, now {now[name]})" for name in other]
         raise RecipeError(
-            f"Checkpoint {asked.checkpoint}: a model of type {config.model_type!r} has an encoder for each language, "
-            "and none can be added; train one with all languages (tmde train RECIPE --warm-start CHECKPOINT)"
+            f"{folder} holds a run with other arguments: {', '.join(values)}. Give those it was begun with, or choose "
+            "another folder, or --overwrite it"
         )
-    old, new = list(config.languages), list(asked.languages)
-    if not new or len({*old, *new}) < len(old) + len(new) or not all(map(is_code, new)):
-        raise RecipeError(
-            f"Languages: found {', '.join(new) or 'none'}, expected codes such as it or pt-BR, each once and none of "
-            f"the checkpoint's ({', '.join(old)}); to train on with these, use tmde train --warm-start"
-        )
-    if unknown := [pivot for pivot in asked.pivots if pivot not in old + new]:
-        raise RecipeError(f"Pivot {unknown[0]!r}: expected one of the languages {', '.join(old + new)}")
-    path = asked.recipe or cached_file(
-        local_or_hub(asked.checkpoint),
-        "recipe.yaml",
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    if path is None:
-        raise RecipeError(f"Checkpoint {asked.checkpoint} has no recipe.yaml: give --recipe with fitting objectives")
-    base = load_recipe(path)
-    name = next(name for name, item in ARCHITECTURES.items() if item is architecture_of(config))
-    if base.architecture != name:
-        raise RecipeError(
-            f"Recipe {base.name} trains a model of architecture {base.architecture!r}, and {asked.checkpoint} is of "
-            f"{name!r}: give --recipe with one of its objectives"
-        )
-    source = {"new": asked.train, "new_languages": new, "replay": asked.replay, "replay_share": asked.replay_share}
-    pivots = list(dict.fromkeys([*config.pivot_languages, *asked.pivots]))
-    settings = json.loads(json.dumps(config.to_dict()))  # lists instead of tuples
-    sections = {
-        "data": {"train": source, "dev": asked.dev, "languages": old + new, "pivot_languages": pivots},
-        "tokenizer": {"path": str(tokenizer_folder)},
-        "warm_start": {"checkpoint": str(asked.checkpoint)},
-        "model": {key: settings[key] for key in section_keys("model", name) if key in settings}
-        | {"architecture": name},
-        "objectives": base.sections["objectives"],
-        "training": _training_section(base.sections["training"]),
-        "card": {key: value for key, value in base.sections["card"].items() if key == "license"},
-    }
-    description = f"{', '.join(new)} added to {Path(asked.checkpoint).name} ({', '.join(old)})"
-    recipe = Recipe("add_language", sections, description)
-    recipe.check()
-    recipe.override(asked.overrides)
-    if pushed := [key for key in recipe.sections["training"] if key.startswith(("push_to_hub", "hub_"))]:
-        raise RecipeError(
-            f"{', '.join(pushed)}: the result would be published before it is known what the old languages lost; push "
-            "afterwards with `tmde push`"
-        )
-    return recipe
-
-
-def _training_section(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the recipe, at lower rates. Tables learn even where the recipe keeps them: they have new rows."""
-    left_out = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")  # of the checkpoint's run alone
-    kept = {key: value for key, value in settings.items() if not key.startswith(left_out)}
-    rate = kept.get("learning_rate", TmdeTrainingArguments.learning_rate)
-    rates = {"learning_rate": rate, "embedding_learning_rate": kept.get("embedding_learning_rate") or None}
-    if "encoder_learning_rate" in kept:
-        rates["encoder_learning_rate"] = kept["encoder_learning_rate"]
-    rates = {name: value and LEARNING_RATE_SHARE * value for name, value in rates.items()}
-    return {**kept, "metric_for_best_model": "mix", **rates}
-
-
-def _check_same_run(asked: AddedLanguages, recipe: Recipe, folder: Path, report: LanguageReport) -> None:
-    """A resumed run may be longer, and nothing else."""
-
-    def items(sections: Mapping[str, Any]) -> dict[str, Any]:
-        values = {f"{name}.{key}": value for name in SECTIONS for key, value in (sections.get(name) or {}).items()}
-        return {key: value for key, value in values.items() if key.rpartition(".")[2] not in (*MAY_DIFFER, "path")}
-
-    kept = folder / "recipe.yaml"
-    found = items(yaml.safe_load(kept.read_text(encoding="utf-8"))) if kept.is_file() else items(recipe.sections)
-    found["new_tokens"] = report.tokenizer["asked"]
-    wanted = items(yaml.safe_load(recipe.to_yaml())) | {"new_tokens": asked.new_tokens}
-    if other := sorted(key for key in found | wanted if found.get(key) != wanted.get(key)):
-        values = [f"{key} (found {found.get(key)!r}, now {wanted.get(key)!r})" for key in other]
-        raise RecipeError(
-            f"{folder} holds a run with other arguments: {', '.join(values)}. Give those it was begun with; only "
-            "--max-drop and its length, such as max_steps, may differ. Or choose another folder, or --overwrite it"
-        )
+    return json.loads((folder / STAGE_FOLDER / REPORT_NAME).read_text(encoding="utf-8"))
 
 
 # ---- Before the first step
 
 
-def _check_limit(asked: AddedLanguages, report: LanguageReport) -> None:
-    if asked.max_drop is not None and report.fall(report.before) is None:
-        raise RecipeError(
-            f"max_drop={asked.max_drop:g}: found no dev set with two rows of a pair of the old languages "
-            f"({', '.join(report.old_languages)}), so what they lose would not be measured; give --dev with such rows"
-        )
-
-
-def _begin(asked: AddedLanguages, recipe: Recipe, folder: Path, overwrite: bool) -> None:
-    """Makes the folder, with the extended tokenizer and what was measured of the checkpoint."""
+def _prepare(recipe: Recipe, new_tokens: int | None) -> tuple[PreTrainedTokenizerBase, Report]:
+    """The extended tokenizer, and what is measured of the checkpoint."""
     train, dev, _ = load_data(recipe)
-    languages, source = recipe.data.languages, local_or_hub(asked.checkpoint)
-    old_tokenizer = AutoTokenizer.from_pretrained(source)
-    tokenizer, counts = _extended(asked, recipe, old_tokenizer, train)
-    new_rows = sum(any(row.get(language) for language in asked.languages) for row in train["translation"])
-    report = LanguageReport(
-        checkpoint=str(asked.checkpoint),
-        old_languages=[language for language in languages if language not in asked.languages],
-        new_languages=list(asked.languages),
-        tokenizer={**counts, "asked": asked.new_tokens, **_effects(old_tokenizer, tokenizer, dev, asked, languages)},
-        data={"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}},
-    )
+    new = recipe.data.replay.new_languages
+    old = [language for language in recipe.data.languages if language not in new]
+    source = local_or_hub(recipe.warm_start.checkpoint)
+    before = AutoTokenizer.from_pretrained(source)
+    after = _extended(recipe, before, train, new_tokens)
+    new_rows = sum(any(row.get(language) for language in new) for row in train["translation"])
+    rows = {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}
     logger.warning(f"Of {len(train):,} rows, {new_rows:,} are of new pairs and {len(train) - new_rows:,} of old ones")
     if new_rows == len(train):
-        logger.warning(
-            f"Nothing protects the old languages ({', '.join(report.old_languages)}): none of their pairs is trained; "
-            "--replay gives them rows"
-        )
+        logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
     with tempfile.TemporaryDirectory() as temporary:
         arguments = recipe.build_arguments(temporary)
-    objectives = recipe.build_objectives()
-    check_metric(arguments, dev, load_eval_tasks(recipe.data.eval_task, languages), objectives, languages)
-    model_class = architecture_of(open_config(source)).model
-    checkpoint = model_class.from_pretrained(source, dtype=torch.float32)
-    report.before = _retrieval(checkpoint, old_tokenizer, dev, recipe, arguments)
-    report.start = _retrieval(_start_model(recipe, tokenizer), tokenizer, dev, recipe, arguments)
-    if not any(report.before.values()):
+    model = architecture_of(open_config(source)).model.from_pretrained(source, dtype=torch.float32)
+    retrieval = _retrieval(model, before, dev, recipe, arguments)
+    if not any(retrieval.values()):
         raise RecipeError("The dev rows have no two with texts of one pair of languages; give --dev with more")
-    _check_limit(asked, report)
-    if overwrite:
-        shutil.rmtree(folder, ignore_errors=True)
-    temporary = folder / f".{STAGE_FOLDER}.tmp"
-    tokenizer.save_pretrained(temporary)
-    write_atomically(temporary / STATE_NAME, json.dumps(asdict(report), indent=2, ensure_ascii=False))
-    write_atomically(folder / "recipe.yaml", recipe.to_yaml())
-    os.replace(temporary, folder / STAGE_FOLDER)
+    by_language = {}
+    dev_rows = [row for dataset in dev.values() for row in dataset["translation"][:]]
+    for language in recipe.data.languages:
+        if texts := [row[language] for row in dev_rows if row.get(language)]:
+            fertility = [tokens_per_word(tokenizer, texts) for tokenizer in (before, after)]
+            by_language[language] = [*fertility, share_of_changed_texts(before, after, texts)[0]]
+    added = len(after) - len(before)
+    tokenizer = {"new_tokens": added, "vocab_size": len(after), "by_language": by_language}
+    report = {"checkpoint": recipe.warm_start.checkpoint, "old_languages": old, "new_languages": new}
+    return after, report | {"tokenizer": tokenizer, "data": rows, "before": retrieval, "trained_share": 1.0}
 
 
 def _extended(
-    asked: AddedLanguages, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset
-) -> tuple[PreTrainedTokenizerBase, dict[str, int]]:
-    """The tokenizer of the run, and its counts."""
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, new_tokens: int | None
+) -> PreTrainedTokenizerBase:
     extendable = is_byte_level_bpe(tokenizer) and recipe.architecture != ADAPTED  # the Hub's encoders keep theirs
-    known = len(recipe.data.languages) - len(asked.languages)
-    wanted = asked.new_tokens
-    if wanted is None:
-        wanted = len(tokenizer) // known * len(asked.languages) if extendable else 0
-    if wanted and not extendable:
+    added, languages = recipe.data.replay.new_languages, recipe.data.languages
+    if new_tokens is None:
+        new_tokens = len(tokenizer) // (len(languages) - len(added)) * len(added) if extendable else 0
+    if new_tokens and not extendable:
         raise RecipeError(
-            f"new_tokens={wanted}: the tokenizer of {asked.checkpoint} is not one that this package trained, and "
-            "stays as it is; leave --new-tokens out"
+            f"new_tokens={new_tokens}: the tokenizer of {recipe.warm_start.checkpoint} is not one that this package "
+            "trained, and stays as it is; leave --new-tokens out"
         )
-    if not wanted:
-        return tokenizer, {"new_tokens": 0, "left_out": 0, "vocab_size": len(tokenizer)}
-    texts = texts_by_language(train, recipe.data.languages, LEARNING_CHARACTERS, recipe.seed)
+    if not new_tokens:
+        return tokenizer
+    texts = texts_by_language(train, languages, LEARNING_CHARACTERS, recipe.seed)
     texts = {language: list(dict.fromkeys(found)) for language, found in texts.items()}  # rows are repeated
-    new = {language: texts.pop(language) for language in asked.languages}
-    extension = extend_tokenizer(tokenizer, new, wanted, texts, max_characters=LEARNING_CHARACTERS)
-    counts = {"new_tokens": extension.new_tokens, "left_out": extension.left_out}
-    return extension.tokenizer, {**counts, "vocab_size": len(extension.tokenizer)}
-
-
-def _effects(
-    old: PreTrainedTokenizerBase,
-    new: PreTrainedTokenizerBase,
-    dev: dict[str, datasets.Dataset],
-    asked: AddedLanguages,
-    languages: list[str],
-) -> dict[str, Any]:
-    """Tokens a word before and after, and the share of the old languages' dev texts whose tokens changed."""
-    rows = [row for dataset in dev.values() for row in dataset["translation"][:]]
-    fertility, changed = {}, {}
-    for language in languages:
-        if texts := [row[language] for row in rows if row.get(language)]:
-            fertility[language] = [tokens_per_word(tokenizer, texts) for tokenizer in (old, new)]
-            if language not in asked.languages:
-                changed[language], _ = share_of_changed_texts(old, new, texts)
-    return {"tokens_per_word": fertility, "changed_texts": changed}
+    new = {language: texts.pop(language) for language in added}
+    return extend_tokenizer(tokenizer, new, new_tokens, texts, max_characters=LEARNING_CHARACTERS).tokenizer
 
 
 def _start_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -350,51 +300,103 @@ def _retrieval(
     dev: Mapping[str, datasets.Dataset],
     recipe: Recipe,
     args: TmdeTrainingArguments,
-) -> Retrieval:
-    """`dev_retrieval` of every dev set in the recipe's languages, which may be more than the checkpoint's."""
-    model = model.to(args.device).eval()
-    known, model.config.languages = model.config.languages, list(recipe.data.languages)
-    try:
-        parallel = ParallelModel(model, recipe.build_objectives())
-        return {name: dev_retrieval(parallel, tokenizer, rows, args) for name, rows in dev.items()}
-    finally:
-        model.config.languages = known
+) -> dict[str, dict[str, float]]:
+    """`dev_retrieval` of every dev set in the recipe's languages, which may be more than the model's."""
+    encoder = getattr(model, "model", model).to(args.device).eval()
+    return {name: dev_retrieval(encoder, tokenizer, rows, recipe.data.languages, args) for name, rows in dev.items()}
 
 
 # ---- After the last step
 
 
-def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: LanguageReport) -> None:
+def means(report: Report) -> dict[str, dict[str, float]]:
+    """Means over dev sets and pairs, `before` and `after` by `old_sentences`, `new_documents` and so on."""
+    old, values = language_pairs(report["old_languages"]), defaultdict(lambda: defaultdict(list))
+    for state in ("before", "after"):
+        for name, value in itertools.chain.from_iterable(map(dict.items, report.get(state, {}).values())):
+            documents, pair = name.split("p1_", 1)  # "doc_p1_de-en"
+            kind = f"{'old' if pair in old else 'new'}_{'documents' if documents else 'sentences'}"
+            values[kind][state].append(value)
+    return {kind: {state: fmean(found) for state, found in of.items()} for kind, of in values.items()}
+
+
+def fall(report: Report) -> float | None:
+    """By how many points the mean over the old pairs is lower than before, of sentences or of documents, whichever
+    fell more; 0 if both rose, None if no old pair was measured."""
+    old = [mean for kind, mean in means(report).items() if kind.startswith("old")]
+    falls = [100 * (mean["before"] - mean.get("after", mean["before"])) for mean in old]
+    return max(0.0, *falls) if falls else None
+
+
+def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
     """Fills the report and writes it; averages weights until the old languages lose no more than they may."""
     model = trainer.accelerator.unwrap_model(trainer.model).model
-    tokenizer, dev = trainer.processing_class, trainer.eval_dataset
-    report.after = _retrieval(model, tokenizer, dev, recipe, trainer.args)
-    if report.falls_too_far():
-        logger.warning(f"The old languages' mean fell by {report.fall(report.after):.1f} points: weights are averaged")
+    tokenizer = trainer.processing_class
+
+    def fell_too_far() -> bool:
+        report["after"] = _retrieval(model, tokenizer, trainer.eval_dataset, recipe, trainer.args)
+        report["means"], report["fall"] = means(report), fall(report)
+        return report["max_drop"] is not None and report["fall"] > report["max_drop"] + 1e-9
+
+    if too_far := fell_too_far():
+        logger.warning(f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged")
         first = _start_model(recipe, tokenizer).state_dict()
         last = {name: value.clone() for name, value in model.state_dict().items()}
-        for report.trained_share in SHARES:
-            model.load_state_dict(_between(first, last, report.trained_share))
-            report.after = _retrieval(model, tokenizer, dev, recipe, trainer.args)
-            if not report.falls_too_far():
+        for report["trained_share"] in SHARES:
+            for name, value in model.state_dict().items():
+                if value.is_floating_point():
+                    value.copy_(torch.lerp(first[name].to(value), last[name], report["trained_share"]))
+            if not (too_far := fell_too_far()):
                 break
         save_best(trainer, folder)
         path = folder / "results.json"  # which is of the model in the folder
-        results = json.loads(path.read_text(encoding="utf-8")) | {"trained_share": report.trained_share}
+        results = json.loads(path.read_text(encoding="utf-8")) | {"trained_share": report["trained_share"]}
         if results["best"] is not None:  # None with eval_strategy=no
             results["best"] |= {f"eval_{key}": value for key, value in trainer.measure().items()}
         write_atomically(path, json.dumps(results, indent=2))
-    report.write(folder)
+    write_atomically(folder / REPORT_NAME, json.dumps(report, indent=2, ensure_ascii=False))
+    write_atomically(folder / "languages.md", describe(report))
     write_card(folder)
-    if report.falls_too_far():
+    if too_far:
         raise RecipeError(
-            f"The old languages' mean is {report.fall(report.after):.1f} points lower, {report.max_drop:g} were "
+            f"The old languages' mean is {report['fall']:.1f} points lower, {report['max_drop']:g} were "
             "allowed, even before the first step, by the new tokens alone: lower --new-tokens, or raise --max-drop"
         )
 
 
-def _between(first: dict[str, torch.Tensor], last: dict[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.lerp(first[name].to(value), value, share) if value.is_floating_point() else value
-        for name, value in last.items()
-    }
+def describe(report: Report) -> str:
+    """The report in words and tables, `languages.md`."""
+
+    def cells(before: float, after: float) -> list[float]:
+        return [100 * before, 100 * after, 100 * (after - before)]
+
+    rows = []
+    for name, measured in report["before"].items():
+        for key, before in measured.items():
+            texts, pair = key.split("p1_", 1)
+            rows.append(
+                [name, "documents" if texts else "sentences", pair, *cells(before, report["after"][name][key])]
+            )
+    for kind, mean in report["means"].items():
+        pairs, texts = kind.split("_")
+        rows.append(["all", texts, f"mean of {pairs} pairs", *cells(**mean)])
+    found = "was not measured" if report["fall"] is None else f"fell by {report['fall']:.1f} points"
+    allowed = "no limit was asked for" if report["max_drop"] is None else f"{report['max_drop']:g} were allowed"
+    averaged = (
+        f" To stay within what was allowed, the weights are {report['trained_share']:.0%} of the trained ones and "
+        "otherwise those before the first step."
+    )
+    tokenizer, (new, old) = report["tokenizer"], (report["data"][kind]["rows"] for kind in ("new", "old"))
+    words = [[language, *both, 100 * changed] for language, (*both, changed) in tokenizer["by_language"].items()]
+    header = ["dev set", "texts", "pair", "before", "after", "change"]
+    header_of_words = ["language", "tokens a word before", "after", "texts changed (%)"]
+    parts = [
+        f"# {', '.join(report['new_languages'])} added to {', '.join(report['old_languages'])}",
+        "Retrieval P@1 (%) of the dev rows, both directions, before and after.",
+        tabulate(rows, header, "github", floatfmt=("", "", "", ".1f", ".1f", "+.1f")),
+        f"The old languages' mean {found} ({allowed}).{averaged if report['trained_share'] < 1 else ''}",
+        f"{tokenizer['new_tokens']:,} tokens were added to make {tokenizer['vocab_size']:,}.",
+        tabulate(words, header_of_words, "github", floatfmt=("", ".2f", ".2f", ".1f")),
+        f"Training rows: {new:,} of new pairs, {old:,} of old ones ({old / max(new + old, 1):.1%}).",
+    ]
+    return "\n\n".join(parts) + "\n"

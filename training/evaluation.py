@@ -5,16 +5,17 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from statistics import fmean
 
 import datasets
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde.data.dev_rows import MIN_DOCUMENTS, documents_of, join_documents
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.classification import check_labels, check_plans, evaluate_classification, plan_protocol
+from modeling_tmde.eval.classification import check_plans, evaluate_classification, plan_protocol
 from modeling_tmde.eval.results import summarize
 from modeling_tmde.eval.retrieval import RetrievalPool, precision_at_1, retrieval_pool
 from modeling_tmde.eval.systems import EmbeddingSystem
@@ -25,7 +26,6 @@ from modeling_tmde.training.parallel_model import ParallelModel
 
 logger = logging.get_logger("modeling_tmde.training")
 
-TASK_SPLITS = ("train", "dev", "test")
 TASK_METRICS = ("same", "cross", "all")
 MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once in `mix`
 
@@ -33,6 +33,33 @@ MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of whi
 def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Every pair, in both orders, by the name `<a>-<b>`: codes have hyphens too."""
     return {f"{source}-{target}": (source, target) for source, target in itertools.permutations(languages, 2)}
+
+
+def check_metric(
+    args: TmdeTrainingArguments, dev_sets: Collection[str], tasks: Collection[str], languages: Sequence[str]
+) -> None:
+    """Checks `eval_pairs` and `metric_for_best_model` before training instead of at the first evaluation.
+
+    Args:
+        dev_sets, tasks: Their names.
+
+    Raises:
+        ValueError: Names the value, and the pairs or the metrics there are. Scores on a test split cannot choose.
+    """
+    for pair in args.eval_pairs or ():
+        if pair not in language_pairs(languages):
+            raise ValueError(f"eval_pairs: found {pair!r}, expected pairs of the languages {', '.join(languages)}")
+    measured = ["mix", *(["retrieval", "document_retrieval"] if dev_sets else []), *(TASK_METRICS if tasks else [])]
+    prefixes = tuple(f"{name}_" for name in [*dev_sets, *(tasks if len(tasks) > 1 else [])])
+    metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
+    if metric not in measured and not metric.startswith(prefixes):
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected one of "
+            + ", ".join([*measured, *(f"{prefix}..." for prefix in prefixes)])
+        )
+
+
+# ---- Dev rows
 
 
 def retrieval_pools(
@@ -49,40 +76,47 @@ def retrieval_pools(
     if args.eval_pairs is not None:
         pairs = map(language_pairs(languages).get, args.eval_pairs)
     pools = {}
-    for source, target in pairs:
-        sentences = retrieval_pool(translations, source, target, args.eval_pool)
-        joined = join_documents(documents, source, target, args.eval_document_rows)
-        joined = retrieval_pool(joined, source, target, args.eval_pool)
-        for prefix, pool, least in (("p1", sentences, 2), ("doc_p1", joined, MIN_DOCUMENTS)):
+    for pair in pairs:
+        joined = join_documents(documents, *pair, args.eval_document_rows)
+        for prefix, texts, least in (("p1", translations, 2), ("doc_p1", joined, MIN_DOCUMENTS)):
+            pool = retrieval_pool(texts, *pair, args.eval_pool)
             if len(pool.sources) >= least:
-                pools[f"{prefix}_{source}-{target}"] = pool
+                pools[f"{prefix}_{'-'.join(pair)}"] = pool
     return pools
 
 
 def dev_retrieval(
-    model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: datasets.Dataset,
+    languages: Sequence[str],
+    args: TmdeTrainingArguments,
 ) -> dict[str, float]:
     """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once in each of its languages."""
-    pools = retrieval_pools(rows, model.config.languages, args)
-    system = _system(model, tokenizer, args)
-    vectors: dict[str, dict[str, np.ndarray | None]] = defaultdict(dict)  # by language and text
+    system = _system(encoder, tokenizer, args)
+    pools = retrieval_pools(rows, languages, args)
+    texts: dict[str, dict[str, None]] = defaultdict(dict)  # by language, each once
     for pool in pools.values():
-        vectors[pool.source_language].update(dict.fromkeys(pool.sources))
-        vectors[pool.target_language].update(dict.fromkeys(pool.targets))
-    for language, of_language in vectors.items():
-        texts = list(of_language)
-        of_language.update(zip(texts, system.represent(texts, language=language), strict=True))
+        texts[pool.source_language] |= dict.fromkeys(pool.sources)
+        texts[pool.target_language] |= dict.fromkeys(pool.targets)
+    vectors = {
+        language: dict(zip(found, system.represent(list(found), language=language), strict=True))
+        for language, found in texts.items()
+    }
     _warn_of_truncation(system, args)
-    precisions = {}
-    for name, pool in pools.items():
-        sources = [vectors[pool.source_language][text] for text in pool.sources]
-        targets = [vectors[pool.target_language][text] for text in pool.targets]
-        precisions[name] = precision_at_1(np.stack(sources), np.stack(targets))
-    return precisions
+    return {
+        name: precision_at_1(
+            np.stack([vectors[pool.source_language][text] for text in pool.sources]),
+            np.stack([vectors[pool.target_language][text] for text in pool.targets]),
+        )
+        for name, pool in pools.items()
+    }
 
 
-def _system(model: ParallelModel, tokenizer: PreTrainedTokenizerBase, args: TmdeTrainingArguments) -> EmbeddingSystem:
-    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
+def _system(
+    encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, args: TmdeTrainingArguments
+) -> EmbeddingSystem:
+    embedder = DocumentEmbedder(encoder, tokenizer, max_length=args.embed_max_length)
     return EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
 
 
@@ -92,6 +126,35 @@ def _warn_of_truncation(system: EmbeddingSystem, args: TmdeTrainingArguments) ->
             f"{system.truncated:,} of {system.texts:,} dev texts are longer than embed_max_length="
             f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
         )
+
+
+def loss_rows(rows: datasets.Dataset, args: TmdeTrainingArguments) -> datasets.Dataset:
+    """The rows of a dev set on which the losses are measured."""
+    return rows.select(range(min(len(rows), args.eval_loss_rows))).select_columns("translation")
+
+
+def dev_losses(
+    model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
+) -> dict[str, float]:
+    """Every component of every objective, `<objective>_<component>`, on the first `args.eval_loss_rows` rows.
+
+    The pairs and negatives are the same at every evaluation, and the random state of training is left alone.
+    """
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    counts: dict[str, float] = defaultdict(float)
+    batches = batches_of(loss_rows(rows, args), tokenizer, model, args)
+    with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):
+        torch.manual_seed(0)
+        for batch in batches:
+            for name, components in model(**batch.to(args.device).model_inputs()).items():
+                counts[name] += model.objectives[name].count(batch.sizes)
+                for component, value in components.items():
+                    sums[name, component] += float(value)
+    return {
+        f"{name}_{component}": total / counts[name]
+        for (name, component), total in sums.items()
+        if component != "total" and counts[name]
+    }
 
 
 def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float]) -> dict[str, float]:
@@ -108,47 +171,11 @@ def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float
     means = {name: task[name] for name in MIX if name in task}
     for name, prefix in (("retrieval", "p1_"), ("document_retrieval", "doc_p1_")):
         if values := [value for found in retrieval for key, value in found.items() if key.startswith(prefix)]:
-            means[name] = sum(values) / len(values)
-    return means | {"mix": sum(means.values()) / len(means)} if means else {}
+            means[name] = fmean(values)
+    return means | {"mix": fmean(means.values())} if means else {}
 
 
-def task_means(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each score of `measure_task` over the tasks; of several tasks also `<task>_<score>`."""
-    names = list(dict.fromkeys(name for found in scores.values() for name in found))
-    means = {name: sum(found[name] for found in scores.values()) / len(scores) for name in names}
-    if len(scores) > 1:
-        means |= {f"{task}_{name}": value for task, found in scores.items() for name, value in found.items()}
-    return means
-
-
-def loss_rows(rows: datasets.Dataset, args: TmdeTrainingArguments) -> datasets.Dataset:
-    """The rows of a dev set on which the losses are measured."""
-    return rows.select(range(min(len(rows), args.eval_loss_rows))).select_columns("translation")
-
-
-def dev_losses(
-    model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
-) -> dict[str, float]:
-    """Every component of every objective, `<objective>_<component>`, on the first `args.eval_loss_rows` rows.
-
-    The pairs and negatives are the same at every evaluation, and the random state of training is left alone.
-    """
-    rows = loss_rows(rows, args)
-    batches = batches_of(rows, tokenizer, model, args)
-    sums: dict[tuple[str, str], float] = defaultdict(float)
-    counts: dict[str, float] = defaultdict(float)
-    with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):
-        torch.manual_seed(0)
-        for batch in batches:
-            for name, components in model(**batch.to(args.device).model_inputs()).items():
-                counts[name] += model.objectives[name].count(batch.sizes)
-                for component, value in components.items():
-                    sums[name, component] += float(value)
-    return {
-        f"{name}_{component}": total / counts[name]
-        for (name, component), total in sums.items()
-        if component != "total" and counts[name]
-    }
+# ---- Classification tasks
 
 
 def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str]) -> dict[str, ClassificationData]:
@@ -160,12 +187,10 @@ def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str])
     tasks: dict[str, ClassificationData] = {}
     for spec in [specs] if isinstance(specs, str) else specs or []:
         name, _, source = str(spec).partition("=")
-        if name not in TASKS:
+        if name not in TASKS or name in tasks:
             raise TaskError(
-                f"eval_task: found task {name!r}, expected NAME or NAME=SOURCE, NAME of {', '.join(TASKS)}"
+                f"eval_task: found task {spec!r}, expected NAME or NAME=SOURCE, NAME of {', '.join(TASKS)}, each once"
             )
-        if name in tasks:
-            raise TaskError(f"eval_task: found the task {name!r} twice, expected each once")
         data = TASKS[name]().load(source or None)
         if not isinstance(data, ClassificationData):
             raise TaskError(f"eval_task: found {type(data).__name__} for {spec!r}, expected a classification task")
@@ -177,8 +202,8 @@ def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> Cla
     """The splits `train`, `dev` and `test` of the languages that are in `languages` too.
 
     Raises:
-        TaskError: Fewer than two such languages, a split that is missing or empty, or a label of dev or test that a
-            train split lacks.
+        TaskError: Fewer than two such languages, a split that is missing or empty, or a label of dev that a train
+            split lacks.
     """
     common = [language for language in languages if language in data.splits]
     if len(common) < 2:
@@ -189,52 +214,14 @@ def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> Cla
     try:
         for split in ("dev", "test"):
             check_plans(data, plan_protocol("zero-shot", common, common), split)
-            for source, target in itertools.product(common, common):
-                classes = set(data.splits[source]["train"].labels)
-                check_labels(data.splits[target][split], f"{target}/{split}", classes, source)
     except TaskError as error:
         raise TaskError(f"eval_task: {error}") from error
-    splits = {language: {name: data.splits[language][name] for name in TASK_SPLITS} for language in common}
-    return replace(data, splits=splits)
-
-
-def check_metric(
-    args: TmdeTrainingArguments,
-    dev_sets: Mapping[str, datasets.Dataset],
-    tasks: Collection[str],
-    objectives: Collection[str],
-    languages: Sequence[str],
-) -> None:
-    """Checks `eval_pairs` and `metric_for_best_model` before training instead of at the first evaluation.
-
-    Args:
-        dev_sets: By name.
-        tasks, objectives: Their names.
-
-    Raises:
-        ValueError: Names the value, and the pairs or the metrics there are. Scores on a test split cannot choose.
-    """
-    for pair in args.eval_pairs or ():
-        if pair not in language_pairs(languages):
-            raise ValueError(f"eval_pairs: found {pair!r}, expected pairs of the languages {', '.join(languages)}")
-    pools = [f"{name}_{pool}" for name, rows in dev_sets.items() for pool in retrieval_pools(rows, languages, args)]
-    measured = ["mix", *(["retrieval"] if dev_sets else []), *(TASK_METRICS if tasks else [])]
-    if any("_doc_p1_" in pool for pool in pools):
-        measured.append("document_retrieval")
-    if len(tasks) > 1:
-        measured += [f"{task}_{score}" for task in tasks for score in TASK_METRICS]
-    measured += pools
-    losses = tuple(f"{name}_{objective}_" for name in dev_sets for objective in objectives)
-    metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
-    if metric not in measured and not metric.startswith(losses):
-        raise ValueError(
-            f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected one of "
-            + ", ".join([*measured, *(f"{loss}..." for loss in losses)])
-        )
+    names = ("train", "dev", "test")
+    return replace(data, splits={one: {name: data.splits[one][name] for name in names} for one in common})
 
 
 def measure_task(
-    model: ParallelModel,
+    encoder: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     data: ClassificationData,
     args: TmdeTrainingArguments,
@@ -249,7 +236,7 @@ def measure_task(
     Returns:
         `same`, `cross` and `all` on the dev split, `test_same` and `test_cross` on the test split, between 0 and 1.
     """
-    system = _system(model, tokenizer, args)
+    system = _system(encoder, tokenizer, args)
     with autocast:
         for language, splits in data.splits.items():
             for split in splits.values():
@@ -263,3 +250,12 @@ def measure_task(
             scores |= {f"{prefix}{name}": means[name] for name in names}
     _warn_of_truncation(system, args)
     return scores
+
+
+def task_means(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each score of `measure_task` over the tasks; of several tasks also `<task>_<score>`."""
+    names = next(iter(scores.values()), ())
+    means = {name: fmean(found[name] for found in scores.values()) for name in names}
+    if len(scores) > 1:
+        means |= {f"{task}_{name}": value for task, found in scores.items() for name, value in found.items()}
+    return means

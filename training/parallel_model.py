@@ -152,7 +152,7 @@ class ParallelModel(nn.Module):
     @property
     def needs_pivot(self) -> bool:
         """Whether every row must hold a pivot language."""
-        return any(objective.needs_decoder or objective.needs_pivot for objective in self.objectives.values())
+        return any(objective.needs_pivot for objective in self.objectives.values())
 
     def embedding_parameters(self) -> list[nn.Parameter]:
         """Tables from tokens to vectors and back, and the token weights of a bag."""

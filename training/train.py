@@ -179,7 +179,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         train, dev, report = load_data(recipe)
         if dev or eval_tasks:
-            check_metric(arguments, dev, eval_tasks, objectives, recipe.data.languages)
+            check_metric(arguments, dev, eval_tasks, recipe.data.languages)
         origin = _origins(recipe)
         if state.is_main_process and checkpoint is None:
             if overwrite and not resume and folder.exists():

@@ -89,7 +89,7 @@ class TmdeTrainer(HubTrainer):
         dev_sets = {"dev": eval_dataset} if isinstance(eval_dataset, datasets.Dataset) else eval_dataset or {}
         tasks = {"task": eval_task} if isinstance(eval_task, ClassificationData) else eval_task or {}
         if dev_sets or tasks:
-            check_metric(args, dev_sets, tasks, model.objectives, languages)
+            check_metric(args, dev_sets, tasks, languages)
         self.eval_tasks = {name: task_in_languages(task, languages) for name, task in tasks.items()}
         args.remove_unused_columns = False
         args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
@@ -273,12 +273,8 @@ class TmdeTrainer(HubTrainer):
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         try:
             return super()._determine_best_metric(metrics, trial)
-        except KeyError as error:
-            measured = ", ".join(name.removeprefix("eval_") for name in metrics)
-            raise ValueError(
-                f"metric_for_best_model={self.args.metric_for_best_model}: the evaluation did not measure it, "
-                f"expected one of {measured}"
-            ) from error
+        except KeyError as error:  # whose text names what was measured
+            raise ValueError(error.args[0]) from error
 
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
@@ -313,7 +309,9 @@ class TmdeTrainer(HubTrainer):
         retrieval: list[dict[str, float]] = []
         with self.compute_loss_context_manager():
             for name, rows in dev_sets.items():
-                retrieval.append(dev_retrieval(model, self.processing_class, rows, self.args))
+                retrieval.append(
+                    dev_retrieval(model.encoder, self.processing_class, rows, model.config.languages, self.args)
+                )
                 measured = retrieval[-1] | dev_losses(model, self.processing_class, rows, self.args)
                 metrics.update({f"{name}_{key}": value for key, value in measured.items()})
         if dev_sets and not any(retrieval):
@@ -325,7 +323,7 @@ class TmdeTrainer(HubTrainer):
         if self.is_world_process_zero():  # for all processes, see `evaluate`
             for name, task in self.eval_tasks.items():
                 autocast = self.compute_loss_context_manager()
-                scores[name] = measure_task(model, self.processing_class, task, self.args, autocast)
+                scores[name] = measure_task(model.encoder, self.processing_class, task, self.args, autocast)
         scores = task_means(scores)
         trained.train(was_training)
         metrics |= scores | dev_means(retrieval, scores)

@@ -149,7 +149,7 @@ def test_tasks_that_cannot_be_measured_are_named():
         TaskError, match="eval_task: found task 'sampel', expected NAME or NAME=SOURCE, NAME of .*sample"
     ):
         load_eval_tasks("sampel", LANGUAGES)
-    with pytest.raises(TaskError, match="eval_task: found the task 'sample' twice"):
+    with pytest.raises(TaskError, match="eval_task: found task 'sample', expected .* each once"):
         load_eval_tasks(["sample", "sample"], LANGUAGES)
     with pytest.raises(TaskError, match=r"found the languages \['de', .*two of the model's \['en', 'pt'\]"):
         task_in_languages(task, ["en", "pt"])
@@ -244,9 +244,7 @@ def test_pairs_of_codes_with_hyphens():
     ("task", "options", "message"),
     [
         (False, {"metric_for_best_model": "cross"}, "metric_for_best_model=cross: no evaluation measures it"),
-        (True, {"metric_for_best_model": "eval_test_cross"}, "=eval_test_cross: no evaluation.*mix, retrieval, same"),
-        (True, {"metric_for_best_model": "document_retrieval"}, "=document_retrieval: no evaluation measures it"),
-        (True, {"metric_for_best_model": "dev_infonce_loss"}, "expected one of .*dev_p1_de-en, dev_distance_..."),
+        (True, {"metric_for_best_model": "eval_test_cross"}, "=eval_test_cross: no evaluation.*mix, retrieval"),
         (True, {"eval_pairs": ["de-pt"]}, "eval_pairs: found 'de-pt', expected pairs of the languages de, en"),
     ],
 )

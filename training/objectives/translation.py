@@ -43,7 +43,7 @@ class TranslationObjective(Objective):
     ```
     """
 
-    needs_decoder = True
+    needs_decoder = needs_pivot = True
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 from transformers.utils import logging
 
 from modeling_tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
-from modeling_tmde.data.checks import features_of
+from modeling_tmde.data.checks import check_languages, features_of
 from modeling_tmde.data.dev_rows import hold_out
 from modeling_tmde.training.recipe import Recipe
 
@@ -51,7 +51,7 @@ def load_replayed(recipe: Recipe) -> tuple[datasets.Dataset, dict[str, datasets.
 
     options = {"pivot_languages": data.pivot_languages, "bad_rows": data.bad_rows, "seed": recipe.seed}
     reading = {**options, "temperature": data.temperature, "max_rows": data.max_rows, "report": report}
-    rows = _load(sources.new, data.languages, **reading)
+    rows = _load(sources.new, data.languages, needed=new, **reading)
     new_rows = _map(rows, with_new, data.languages)
     _check_new_rows(new_rows, new, set(old), pivots)
     if sources.replay is not None:
@@ -94,12 +94,13 @@ def _check_new_rows(rows: datasets.Dataset, new: Collection[str], old: set[str],
             )
 
 
-def _load(source: Any, languages: Sequence[str], **options: Any) -> datasets.Dataset:
+def _load(source: Any, languages: Sequence[str], needed: Collection[str] = (), **options: Any) -> datasets.Dataset:
     """`load_parallel` in those of the languages that the source has: new pairs seldom have all the old ones."""
     try:
         return load_parallel(source, languages=languages, document_ids=True, **options)
     except CorpusError:
         found = load_parallel(source, streaming=True, split=options.get("split", "train")).features["translation"]
+        check_languages(needed, found, str(source))
         present = [language for language in languages if language in found]
         if len(present) < 2 or len(present) == len(languages):
             raise

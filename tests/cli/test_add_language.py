@@ -46,7 +46,7 @@ def test_the_command_trains_reports_and_goes_on(place, monkeypatch):
     [
         ({NEW: "de"}, "Error: Languages: found de, expected codes"),
         ({"new": "no.parquet"}, "no.parquet: found no such file or folder"),
-        ({NEW: "xx"}, "xx: found it in rows with nothing, expected rows that pair it with"),
+        ({NEW: "xx"}, "found 'xx', expected one of the languages in the data"),
     ],
 )
 def test_a_wrong_argument_is_one_clear_error(changes, message, place, monkeypatch):

@@ -269,7 +269,7 @@ def test_cross_chooses_the_checkpoint_and_the_table_shows_it(tokenizer, tmp_path
     cross, states = iter([0.3, 0.61, 0.4]), []
 
     def measure(model, *args):
-        states.append({name: value.clone() for name, value in model.model.state_dict().items()})
+        states.append({name: value.clone() for name, value in model.state_dict().items()})
         return {"same": 0.9, "cross": next(cross), "all": 0.5, "test_same": 0.8, "test_cross": 0.39}
 
     monkeypatch.setattr("modeling_tmde.training.trainer.measure_task", measure)
@@ -277,7 +277,7 @@ def test_cross_chooses_the_checkpoint_and_the_table_shows_it(tokenizer, tmp_path
     trainer = make_trainer(tmp_path, tokenizer, dev, sample_task(), save_total_limit=1, **options)
     trainer.train()
     assert trainer.state.best_global_step == 2 and trainer.state.best_metric == 0.61
-    for name, value in trainer.model.model.state_dict().items():
+    for name, value in trainer.model.encoder.state_dict().items():
         assert torch.equal(value, states[1][name]), name
     table = [[cell.strip() for cell in line.split("|")[2:-1]] for line in (tmp_path / "epochs.md").open()]
     assert table[0] == ["step", "dev Same", "dev Cross", "test Same", "test Cross", "dev retrieval", "dev mix"]

@@ -148,13 +148,13 @@ def test_model_of_a_run_opens_with_the_auto_classes(finished):
 def test_best_weights_are_at_the_top_not_the_last(corpus, tmp_path, monkeypatch):
     planted, states = iter([0.2, 0.7, 0.4]), []
 
-    def retrieval(model, tokenizer, rows, args):
-        states.append({name: value.clone() for name, value in model.model.state_dict().items()})
+    def retrieval(encoder, *args):
+        states.append({name: value.clone() for name, value in encoder.state_dict().items()})
         return {"p1_de-en": next(planted)}
 
     monkeypatch.setattr("modeling_tmde.training.trainer.dev_retrieval", retrieval)
     train_recipe(tiny_recipe(corpus, "max_steps=6"), tmp_path / "run")
-    found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run").state_dict()
+    found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run").get_encoder().state_dict()
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["best_step"] == 4 and results["best"]["eval_retrieval"] == 0.7
     assert all(torch.equal(found[name], value) for name, value in states[1].items())
@@ -540,7 +540,7 @@ def test_settings_that_could_never_work_are_refused(corpus, tmp_path, override, 
 
 
 def test_a_metric_that_turns_out_not_to_be_measured(corpus, tmp_path):
-    message = "'dev_translation_los', which is not found in the evaluation metrics.*dev_translation_nll"
+    message = "'eval_dev_translation_los', which is not found in the evaluation metrics.*dev_translation_nll"
     with pytest.raises(ValueError, match=message):
         train_recipe(tiny_recipe(corpus, "metric_for_best_model=dev_translation_los"), tmp_path / "run")
 

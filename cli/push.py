@@ -9,50 +9,34 @@ import datasets
 import typer
 from huggingface_hub.utils import disable_progress_bars
 
-from modeling_tmde.training.publishing import Publication, push_corpus, push_model
-
-PathArgument = Annotated[
-    str, typer.Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")
-]
-RepoIdArgument = Annotated[str, typer.Argument(metavar="USER/NAME", help="Created if it does not exist.")]
-RepoTypeOption = Annotated[
-    Literal["model", "dataset"],
-    typer.Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."),
-]
-PrivateOption = Annotated[bool, typer.Option("--private", help="Only for you and your organization.")]
-LicenseOption = Annotated[str | None, typer.Option(help="A license id of the Hub, such as apache-2.0.")]
-DataLicenseOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=LICENSE", help="License of training data, by its name in the card. Repeatable."),
-]
-ResultsOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FOLDER[#SYSTEM]", help="What `tmde eval -o` wrote, for the card. Repeatable."),
-]
-RevisionOption = Annotated[str | None, typer.Option(help="Branch; created if it does not exist.")]
-CreatePrOption = Annotated[bool, typer.Option("--create-pr", help="Open a pull request, without committing.")]
-MessageOption = Annotated[str | None, typer.Option("-m", "--message", help="Commit message.")]
-TokenOption = Annotated[str | None, typer.Option(help="Default: HF_TOKEN, or that of `hf auth login`.")]
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Delete everything that the repository holds, even another kind of thing.")
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only list the files; nothing is sent.")]
+from modeling_tmde.training.publishing import push_corpus, push_model
 
 
 def push(
-    path: PathArgument,
-    repo_id: RepoIdArgument,
-    repo_type: RepoTypeOption = "model",
-    private: PrivateOption = False,
-    license: LicenseOption = None,
-    data_license: DataLicenseOption = None,
-    results: ResultsOption = None,
-    revision: RevisionOption = None,
-    create_pr: CreatePrOption = False,
-    message: MessageOption = None,
-    token: TokenOption = None,
-    overwrite: OverwriteOption = False,
-    dry_run: DryRunOption = False,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")],
+    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="Created if it does not exist.")],
+    repo_type: Annotated[
+        Literal["model", "dataset"],
+        typer.Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."),
+    ] = "model",
+    private: Annotated[bool, typer.Option("--private", help="Only for you and your organization.")] = False,
+    license: Annotated[str | None, typer.Option(help="A license id of the Hub, such as apache-2.0.")] = None,
+    data_license: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=LICENSE", help="License of training data, by its name in the card. Repeatable."),
+    ] = None,
+    results: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER[#SYSTEM]", help="What `tmde eval -o` wrote, for the card. Repeatable."),
+    ] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch; created if it does not exist.")] = None,
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request, without committing.")] = False,
+    message: Annotated[str | None, typer.Option("-m", "--message", help="Commit message.")] = None,
+    token: Annotated[str | None, typer.Option(help="Default: HF_TOKEN, or that of `hf auth login`.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete everything that the repository holds, even another model.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; nothing is sent.")] = False,
 ) -> None:
     """Share a trained model or a parallel corpus on the Hugging Face Hub.
 
@@ -72,31 +56,18 @@ def push(
         datasets.disable_progress_bars()
     options = {"private": private or None, "revision": revision, "create_pr": create_pr, "token": token}
     options |= {"license": license, "message": message, "overwrite": overwrite, "dry_run": dry_run}
-    if repo_type == "model":
-        licenses = dict(_named_license(value) for value in data_license or [])
-        publication = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
-    elif data_license or results:
-        raise ValueError("--data-license and --results are for models; the license of a corpus is --license")
-    else:
+    if repo_type == "dataset":
+        if data_license or results:
+            raise ValueError("--data-license and --results are for models; the license of a corpus is --license")
         publication = push_corpus(path, repo_id, **options)
-    _report(publication)
-
-
-def _named_license(value: str) -> tuple[str, str]:
-    name, _, license = value.rpartition("=")
-    if not name or not license:
-        raise ValueError(f"--data-license: found {value!r}, expected NAME=LICENSE, such as 'europarl=cc0-1.0'")
-    return name, license
-
-
-def _report(publication: Publication) -> None:
+    else:
+        licenses = dict(value.rpartition("=")[::2] for value in data_license or [])
+        publication = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
     sizes, commit = publication.sizes, publication.commit
     total = f"{len(sizes)} files ({sum(sizes.values()) / 1e6:.1f} MB)"
-    if commit is None:
-        for path, size in sizes.items():
-            typer.echo(f"{size:>13,}  {path}")
-        typer.echo(f"{total} for {publication.repo_id}; nothing was sent")
-    elif publication.unchanged:
-        typer.echo(f"{commit.repo_url} holds these {total} already; nothing was sent")
-    else:
+    if commit is not None:
         typer.echo(f"Pushed {total}: {commit.pr_url or commit.repo_url}")
+        return
+    for name, size in sizes.items():
+        typer.echo(f"{size:>13,}  {name}")
+    typer.echo(f"{total} for {repo_id}; nothing was sent")

@@ -8,8 +8,8 @@ write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited te
 ```
 """
 
-from .cards import card_license, dataset_card, is_edited, model_card, save_card, short_card, write_model_card
+from .cards import dataset_card, is_edited, merge_card, model_card, write_model_card
 from .provenance import check_licenses, describe_origins, describe_sources, public_recipe
 
-__all__ = ["card_license", "check_licenses", "dataset_card", "describe_origins", "describe_sources", "is_edited"]
-__all__ += ["model_card", "public_recipe", "save_card", "short_card", "write_model_card"]
+__all__ = ["check_licenses", "dataset_card", "describe_origins", "describe_sources", "is_edited", "merge_card"]
+__all__ += ["model_card", "public_recipe", "write_model_card"]

@@ -10,25 +10,29 @@ import os
 import re
 import shlex
 import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
-from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData
+from huggingface_hub import (
+    DatasetCard,
+    DatasetCardData,
+    EvalResult,
+    ModelCard,
+    ModelCardData,
+    get_local_safetensors_metadata,
+)
 from huggingface_hub.repocard import RepoCard
-from safetensors import SafetensorError, safe_open
 from tabulate import tabulate
 
-from .provenance import FIRST_STAGE, check_licenses, public_recipe, read_json
+from .provenance import FIRST_STAGE, check_licenses, public_recipe, read_json, stated_license
 
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "multilingual", "tmde"]
 DECODER_PREFIXES = ("decoder.", "lm_head.")
 NO_LIMIT = 10**6  # a tokenizer's `model_max_length` above it means that there is none
-SIZES = {3: "n<1K", 4: "1K<n<10K", 5: "10K<n<100K", 6: "100K<n<1M", 7: "1M<n<10M", 8: "10M<n<100M", 9: "100M<n<1B"}
 _MARKER = re.compile(r"\n*<!-- tmde:card ([0-9a-f]{16})[^>]*-->\s*\Z")
 
 
@@ -37,7 +41,6 @@ def model_card(
     repo_id: str | None = None,
     license: str | None = None,
     data_licenses: Mapping[str, str] | None = None,
-    description: str | None = None,
     results: Sequence[str | os.PathLike] = (),
 ) -> ModelCard:
     """The card of a trained model. It holds no path of this machine, and needs no network.
@@ -46,10 +49,9 @@ def model_card(
         folder: Of a run of `tmde train`, or of any saved model of this package. What is not recorded is not claimed.
         repo_id: `user/name` on the Hub, for the code in the card. Default: the name of the folder.
         license: Of the model, an identifier of the Hub such as `apache-2.0`. Default: that of the recipe's section
-            `card`; otherwise the card says that it is not stated.
+            `card`, then that of the folder's `README.md`; otherwise the card says that it is not stated.
         data_licenses: By source of the training text (file name or Hub id). Default: those of `card`, then those that
             the dataset cards of the sources state.
-        description: Markdown at the top. Default: that of `card`.
         results: Folders of `tmde eval -o`, each `FOLDER` or `FOLDER#SYSTEM`. Their numbers become `model-index`.
             Without any, those on dev rows do, marked as such.
 
@@ -66,88 +68,71 @@ def model_card(
     first_run = read_json(folder / FIRST_STAGE / "run.json")
     begun = run.get("begun_with") or first_run.get("begun_with") or []
     stated = recipe.pop("card", None) or {}
-    license = license or stated.get("license")
+    license = license or stated.get("license") or stated_license(folder)
     sources = run.get("sources") or []
     licenses = check_licenses(sources, stated.get("data_licenses")) | check_licenses(sources, data_licenses)
     sources = [{**source, "license": licenses.get(source["name"], source.get("license"))} for source in sources]
+    trained_on = [*sources, *(source for model in begun for source in model["sources"] or ())]
     resolved = folder.resolve()
     name = (repo_id or (resolved.parent if resolved.name == "model" else resolved).name).rpartition("/")[2]
     dev_table, evaluated = _dev_results(languages, found)
-    own, tfidf = [], []
-    for given in map(os.fspath, results):
-        of_model, of_tfidf = _evaluation(given, name)
-        own, tfidf = own + of_model, tfidf + of_tfidf
-    summary_table, cell_table = _evaluation_tables(own, tfidf)
-    opens_elsewhere = bool(repo_id) or (folder / "modules.json").is_file()
+    evaluations = [record for given in results for record in _evaluation(os.fspath(given), name)]
+    summary_table, cell_table = _evaluation_tables(evaluations)
     data = ModelCardData(
         language=hub_languages(languages),
         license=license,
         library_name="transformers",
         pipeline_tag="feature-extraction",
-        tags=TAGS if opens_elsewhere else TAGS[1:],
-        datasets=_hub_datasets([*sources, *(one for model in begun for one in model.get("sources") or ())]),
+        tags=TAGS,
+        datasets=list(dict.fromkeys(source["name"] for source in trained_on if source["kind"] == "hub")) or None,
         base_model=begun[0]["name"] if begun and begun[0]["hub"] else None,
         model_name=name,
-        eval_results=[EvalResult(**entry) for record in own for entry in record["model_index"]] or evaluated or None,
+        eval_results=[EvalResult(**entry) for one in evaluations for entry in one["model_index"]] or evaluated or None,
     )
-    facts = {
-        "name": name,
-        "where": repo_id or resolved.name,
-        "kind": kind,
-        "config": config,
-        "languages": languages,
-        "license": license,
-        "description": description or stated.get("description"),
-        "recipe": recipe,
-        "recipe_yaml": yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=100).strip(),
-        "objectives": list(recipe.get("objectives") or {}),
-        "run": run,
-        "results": found,
-        "first_stage": first_stage,
-        "report": read_json(folder / "languages.json"),
-        "sources": sources,
-        "begun_with": begun,
-        "teachers": [one["teacher"] for one in (run, first_run) if one.get("teacher")],
-        "held_out": bool(recipe.get("data")) and not recipe["data"].get("dev"),
-        "dev_table": dev_table,
-        "perplexity": _perplexity(recipe, found),
-        "summary_table": summary_table,
-        "cell_table": cell_table,
-        "has_curves": (folder / "curves.png").is_file(),
-        "sentence_transformers": opens_elsewhere,
-        "parameters": _parameters(folder),
+    return _fill(
+        "model_card.md.jinja",
+        ModelCard,
+        data,
+        name=name,
+        where=repo_id or resolved.name,
+        kind=kind,
+        config=config,
+        languages=languages,
+        license=license,
+        description=stated.get("description"),
+        recipe=recipe,
+        recipe_yaml=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=100).strip(),
+        objectives=list(recipe.get("objectives") or {}),
+        run=run,
+        results=found,
+        first_stage=first_stage,
+        report=read_json(folder / "languages.json"),
+        sources=sources,
+        begun_with=begun,
+        teachers=[one["teacher"] for one in (run, first_run) if one.get("teacher")],
+        held_out=bool(recipe.get("data")) and not recipe["data"].get("dev"),
+        dev_table=dev_table,
+        perplexity=_perplexity(recipe, found),
+        summary_table=summary_table,
+        cell_table=cell_table,
+        has_curves=(folder / "curves.png").is_file(),
+        parameters=_parameters(folder),
         **_reading(folder, config),
-    }
-    return _fill("model_card.md.jinja", ModelCard, data, **facts)
+    )
 
 
-def write_model_card(folder: str | os.PathLike, **options: Any) -> bool:
+def write_model_card(folder: str | os.PathLike, **options: Any) -> None:
     """Writes `README.md` into `folder`. If a person wrote or edited the text there, only the metadata change.
 
     Args:
-        options: Of `model_card`. The default of `license` is the one in the metadata of the existing file.
-
-    Returns:
-        Whether the text was written.
+        options: Of `model_card`.
 
     Raises:
         ValueError: As `model_card`; or the metadata of the existing file are damaged.
     """
     path = Path(folder).expanduser() / "README.md"
-    card = model_card(folder, **options)
-    if card.data.license is None and (license := card_license(path)):
-        card = model_card(folder, **{**options, "license": license})
-    return save_card(card, path)
-
-
-def short_card(repo_id: str, languages: Sequence[str], license: str | None = None) -> ModelCard:
-    """A card that is true of any weights, for the time of a training run."""
-    data = ModelCardData(
-        language=hub_languages(languages), license=license, library_name="transformers", tags=TAGS[1:]
-    )
-    code = f'AutoModel.from_pretrained("{repo_id}", trust_remote_code=True)'
-    text = f"# {repo_id}\n\nEmbeds texts of several languages in one space: `{code}`. It is in training."
-    return ModelCard(f"---\n{data}\n---\n{_marked(text)}")
+    existing = path.read_text("utf-8-sig") if path.is_file() else ""
+    path.write_text(str(merge_card(model_card(folder, **options), existing)), "utf-8")
 
 
 def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = None) -> DatasetCard:
@@ -159,8 +144,13 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
         license: An identifier of the Hub; without one the card says that it is not stated.
     """
     languages = sorted(rows.features["translation"].languages)
-    pairs = _count_pairs(rows, languages)
-    columns = {name: _type_name(feature) for name, feature in rows.features.items()}
+    table = rows.with_format("arrow")[:]
+    valid = {code: pc.is_valid(pc.struct_field(table["translation"], code)) for code in languages}
+    pairs = {
+        f"{first}-{second}": pc.sum(pc.and_(valid[first], valid[second])).as_py()
+        for first, second in itertools.combinations(languages, 2)
+    }
+    columns = {field.name: str(field.type) for field in table.schema}
     scores = [score for score in rows["score"] if score is not None] if "score" in columns else []
     scored = bool(scores) and isinstance(scores[0], int | float)
     origin = ("mined" if "ids" in columns else "aligned" if "segment" in columns else "") if scored else ""
@@ -169,7 +159,6 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
         language=hub_languages(languages),
         license=license,
         multilinguality="translation" if len(languages) == 2 else "multilingual",
-        size_categories=SIZES.get(max(3, len(str(len(rows)))), "n>1B"),
         task_categories=["translation", "sentence-similarity"],
         pretty_name=title,
         tags=["parallel-corpus", "tmde", *filter(None, [origin])],
@@ -189,12 +178,11 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
         scores=(min(scores), statistics.median(scores), max(scores)) if scored else None,
         origin=origin,
         license=license,
-        # Flow style; quotes where YAML would read a boolean, such as `no`.
-        yaml_list=lambda codes: yaml.safe_dump(codes, default_flow_style=True, width=10**6).strip(),
+        yaml_list=lambda codes: yaml.safe_dump(codes, default_flow_style=True, width=10**6).strip(),  # quotes `no`
     )
 
 
-# ---- A card on disk
+# ---- Text that a person edited
 
 
 def is_edited(text: str) -> bool:
@@ -204,61 +192,42 @@ def is_edited(text: str) -> bool:
     return mark is None or _digest(body[: mark.start()]) != mark[1]
 
 
-def save_card(card: RepoCard, path: Path, drop: Sequence[str] = ()) -> bool:
-    """Writes a card; if a person wrote or edited the text at `path`, only its metadata are updated.
+def merge_card(card: RepoCard, existing: str) -> RepoCard:
+    """`card` with the text of an existing card if a person edited it; metadata that only that one has are kept.
 
-    Metadata that `card` does not have are kept, except for the keys `drop`, and tags are joined.
+    Args:
+        existing: The whole file; empty if there is none.
 
-    Returns:
-        Whether the text was written.
+    Raises:
+        ValueError: Its metadata are damaged.
     """
-    ours = not path.is_file() or not is_edited(path.read_text(encoding="utf-8-sig"))
-    if path.is_file():
-        found = _load(path)
-        metadata = {**found.data.to_dict(), **card.data.to_dict()}
-        for key in drop:
-            metadata.pop(key, None)
-        if ours and "model-index" not in card.data.to_dict():  # results belong to the text that is replaced
-            metadata.pop("model-index", None)
-        metadata["tags"] = list(dict.fromkeys([*(found.data.get("tags") or ()), *(card.data.get("tags") or ())]))
-        text = card.text if ours else found.text
-        card = RepoCard(f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n{text}")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(str(card), encoding="utf-8")
-    temporary.replace(path)
-    return ours
-
-
-def card_license(path: Path) -> str | None:
-    """The license in the metadata of the card at `path`, if there is one."""
-    return _load(path).data.get("license") if path.is_file() else None
-
-
-def _load(path: Path) -> RepoCard:
+    if not existing:
+        return card
     try:
-        return RepoCard(path.read_text(encoding="utf-8-sig"))
+        found = RepoCard(existing)
     except Exception as error:  # YAML errors have no common base with that of a block that is no mapping
         raise ValueError(
-            f"{path}: its metadata (between the lines ---) are no YAML mapping ({error}); correct or delete them"
+            f"README.md: its metadata (between the lines ---) are no YAML mapping ({error}); correct or delete them"
         ) from error
+    old, new, edited = found.data.to_dict(), card.data.to_dict(), is_edited(existing)
+    tags = list(dict.fromkeys([*(old.get("tags") or ()), *(new.get("tags") or ())]))
+    left_out = {"dataset_info", "configs"}  # the Hub reads them from the files
+    if not edited:
+        left_out.add("model-index")  # results belong to the text that is replaced
+    kept = {key: value for key, value in old.items() if key not in left_out}
+    metadata = yaml.safe_dump({**kept, **new, "tags": tags}, sort_keys=False, allow_unicode=True)
+    return RepoCard(f"---\n{metadata}---\n{found.text if edited else card.text}")
 
 
 def _fill(template: str, card_class: type[RepoCard], data: Any, **values: Any) -> RepoCard:
     """A card with the mark by which `is_edited` knows its text."""
-    functions = {"quote": _quote, "shell": shlex.quote, "percent": percent}
+    functions = {"quote": lambda value: json.dumps(value, ensure_ascii=False), "shell": shlex.quote}
     path = str(Path(__file__).with_name(template))
-    card = card_class.from_template(data, template_path=path, **functions, **values)
-    card.text = _marked(re.sub(r"\n{3,}", "\n\n", card.text).strip())
-    return card
-
-
-def _quote(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _marked(text: str) -> str:
+    card = card_class.from_template(data, template_path=path, percent=percent, **functions, **values)
+    text = re.sub(r"\n{3,}", "\n\n", card.text).strip()
     note = "delete this line to keep the text as it is; edited text is kept anyway"
-    return f"\n{text}\n\n<!-- tmde:card {_digest(text)} ({note}) -->\n"
+    card.text = f"\n{text}\n\n<!-- tmde:card {_digest(text)} ({note}) -->\n"
+    return card
 
 
 def _digest(text: str) -> str:
@@ -274,50 +243,36 @@ def hub_languages(codes: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(code for code in bare if re.fullmatch("[a-z]{2,3}", code)))
 
 
-def _hub_datasets(sources: Sequence[Mapping[str, Any]]) -> list[str] | None:
-    return list(dict.fromkeys(source["name"] for source in sources if source["kind"] == "hub")) or None
-
-
 def _reading(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """What a model reads and writes: sizes, limits, languages of the examples."""
     kind, inner = config["model_type"], config.get("encoder_config") or {}
-    tokenizer, pooling = read_json(folder / "tokenizer_config.json"), read_json(folder / "1_Pooling" / "config.json")
-    dim = pooling.get("word_embedding_dimension") or config.get("d_model") or inner.get("hidden_size")
+    tokenizer = read_json(folder / "tokenizer_config.json")
     limits = [config.get("max_position_embeddings"), tokenizer.get("model_max_length")]
     longest = min((int(limit) for limit in limits if limit and limit < NO_LIMIT), default=None)
     architecture = (config.get("architectures") or [""])[0]
     decodes = architecture.endswith("ForConditionalGeneration") and kind != "tmde_ntdv"
     known = [code for code in ("de", "en") if code in config["languages"]]
     codes = [*known, *(code for code in config["languages"] if code not in known)] * 2
-    pivots = config.get("pivot_languages") or [""]
     normalizer = json.dumps(read_json(folder / "tokenizer.json").get("normalizer"))
     return {
-        "dim": dim or inner.get("d_model"),
+        "dim": read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"],
         "vocab_size": config.get("vocab_size") or inner.get("vocab_size"),
         "max_length": longest if limits[0] else None,  # a model without positions takes any length
         "lowercases": '"Lowercase"' in normalizer or bool(tokenizer.get("do_lower_case")),
         "needs_language": kind in ("tmde_ntdv", "tmde_aligned"),
         "decodes": decodes and config.get("bottleneck") != "full",
         "codes": codes[:2],
-        "target": next((code for code in pivots if code != codes[0]), pivots[0]),
     }
 
 
 def _parameters(folder: Path) -> tuple[int, int] | None:
     """Numbers in the weights, and those of them that embed; None without weights."""
-    index = read_json(folder / "model.safetensors.index.json").get("weight_map")
-    total = encoder = 0
-    for name in sorted(set((index or {}).values())) or ["model.safetensors"]:
-        if not (folder / name).is_file():
-            return None
-        try:
-            with safe_open(folder / name, framework="numpy") as file:
-                shapes = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ValueError(f"{folder / name}: the weights are damaged ({error}); save the model again") from error
-        total += sum(map(math.prod, shapes.values()))
-        encoder += sum(math.prod(shape) for key, shape in shapes.items() if not key.startswith(DECODER_PREFIXES))
-    return total, encoder
+    if not list(folder.glob("model*.safetensors")):
+        return None
+    files = get_local_safetensors_metadata(folder).files_metadata.values()
+    sizes = {name: tensor.parameter_count for file in files for name, tensor in file.tensors.items()}
+    encoder = [size for name, size in sizes.items() if not name.startswith(DECODER_PREFIXES)]
+    return sum(sizes.values()), sum(encoder)
 
 
 def _perplexity(recipe: Mapping[str, Any], results: Mapping[str, Any]) -> float | None:
@@ -335,8 +290,8 @@ def percent(value: float | str | None) -> str:
     return "–" if value is None else f"{100 * float(value):.1f}"
 
 
-def _evaluation(given: str, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Records of `FOLDER` or `FOLDER#SYSTEM` in `eval.json`: those of the model, and those of TF-IDF.
+def _evaluation(given: str, name: str) -> list[dict[str, Any]]:
+    """The model's results in `eval.json`, of `FOLDER` or `FOLDER#SYSTEM`.
 
     Raises:
         ValueError: No evaluation, or several systems of which none is chosen.
@@ -350,30 +305,22 @@ def _evaluation(given: str, name: str) -> tuple[list[dict[str, Any]], list[dict[
             f"{folder or given}: found results of {', '.join(systems) or 'no system'}, expected some of {chosen!r}; "
             f"give FOLDER#SYSTEM, such as {folder or given}#{(systems or ['NAME'])[0]}"
         )
-    own = [record for record in records if record["system"] == chosen]
-    return own, [record for record in records if record["baseline"]]
+    return [record for record in records if record["system"] == chosen]
 
 
-def _evaluation_tables(own: Sequence[Mapping[str, Any]], tfidf: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _evaluation_tables(evaluations: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Columns of each task, and all cells with their intervals."""
-    of_tfidf = {
-        (record["task"], record["protocol"], column["title"]): column["value"]
-        for record in tfidf
-        for column in record["columns"]
-    }
     columns, cells = [], []
-    for record in own:
+    for record in evaluations:
         task = f"{_escape(record['task'])} ({record['protocol']})"
         for column in record["columns"]:
             row = [task, record["metric_name"], column["title"], percent(column["value"]), _range(column["interval"])]
-            row += [percent(column.get("chance")), percent(column.get("majority"))]
-            columns.append([*row, percent(of_tfidf.get((record["task"], record["protocol"], column["title"])))])
+            columns.append([*row, percent(column.get("chance")), percent(column.get("majority"))])
         for cell in record["cells"]:
             pair, items = f"{cell['source']} → {cell['target']}", f"{cell['items']:,}"
             cells.append([task, pair, percent(cell["value"]), _range(cell["interval"]), items])
-    header = ["task", "measure", "languages", "this model", "95% interval", "chance", "majority", "TF-IDF"]
-    kept = [place for place in range(len(header)) if any(row[place] != "–" for row in columns)]
-    summary = _table([header[place] for place in kept], [[row[place] for place in kept] for row in columns], left=3)
+    header = ["task", "measure", "languages", "this model", "95% interval", "chance", "majority"]
+    summary = _table(header, columns, left=3)
     return summary, _table(["task", "languages", "this model", "95% interval", "items"], cells, left=2)
 
 
@@ -426,27 +373,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
 
 def _escape(text: str) -> str:
     return re.sub(r"([\\`*_|\[\]~$<])", r"\\\1", text)
-
-
-# ---- Facts of a corpus
-
-
-def _count_pairs(rows: datasets.Dataset, languages: Sequence[str]) -> dict[str, int]:
-    """By pair `a-b`, the rows that have a text in both."""
-    counts: Counter[str] = Counter()
-    for table in rows.select_columns("translation").with_format("arrow").iter(batch_size=10_000):
-        texts = table["translation"].combine_chunks()
-        present = {code: pa.compute.is_valid(texts.field(code)) for code in languages}
-        for first, second in itertools.combinations(languages, 2):
-            counts[f"{first}-{second}"] += (
-                pa.compute.sum(pa.compute.and_(present[first], present[second])).as_py() or 0
-            )
-    return dict(counts)
-
-
-def _type_name(feature: Any) -> str:
-    if isinstance(feature, datasets.Translation):
-        feature = feature()  # as columns: a mapping
-    if isinstance(feature, dict):
-        return "{" + ", ".join(f"{name}: {_type_name(part)}" for name, part in feature.items()) + "}"
-    return getattr(feature, "dtype", type(feature).__name__)

@@ -6,7 +6,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +22,12 @@ _SECRET = re.compile(r"(?:.*_)?(?:hub_token|access_token|api_key|password|secret
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ADDRESS = re.compile(r"(\w+://)(?:[^\s/@]*@)?([^\s?#)>\"'`]*)[^\s)>\"'`]*")
 _PATH = re.compile(r"(?<![\w:/])(?:~[\w.-]*[/\\]|\.{1,2}[/\\]|/(?=[^/\s])|[A-Za-z]:[/\\])[^\s)\"'`]*")
-_MODEL_KEYS = {"path", "checkpoint", "teacher", "encoder"}
-# A relative path in one of these keys says something about the machine as well.
-_PATH_KEYS = {"train", "dev", "eval_task", "recipe", "data_licenses", "token_cache_dir", "output_dir", "logging_dir"}
-_PATH_KEYS |= {"run_name", "resume_from_checkpoint", "deepspeed", "fsdp_config", "accelerator_config"} | _MODEL_KEYS
+_RELATIVE_PATH = re.compile(r"(?:\w+=)?[\w.-]+(?:[/\\][\w.-]+){2,}")  # one separator: perhaps an id of the Hub
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of a run's folder; {} if it does not exist."""
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: found invalid JSON ({error}), expected the record of a training run") from None
-
-
-def read_recipe(folder: Path) -> dict[str, Any]:
-    """`recipe.yaml` of a run's folder; {} if it does not exist."""
-    path = folder / "recipe.yaml"
-    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
-
-
-def is_hub_id(text: str) -> bool:
-    """Whether `text` has the form `user/name` and is no path of this machine."""
-    return bool(_HUB_ID.fullmatch(text)) and not Path(text).expanduser().exists()
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
 
 def public_name(source: Any) -> str:
@@ -111,19 +92,14 @@ def describe_origins(recipe: Mapping[str, Any]) -> dict[str, Any]:
         recipe: Its sections.
 
     Returns:
-        `base_model`, a Hub id or None; `begun_with`, the model that the run starts from, then the one which that
-        model started from, and so on; `teacher` or None; `hub_models`, all Hub ids of models in the recipe.
+        `begun_with`, the model that the run starts from, then the one which that model started from, and so on;
+        `teacher` or None.
     """
     model = recipe.get("model") or {}
     encoder = model.get("encoder") if model.get("architecture") == "adapted" else None
     begun = _describe_model((recipe.get("warm_start") or {}).get("checkpoint") or encoder)
     teacher = _describe_model(((recipe.get("objectives") or {}).get("distillation") or {}).get("teacher"))
-    return {
-        "base_model": begun[0]["name"] if begun and begun[0]["hub"] else None,
-        "begun_with": begun,
-        "teacher": teacher[0] if teacher else None,
-        "hub_models": sorted(set(_hub_models(recipe))),
-    }
+    return {"begun_with": begun, "teacher": teacher[0] if teacher else None}
 
 
 def _describe_model(start: str | None) -> list[dict[str, Any]]:
@@ -133,51 +109,31 @@ def _describe_model(start: str | None) -> list[dict[str, Any]]:
     if not path.exists():
         return [{"name": start, "hub": True, "license": None, "sources": None}]
     name = path.name
-    if re.fullmatch(r"checkpoint-\d+", name):  # the records of the run are in the folder around it
+    if re.fullmatch(r"checkpoint-\d+", name):  # run.json is in the folder around it
         path = path.parent
     run, first_stage = read_json(path / "run.json"), read_json(path / FIRST_STAGE / "run.json")
     own = {"name": name, "hub": False, "license": stated_license(path), "sources": run.get("sources")}
     return [own, *(run.get("begun_with") or first_stage.get("begun_with") or [])]
 
 
-def _hub_models(value: Any, key: str = "") -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _hub_models(item, str(name).rpartition(".")[2])
-    elif isinstance(value, str) and key in _MODEL_KEYS and is_hub_id(value):
-        yield value
-
-
 def public_recipe(folder: str | os.PathLike) -> dict[str, Any]:
-    """The recipe of a run's folder without machine paths and tokens; {} if there is none.
+    """The recipe of a run's folder without tokens and with the last component of each path; {} if there is none.
 
     `tmde train recipe.yaml --train ...` takes it, with sources of one's own.
     """
-    recipe, run = read_recipe(Path(folder)), read_json(Path(folder, "run.json"))
-    hub_ids = {source["name"] for source in run.get("sources") or () if source["kind"] == "hub"}
-    hub_ids |= {*KNOWN_LICENSES, *(run.get("hub_models") or ()), *filter(None, [run.get("base_model")])}
-    return public_value({key: value for key, value in recipe.items() if value not in ({}, None)}, hub_ids)
+    path = Path(folder, "recipe.yaml")
+    recipe = (yaml.safe_load(path.read_text("utf-8")) or {}) if path.is_file() else {}
+    return _public({key: value for key, value in recipe.items() if value not in ({}, None)})
 
 
-def public_value(value: Any, hub_ids: set[str] | frozenset[str] = frozenset(), key: str = "") -> Any:
-    """A setting in which each path keeps only its last component, and without tokens and passwords.
-
-    Args:
-        hub_ids: Hub ids among the values, which are kept.
-        key: Key of the value, or of the mapping around it.
-    """
+def _public(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {
-            public_value(name, hub_ids, key): public_value(item, hub_ids, key if key in _PATH_KEYS else str(name))
-            for name, item in value.items()
-            if not _SECRET.fullmatch(str(name))
-        }
+        return {name: _public(item) for name, item in value.items() if not _SECRET.fullmatch(str(name))}
     if isinstance(value, list | tuple):
-        return [public_value(item, hub_ids, key) for item in value]
-    if not isinstance(value, str) or value in hub_ids:
+        return [_public(item) for item in value]
+    if not isinstance(value, str):
         return value
-    value = _PATH.sub(lambda found: public_name(found[0]), _ADDRESS.sub(r"\1\2", value))
-    if key.rpartition(".")[2] in _PATH_KEYS and "://" not in value:
+    if _RELATIVE_PATH.fullmatch(value):
         name, equals, path = value.rpartition("=")  # NAME=SOURCE of a task
-        return value if path in hub_ids else f"{name}{equals}{public_name(path)}"
-    return value
+        return f"{name}{equals}{public_name(path)}"
+    return _PATH.sub(lambda found: public_name(found[0]), _ADDRESS.sub(r"\1\2", value))

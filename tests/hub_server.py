@@ -28,6 +28,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import yaml
 
 LARGE = ("*.arrow", "*.bin", "*.npy", "*.onnx", "*.parquet", "*.png", "*.pt", "*.safetensors")  # and above 10 MB
+LICENSES = ("apache-2.0", "cc-by-4.0", "cc0-1.0", "mit", "other")
 DATE = "2026-01-01T00:00:00.000Z"
 
 
@@ -290,9 +291,11 @@ class HubHandler(BaseHTTPRequestHandler):
             metadata = front_matter(json.loads(self._body())["content"])
         except yaml.YAMLError as error:
             return self._answer(400, {"errors": [{"message": f"Invalid YAML: {error}"}], "warnings": []})
-        languages = (metadata or {}).get("language") or []
+        languages, license = (metadata or {}).get("language") or [], (metadata or {}).get("license", "other")
         wrong = [code for code in languages if not re.fullmatch(r"[a-z]{2,3}", str(code))]
         errors = [{"message": f'"language" must only contain ISO 639 codes, found {code!r}'} for code in wrong]
+        if license not in LICENSES:
+            errors.append({"message": f'"license" must be one of {", ".join(LICENSES)}'})
         return self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
 
     # ---- Uploads

@@ -1,15 +1,12 @@
-"""Pushes models and parallel corpora to the Hub: all checks first, then everything in one commit."""
+"""Pushes models and parallel corpora to the Hub, each in one commit."""
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -18,10 +15,9 @@ from typing import Any
 
 import datasets
 import yaml
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
-from huggingface_hub.utils import validate_repo_id
-from safetensors import SafetensorError, safe_open
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, run_as_future
+from huggingface_hub.errors import HfHubHTTPError, HTTPError
+from huggingface_hub.repocard import RepoCard
 from transformers import AutoModel, AutoTokenizer, Trainer
 from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.trainer_utils import HubStrategy
@@ -37,32 +33,16 @@ logger = logging.get_logger("modeling_tmde.training")
 CARD = "README.md"
 # Files of a model, beside the remote code that its configuration names. Nothing else of a run's folder is published:
 # no checkpoints, optimizer states, logs, scripts or data.
-MODEL_FILES = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
-MODEL_FILES += ("onnx/*", "curves.png", "LICENSE*", "tokenizer.json", "tokenizer_config.json", "tokenizer.model")
-MODEL_FILES += ("special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.spm", "spiece.model")
-MODEL_FILES += ("sentencepiece.bpe.model", "chat_template.jinja", "modules.json", "sentence_bert_config.json")
-MODEL_FILES += ("config_sentence_transformers.json", "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-# Of earlier weights; a commit of new ones deletes them. A loader might prefer the one, the others state other results.
-STALE = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "onnx/*", "curves.png")
-STALE += ("recipe.yaml", "results.json")
+MODEL_FILES = ("config*.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
+MODEL_FILES += ("tokenizer*.*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model")
+MODEL_FILES += ("*.spm", "chat_template.jinja", "modules.json", "sentence_bert_config.json", "[0-9]_*/config.json")
+MODEL_FILES += ("[0-9]_*/model.safetensors", "onnx/*", "curves.png", "LICENSE*")
+# Files of earlier weights and their results, which a commit of new weights deletes.
+STALE_MODEL = ("model*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "onnx/*", "curves.png")
+STALE_MODEL += ("recipe.yaml", "results.json")
+STALE_CORPUS = ("data/train-*",)
 NEUTRAL = (".gitattributes", ".gitignore", "*.md", "LICENSE*", "tokenizer*", "vocab*", "*.model", "merges.txt")
-PUSHED_CARDS = ".pushed_cards.json"  # SHA-256 of the card that was pushed to each repository
 SHARD_BYTES = 500_000_000
-TABLES = {".parquet": "parquet", ".jsonl": "json"}  # builders of `datasets` by file ending
-# https://huggingface.co/docs/hub/repositories-licenses
-HUB_LICENSES = frozenset(
-    """
-    afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
-    bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
-    cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
-    cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0
-    cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0
-    etalab-2.0 eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0
-    grok2-community h-research intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2
-    llama3.3 llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openrail openrail++ osl-3.0
-    other pddl postgresql unknown unlicense wtfpl zlib
-    """.split()
-)
 
 
 class HubUploadError(OSError):
@@ -71,13 +51,10 @@ class HubUploadError(OSError):
 
 @dataclass
 class Publication:
-    """What was pushed, or would be. `sizes`: bytes by path in the repository; `commit`: None after a dry run;
-    `unchanged`: the repository held the same already."""
+    """What was pushed, or would be. `sizes`: bytes by path in the repository; `commit`: None after a dry run."""
 
-    repo_id: str
     sizes: dict[str, int]
     commit: CommitInfo | None = None
-    unchanged: bool = False
 
 
 # ---- Models
@@ -86,161 +63,74 @@ class Publication:
 def push_model(
     folder: str | os.PathLike,
     repo_id: str,
-    private: bool | None = None,
     license: str | None = None,
     data_licenses: Mapping[str, str] | None = None,
     results: Sequence[str | os.PathLike] = (),
-    revision: str | None = None,
-    create_pr: bool = False,
     message: str | None = None,
-    token: str | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
+    **options: Any,
 ) -> Publication:
     """Uploads a trained model in one commit: weights, configuration, remote code, tokenizer, the files of
     sentence-transformers, card and recipe.
 
-    If a person edited the card, on the Hub or in the folder, its text is kept in both places.
+    A card that a person edited keeps its text: that of the folder comes first, then that of the Hub.
 
     Args:
         folder: Of `tmde train`, or any that `save_pretrained` wrote, with a tokenizer.
         repo_id: `user/name`; created if it does not exist.
-        private: Create a private repository; an existing one must be private.
-        license: Of the model, an id of the Hub such as "apache-2.0".
+        license: Of the model, an id of the Hub such as "apache-2.0". Default: that of the card on the Hub, of the
+            recipe or of the card in the folder.
         data_licenses: Of the training data, by their names in the card.
         results: Folders that `tmde eval` wrote, see `model_card`.
-        revision: Branch; created if it does not exist.
-        create_pr: Open a pull request.
         message: Of the commit.
-        token: None takes HF_TOKEN or that of `hf auth login`.
-        overwrite: Delete everything that the repository holds, even if it is something else.
-        dry_run: Return what would be uploaded; nothing is written or sent.
+        options: Of `Repository.open`: `private`, `revision`, `create_pr`, `token`, `overwrite`, `dry_run`.
 
     Raises:
-        ValueError: The folder is not complete, or `repo_id` or `license` is invalid.
-        HubUploadError: No token, no permission, no connection, a repository that holds something else, or a card that
-            was edited both there and here.
+        ValueError: `folder` holds no complete model, or the Hub rejects `repo_id` or `license`.
+        HubUploadError: No token, no permission, no connection, or a repository that holds something else.
     """
     folder = Path(folder).expanduser()
-    _check_names(repo_id, license)
-    config = _check_model(folder)
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"{folder}: found no config.json, expected the folder of a trained model (parallel rows need "
+            "--repo-type dataset)"
+        )
+    model = AutoModel.from_pretrained(folder, local_files_only=True)  # raises if files are missing or damaged
+    AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    repository = Repository.open(repo_id, "model", **options)
+    repository.check_kind(model.config.model_type)
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
-        _stage_model(folder, stage)
-        if "modules.json" not in os.listdir(stage):
-            write_sentence_transformers_files(AutoModel.from_pretrained(folder, local_files_only=True), stage)
+        _stage_model(folder, stage, os.symlink)
+        if not (stage / "modules.json").is_file():
+            write_sentence_transformers_files(model, stage)
         if recipe := hub_cards.public_recipe(folder):
             (stage / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True), "utf-8")
         if (folder / "results.json").is_file():
-            found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+            found = json.loads((folder / "results.json").read_text("utf-8"))
             (found.get("corpus") or {}).pop("first_examples", None)  # names and lines of the user's files
-            (stage / "results.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        repository, card = None, folder / CARD
-        if not dry_run:
-            repository = Repository.open(repo_id, "model", private, token, revision, create_pr)
-            if not overwrite:
-                repository.check_kind(config["model_type"])
-                card = _edited_card(repository, folder) or card
-        if card.is_file():
-            shutil.copyfile(card, stage / CARD)
-        options = {"license": license or hub_cards.card_license(card), "data_licenses": data_licenses}
-        hub_cards.save_card(hub_cards.model_card(folder, repo_id, results=results, **options), stage / CARD)
-        if repository is None:
-            return Publication(repo_id, _sizes(stage))
-        publication = repository.commit(stage, message or f"Upload {folder.resolve().name}", overwrite=overwrite)
-        try:  # the folder shows what was published
-            shutil.copyfile(stage / CARD, folder / CARD)
-            pushed = _read_json(folder / PUSHED_CARDS) | {repository.place: _sha256(stage / CARD)}
-            (folder / PUSHED_CARDS).write_text(json.dumps(pushed, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            logger.warning(f"{folder / CARD} was not updated ({error}); the card is on the Hub")
-        return publication
+            (stage / "results.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+        license = license or repository.license
+        card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results=results)
+        repository.write_card(stage, card, folder / CARD)
+        return repository.commit(stage, message or f"Upload {folder.resolve().name}", STALE_MODEL)
 
 
-def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any] = os.symlink) -> None:
+def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any]) -> None:
     """Puts the files of a model that may be published into `stage`."""
-    config = _read_json(folder / "config.json")
-    code: set[Path] = set()
+    files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
+    config = json.loads((folder / "config.json").read_text("utf-8"))
     for reference in (config.get("auto_map") or {}).values():
         module = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
-        code |= {module, *map(Path, get_relative_import_files(module))}
-    found = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
-    for path in {*found, *code} - _outdated_graphs(folder):
+        files |= {module, *map(Path, get_relative_import_files(module))}
+    graphs = set(folder.glob("onnx/*"))
+    saved = max(path.stat().st_mtime_ns for path in folder.glob("model*.safetensors"))
+    if any(path.stat().st_mtime_ns < saved for path in graphs):
+        logger.warning(f"{folder / 'onnx'} is older than the weights and left out; run `tmde export onnx {folder}`")
+        files -= graphs
+    for path in files:
         target = stage / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         copy(path.resolve(), target)
-
-
-def _outdated_graphs(folder: Path) -> set[Path]:
-    """The files in `onnx/`, if the weights were saved after one of them: they are graphs of other weights."""
-    graphs = set(folder.glob("onnx/*"))
-    saved = max((path.stat().st_mtime_ns for path in folder.glob("model*.safetensors")), default=0)
-    if all(path.stat().st_mtime_ns >= saved for path in graphs):
-        return set()
-    logger.warning(
-        f"{folder / 'onnx'} is left out: it is older than the weights; write it again with `tmde export onnx {folder}`"
-    )
-    return graphs
-
-
-def _check_model(folder: Path) -> dict[str, Any]:
-    """The configuration of a complete folder.
-
-    Raises:
-        ValueError: A file is missing or damaged.
-    """
-    config = _read_json(folder / "config.json")
-    if not isinstance(config.get("model_type"), str):
-        raise ValueError(
-            f"{folder}: found no config.json with a model_type, expected the folder of a trained model (parallel rows "
-            "need --repo-type dataset)"
-        )
-    weights = sorted(folder.glob("model*.safetensors"))
-    expected = set((_read_json(folder / "model.safetensors.index.json").get("weight_map") or {}).values())
-    missing = ({"model.safetensors"} if not weights else expected) - {path.name for path in weights}
-    if missing:
-        raise ValueError(f"{folder}: found no {sorted(missing)[0]}, expected the weights of a trained model")
-    for path in weights:
-        try:
-            with safe_open(path, framework="numpy"):  # compares the header with the size of the file
-                pass
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path}: the weights are cut off or damaged ({error}); save the model again") from None
-    for reference in (config.get("auto_map") or {}).values():
-        module = f"{reference.split('--')[-1].split('.')[0]}.py"
-        if not (folder / module).is_file():
-            raise ValueError(f"{folder}: found no {module}, which config.json names; call save_pretrained again")
-    try:
-        tokens = len(AutoTokenizer.from_pretrained(folder, local_files_only=True))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{folder}: the tokenizer is missing or damaged ({error}); call tokenizer.save_pretrained"
-        ) from None
-    size = config.get("vocab_size")
-    if isinstance(size, int) and tokens > size:
-        raise ValueError(f"{folder}: the tokenizer has {tokens:,} tokens, but the model has {size:,}")
-    return config
-
-
-def _edited_card(repository: Repository, folder: Path) -> Path | None:
-    """The card in the repository, if a person edited it there since the last push from `folder`.
-
-    Raises:
-        HubUploadError: The card of the folder was edited too, differently.
-    """
-    if CARD not in repository.files:
-        return None
-    there, here = repository.download(CARD), folder / CARD
-    pushed = _read_json(folder / PUSHED_CARDS).get(repository.place)
-    if _sha256(there) == pushed or not hub_cards.is_edited(there.read_text(encoding="utf-8-sig")):
-        return None
-    edited_here = here.is_file() and hub_cards.is_edited(here.read_text(encoding="utf-8-sig"))
-    if edited_here and _sha256(here) not in (_sha256(there), pushed):
-        raise HubUploadError(
-            f"{repository.repo_id}: its {CARD} was edited on the Hub, and {here} was edited here; put both texts into "
-            f"the one on the Hub and delete {here}, or replace everything with --overwrite. Nothing was published"
-        )
-    return there
 
 
 # ---- Corpora
@@ -249,14 +139,9 @@ def _edited_card(repository: Repository, folder: Path) -> Path | None:
 def push_corpus(
     source: str | os.PathLike,
     repo_id: str,
-    private: bool | None = None,
     license: str | None = None,
-    revision: str | None = None,
-    create_pr: bool = False,
     message: str | None = None,
-    token: str | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
+    **options: Any,
 ) -> Publication:
     """Uploads parallel rows in one commit, as parquet shards in the schema of Europarl, with a card.
 
@@ -272,9 +157,10 @@ def push_corpus(
         CorpusError: No valid rows; empty texts and rows with fewer than two languages are dropped and counted.
         ValueError, HubUploadError: As `push_model`.
     """
-    _check_names(repo_id, license)
     source = Path(source).expanduser()
-    rows = _rows(str(source))
+    rows = _read_rows(source)
+    repository = Repository.open(repo_id, "dataset", **options)
+    repository.check_kind(None)
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
         (stage / "data").mkdir()
@@ -282,34 +168,22 @@ def push_corpus(
         for index in range(count):
             shard = rows.shard(count, index, contiguous=True)
             shard.to_parquet(stage / "data" / f"train-{index:05d}-of-{count:05d}.parquet")
-        repository, card = None, source / CARD
-        if not dry_run:
-            repository = Repository.open(repo_id, "dataset", private, token, revision, create_pr)
-            if not overwrite:
-                repository.check_kind(None)
-                there = repository.download(CARD) if CARD in repository.files else None
-                own = card.is_file() and hub_cards.is_edited(card.read_text(encoding="utf-8-sig"))
-                card = card if own or there is None else there
-        if card.is_file():
-            shutil.copyfile(card, stage / CARD)
-        made = hub_cards.dataset_card(rows, repo_id, license or hub_cards.card_license(card))
-        hub_cards.save_card(made, stage / CARD, drop=("dataset_info", "configs"))  # read from the files instead
-        if repository is None:
-            return Publication(repo_id, _sizes(stage))
-        return repository.commit(stage, message or "Upload parallel corpus", ("data/train-*",), overwrite)
+        card = hub_cards.dataset_card(rows, repository.repo_id, license or repository.license)
+        repository.write_card(stage, card, source / CARD)
+        return repository.commit(stage, message or "Upload parallel corpus", STALE_CORPUS)
 
 
-def _rows(source: str) -> datasets.Dataset:
+def _read_rows(source: Path) -> datasets.Dataset:
     """Checked rows, with the columns that `tmde mine` and `tmde align` add."""
-    rows = load_parallel(source, document_ids=True)
+    rows = load_parallel(str(source), document_ids=True)
     if not any(rows.unique(DOCUMENT_ID)):
         rows = rows.remove_columns(DOCUMENT_ID)
     rows = rows.cast_column("translation", datasets.Translation(sorted(rows.features["translation"])))
-    files = [path for path in (*sorted(Path(source).glob("*")), Path(source)) if path.suffix in TABLES]
+    files = [str(path) for path in (*sorted(source.glob("*")), source) if path.suffix in (".parquet", ".jsonl")]
     if not files:
         return rows
-    kind = TABLES[files[0].suffix]
-    whole = datasets.load_dataset(kind, data_files=list(map(str, files)), split="train")
+    kind = "parquet" if files[0].endswith(".parquet") else "json"
+    whole = datasets.load_dataset(kind, data_files=files, split="train")
     extra = [name for name in ("score", "ids", "segment") if name in whole.column_names]
     if extra and len(whole) != len(rows):
         logger.warning(f"Left out the columns {', '.join(extra)}: {len(whole) - len(rows):,} rows were dropped")
@@ -320,64 +194,92 @@ def _rows(source: str) -> datasets.Dataset:
 # ---- The Hub
 
 
+@contextmanager
+def _hub_errors() -> Iterator[None]:
+    """Raises errors of the Hub's client as one sentence."""
+    try:
+        yield
+    except (HTTPError, ConnectionError, TimeoutError, RuntimeError) as error:
+        # A failed upload of a large file is a RuntimeError, raised from the error that says why.
+        cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
+        message = str(cause).strip().splitlines() or [type(cause).__name__]
+        advice = {
+            401: "run `hf auth login`, or set HF_TOKEN to a token with write permission",
+            403: "take a token with write permission, or choose another name",
+        }.get(status, "run the same again: files that arrived are not sent twice")
+        raise HubUploadError(f"Nothing was published: {message[-1].rstrip('.')}; {advice}") from error
+
+
 @dataclass
 class Repository:
-    """A repository of the Hub at one commit.
+    """A repository of the Hub, opened for one commit.
 
     Attributes:
+        head: Its newest commit; None in a dry run.
         files: Paths that it holds.
-        place: Its id and branch.
+        license: In the metadata of its card.
+        place: Where to commit: `repo_type`, `revision` and `create_pr`.
+        overwrite: Delete everything that it holds.
     """
 
     api: HfApi
     repo_id: str
-    repo_type: str
-    revision: str | None
-    create_pr: bool
-    sha: str
-    files: list[str]
+    place: dict[str, Any]
+    overwrite: bool = False
+    head: str | None = None
+    files: Sequence[str] = ()
+    license: str | None = None
 
     @classmethod
+    @_hub_errors()
     def open(
         cls,
         repo_id: str,
         repo_type: str = "model",
         private: bool | None = None,
-        token: str | bool | None = None,
+        token: str | None = None,
         revision: str | None = None,
         create_pr: bool = False,
+        overwrite: bool = False,
+        dry_run: bool = False,
     ) -> Repository:
         """Creates the repository and the branch if they do not exist.
+
+        Args:
+            repo_id: `user/name`.
+            repo_type: "model" or "dataset".
+            private: Create a private repository; an existing one must be private.
+            token: None takes HF_TOKEN or that of `hf auth login`.
+            revision: Branch.
+            create_pr: Open a pull request.
+            overwrite: Delete everything that the repository holds, even if it is something else.
+            dry_run: Ask nothing and commit nothing.
 
         Raises:
             HubUploadError: No token, no permission, no connection, or it is public and `private` is asked for.
         """
-        if token is None and get_token() is None:
-            raise HubUploadError(
-                f"{repo_id}: found no token of the Hub; run `hf auth login`, or set HF_TOKEN to a token with write "
-                f"permission from {constants.ENDPOINT}/settings/tokens"
-            )
         api = HfApi(token=token)
-        with _hub_errors(repo_id):
-            repo_id = api.create_repo(repo_id, repo_type=repo_type, private=private, exist_ok=True).repo_id
-            if revision is not None and not create_pr:
-                api.create_branch(repo_id, branch=revision, repo_type=repo_type, exist_ok=True)
-            info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
+        place = {"repo_type": repo_type, "revision": revision, "create_pr": create_pr}
+        if dry_run:
+            return cls(api, repo_id, place)
+        repo_id = api.create_repo(repo_id, repo_type=repo_type, private=private, exist_ok=True).repo_id
+        if revision is not None and not create_pr:
+            api.create_branch(repo_id, branch=revision, repo_type=repo_type, exist_ok=True)
+        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
         if private and not info.private:
-            raise HubUploadError(
-                f"{repo_id}: the repository is public, expected a private one; change its settings, or choose another "
-                "name. Nothing was published"
-            )
+            raise HubUploadError(f"{repo_id} is public, expected a private repository; change its settings")
         files = [file.rfilename for file in info.siblings or ()]
-        return cls(api, repo_id, repo_type, revision, create_pr, info.sha, files)
+        license = (info.card_data or {}).get("license")
+        return cls(api, repo_id, place, overwrite, head=info.sha, files=files, license=license)
 
-    @property
-    def place(self) -> str:
-        return f"{self.repo_id}@{self.revision or 'main'}"
-
-    def download(self, path: str) -> Path:
-        with _hub_errors(self.repo_id):
-            return Path(self.api.hf_hub_download(self.repo_id, path, repo_type=self.repo_type, revision=self.sha))
+    @_hub_errors()
+    def read(self, path: str) -> str:
+        """The text of a file; empty if there is none."""
+        if path not in self.files:
+            return ""
+        place = {"repo_type": self.place["repo_type"], "revision": self.head}
+        return Path(self.api.hf_hub_download(self.repo_id, path, **place)).read_text("utf-8-sig")
 
     def check_kind(self, model_type: str | None) -> None:
         """Refuses to replace something else.
@@ -389,117 +291,49 @@ class Repository:
             HubUploadError: The repository holds something else.
         """
         held = [path for path in self.files if not any(fnmatch(path, pattern) for pattern in NEUTRAL)]
-        if not held:
-            return
         if model_type is None:
-            if all(path.startswith("data/") and path.endswith(".parquet") for path in held):
-                return
-            found, expected = f"files such as {held[0]!r}", "the parquet files of a corpus in data/"
+            found = next((path for path in held if not fnmatch(path, "data/*.parquet")), None)
         else:
-            kind = _read_json(self.download("config.json")).get("model_type") if "config.json" in held else None
-            if kind == model_type:
-                return
-            found = f"a model of type {kind!r}" if kind else f"files such as {held[0]!r} and no model"
-            expected = f"a model of type {model_type!r}"
-        raise HubUploadError(
-            f"{self.repo_id}: found {found}, expected {expected}; choose another name, or replace everything with "
-            "--overwrite. Nothing was published"
-        )
+            found = json.loads(self.read("config.json") or "{}").get("model_type") or next(iter(held), None)
+        expected = model_type or "parquet files in data/"
+        if found not in (None, model_type) and not self.overwrite:
+            raise HubUploadError(
+                f"{self.repo_id}: found {found!r}, expected {expected!r}; choose another name, or replace everything "
+                "with --overwrite. Nothing was published"
+            )
 
-    def commit(self, stage: Path, message: str, stale: Sequence[str] = STALE, overwrite: bool = False) -> Publication:
+    def write_card(self, stage: Path, card: RepoCard, local: Path) -> None:
+        """Writes the card to publish: with the text of the card at `local` if a person edited it, otherwise with that
+        of the card on the Hub if a person edited it."""
+        here = local.read_text("utf-8-sig") if local.is_file() else ""
+        there = "" if self.overwrite else self.read(CARD)
+        if there and hub_cards.is_edited(there):
+            if not here or not hub_cards.is_edited(here):
+                here = there
+            elif here != there:
+                logger.warning(f"{local} replaces the card on the Hub, which was edited too: see its history there")
+        (stage / CARD).write_text(str(hub_cards.merge_card(card, here)), "utf-8")
+
+    @_hub_errors()
+    def commit(self, stage: Path, message: str, stale: Sequence[str]) -> Publication:
         """Uploads all files of `stage` in one commit, which deletes those that match `stale` and are not replaced.
 
-        `HfApi.upload_folder` would make several commits of a large folder.
+        `HfApi.upload_folder` may make several commits of a large folder.
         """
-        with _hub_errors(self.repo_id):
-            operations = self.operations(stage, ("*",) if overwrite else stale)
-            commit = self._create_commit(operations, message, None if self.create_pr else self.sha)
-        return Publication(self.repo_id, _sizes(stage), commit, commit.oid == self.sha)
-
-    def commit_later(self, stage: Path, message: str) -> Future:
-        """As `commit`, in the background; commits follow one another."""
-        return self._create_commit(self.operations(stage, STALE), message, run_as_future=True)
-
-    def operations(self, stage: Path, stale: Sequence[str]) -> list[CommitOperationAdd | CommitOperationDelete]:
         paths = sorted(path for path in stage.rglob("*") if path.is_file())
-        added = {path.relative_to(stage).as_posix(): path for path in paths}
-        gone = [
-            path
-            for path in self.files
-            if path not in added and path != ".gitattributes" and any(_matches(path, pattern) for pattern in stale)
-        ]
-        deletions = [CommitOperationDelete(path, is_folder=False) for path in gone]
-        return deletions + [CommitOperationAdd(path, str(file.resolve())) for path, file in added.items()]
-
-    def _create_commit(self, operations: list, message: str, parent: str | None = None, **options: Any) -> Any:
-        place = {"repo_type": self.repo_type, "revision": self.revision, "create_pr": self.create_pr}
-        return self.api.create_commit(
-            self.repo_id, operations, commit_message=message, parent_commit=parent, **place, **options
+        sizes = {path.relative_to(stage).as_posix(): path.stat().st_size for path in paths}
+        if self.head is None:
+            return Publication(sizes)
+        stale = ("*",) if self.overwrite else stale
+        gone = [path for path in self.files if any(fnmatch(path, pattern) for pattern in stale)]
+        kept = {*sizes, ".gitattributes"}
+        operations = [CommitOperationDelete(path, is_folder=False) for path in gone if path not in kept]
+        operations += [CommitOperationAdd(path, str((stage / path).resolve())) for path in sizes]
+        parent = None if self.place["create_pr"] else self.head
+        commit = self.api.create_commit(
+            self.repo_id, operations, commit_message=message, parent_commit=parent, **self.place
         )
-
-
-def _matches(path: str, pattern: str) -> bool:
-    """`*` alone matches everything; in a longer pattern it matches within one folder."""
-    return pattern == "*" or (path.count("/") == pattern.count("/") and fnmatch(path, pattern))
-
-
-@contextmanager
-def _hub_errors(repo_id: str) -> Iterator[None]:
-    """Errors of the Hub's client as one sentence."""
-    try:
-        yield
-    except OfflineModeIsEnabled as error:
-        raise HubUploadError(f"{repo_id}: HF_HUB_OFFLINE is set, but uploading needs the Hub; unset it") from error
-    except (HfHubHTTPError, HTTPError, ConnectionError, TimeoutError, RuntimeError) as error:
-        # The upload of a large file raises a RuntimeError from the error that says why.
-        cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-        if not isinstance(cause, HfHubHTTPError):
-            raise HubUploadError(
-                f"{repo_id}: the connection to {constants.ENDPOINT} failed: {cause or type(cause).__name__}. Nothing "
-                "was published: all files go in one commit. Run the same again; files that arrived are not sent twice"
-            ) from error
-        status = cause.response.status_code
-        said = cause.server_message or str(cause).strip().splitlines()[-1]
-        advice = {
-            401: "the Hub rejects the token; run `hf auth login --force`, or correct HF_TOKEN",
-            403: "the token may not write there; take one with write permission, or choose another name",
-            404: "the token can read no such repository or revision",
-            412: "somebody else has committed meanwhile; run the same again",
-        }.get(status, "the Hub is busy; run the same again later" if status >= 429 else "the Hub refuses it")
-        raise HubUploadError(f"{repo_id}: {advice} ({status}: {said}). Nothing was published") from error
-    except ValueError as error:  # the Hub rejects the metadata of the card
-        raise HubUploadError(f"{repo_id}: {error}. Nothing was published") from error
-
-
-def _check_names(repo_id: str, license: str | None) -> None:
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(f"{repo_id!r} is no valid name of a repository: {error}") from None
-    if "/" not in repo_id:
-        raise ValueError(f"found {repo_id!r}, expected USER/NAME, such as 'user/{repo_id}'")
-    if license is not None and license not in HUB_LICENSES:
-        near = difflib.get_close_matches(license.lower(), HUB_LICENSES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "use 'other' for one without an id"
-        raise ValueError(f"license={license!r} is no license id of the Hub; {hint}")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: found invalid JSON ({error})") from None
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _sizes(stage: Path) -> dict[str, int]:
-    paths = sorted(path for path in stage.rglob("*") if path.is_file())
-    return {path.relative_to(stage).as_posix(): path.stat().st_size for path in paths}
+        return Publication(sizes, commit)
 
 
 # ---- Training
@@ -511,6 +345,8 @@ def open_hub_repository(args: Any, model_type: str) -> Repository:
     Raises:
         HubUploadError: It cannot be pushed to, or holds something else.
     """
+    if args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+        raise HubUploadError(f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'")
     name = args.hub_model_id or Path(args.output_dir).absolute().name
     repository = Repository.open(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
     repository.check_kind(model_type)
@@ -520,83 +356,50 @@ def open_hub_repository(args: Any, model_type: str) -> Repository:
 class HubTrainer(Trainer):
     """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of the run's folder."""
 
-    def push_to_hub(
-        self, commit_message: str | None = "End of training", blocking: bool = True, **options: Any
-    ) -> CommitInfo | Future | None:
+    def push_to_hub(self, commit_message: str | None = "End of training", **options: Any) -> CommitInfo | None:
         """Saves the model in the run's folder and pushes it in one commit.
 
         Args:
-            blocking: Wait for the push.
             options: Of `push_model`: token, revision, private, license, data_licenses, results.
         """
         if self.hub_model_id is None:
             self.init_hf_repo(token=options.get("token"), private=options.get("private"))
         self.save_model(_internal_call=True)
-        return self.push_folder(commit_message, blocking, **options)
+        return self.push_folder(commit_message, **options)
 
-    def push_folder(
-        self, commit_message: str | None = "End of training", blocking: bool = True, **options: Any
-    ) -> CommitInfo | Future | None:
+    def push_folder(self, commit_message: str | None = "End of training", **options: Any) -> CommitInfo | None:
         """As `push_to_hub`, of the model that the run's folder holds already."""
         if not self.is_world_process_zero():
             return None
-        args, folder, name = self.args, self.args.output_dir, self.hub_model_id
+        args, folder = self.args, self.args.output_dir
         self.callback_handler.on_push_begin(args, self.state, self.control)
         self._finish_current_push()
         defaults = {"revision": args.hub_revision, "token": args.hub_token, "private": args.hub_private_repo}
-        options = {**defaults, "message": commit_message, **options}
-        if not blocking:
-            return HfApi().run_as_future(lambda: push_model(folder, name, **options).commit)
         try:
-            return push_model(folder, name, **options).commit
+            return push_model(folder, self.hub_model_id, message=commit_message, **(defaults | options)).commit
         except HubUploadError as error:
-            advice = f"The model is in {folder}; push it with `tmde push {folder} {name}`"
+            advice = f"The model is in {folder}; push it with `tmde push {folder} {self.hub_model_id}`"
             raise HubUploadError(f"{error}. {advice}") from error
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Pushes the model of a checkpoint in the background, from a copy: later checkpoints delete this one."""
-        args = self.args
-        if not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
-            return
-        busy = self.push_in_progress is not None and not self.push_in_progress.is_done()
-        if busy and not args.hub_always_push:
+        args, step = self.args, self.state.global_step
+        busy = self.push_in_progress is not None and not self.push_in_progress.is_done() and not args.hub_always_push
+        if busy or not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
             return
         self.callback_handler.on_push_begin(args, self.state, self.control)
-        checkpoint = Path(checkpoint_folder)
         temporary = tempfile.TemporaryDirectory()
         stage = Path(temporary.name)
-        _stage_model(checkpoint, stage, shutil.copyfile)
-        if args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
-            last = args.hub_strategy == HubStrategy.CHECKPOINT
-            _stage_checkpoint(checkpoint, stage / ("last-checkpoint" if last else checkpoint.name))
-        try:
-            config = _read_json(checkpoint / "config.json")
-            repository = open_hub_repository(args, config["model_type"])
-            card = repository.download(CARD) if CARD in repository.files else None
-            if card is None or not hub_cards.is_edited(card.read_text(encoding="utf-8-sig")):
-                license = card and hub_cards.card_license(card)
-                hub_cards.save_card(
-                    hub_cards.short_card(repository.repo_id, config["languages"], license), stage / CARD
-                )
-            job = repository.commit_later(stage, f"Training in progress, step {self.state.global_step}")
-        except HubUploadError as error:
-            temporary.cleanup()
-            logger.warning(f"A push during training failed, the next one makes up for it: {error}")
-            return
-        job.add_done_callback(lambda done: _finish_push(done, temporary))
-        self.push_in_progress = PushInProgress([*(self.push_in_progress.jobs if busy else []), job])
+        _stage_model(Path(checkpoint_folder), stage, shutil.copyfile)
+        model_type = self.accelerator.unwrap_model(self.model).model.config.model_type
 
+        def push() -> None:
+            with temporary:
+                try:
+                    repository = open_hub_repository(args, model_type)
+                    repository.commit(stage, f"Training in progress, step {step}", STALE_MODEL)
+                except Exception as error:
+                    logger.warning(f"A push during training failed, the next one makes up for it: {error}")
 
-def _stage_checkpoint(checkpoint: Path, target: Path) -> None:
-    """A checkpoint with its optimizer state, to go on from elsewhere; `training_args.bin` names places here."""
-    shutil.copytree(checkpoint, target, ignore=shutil.ignore_patterns("training_args.bin"))
-    state = _read_json(target / "trainer_state.json")
-    if state.get("best_model_checkpoint"):
-        state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
-        (target / "trainer_state.json").write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-
-
-def _finish_push(job: Future, temporary: tempfile.TemporaryDirectory) -> None:
-    temporary.cleanup()
-    if job.exception() is not None:
-        logger.warning(f"A push during training failed, the next one makes up for it: {job.exception()}")
+        # One thread runs all of these jobs in turn: the last one ends last.
+        self.push_in_progress = PushInProgress([run_as_future(push)])

@@ -12,7 +12,7 @@ import pytest
 
 from modeling_tmde.data.sample import LANGUAGES, sample_documents, sample_parallel, sample_sentences
 
-TRAINING = ["max_steps=120", "eval_steps=120", "max_rows=6000", "eval_pool=50"]
+TRAINING = ["max_steps=20", "eval_steps=20", "max_rows=2000", "eval_pool=50"]
 MODELS = ("tmde-quickstart/model", "runs/mine", "runs/other")
 
 

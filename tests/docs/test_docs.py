@@ -1,6 +1,7 @@
 """The bash and python blocks of README.md and docs/*.md run as they stand there; commands and links lead somewhere.
 
-The blocks of a page run in order, each in a process of its own, in one folder. Comments in the page steer them:
+The blocks of a page run in order in one folder, each `tmde` command and Python block in a fork of a process that has
+imported the package. Comments in the page steer them:
 
     <!-- files: my_corpus dev.jsonl -->   the page presupposes these; conftest.py makes them
     <!-- hub: user -->                    there is a local Hub (tests/hub_server.py) with the token of `user`
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import unittest
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
 from modeling_tmde.cli.main import app
 from modeling_tmde.training.recipe import load_recipe, recipe_names
 from tests.docs.conftest import make_file
+from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 
 ROOT = Path(__file__).parents[2]
@@ -39,14 +42,17 @@ tmde() { case "${1-}" in train|compare) command tmde "$@" %s;; *) command tmde "
 def run_block(example: Example) -> None:
     """Runs a block of code in the folder of its page."""
     space, block = example.namespace, example.parsed
+    if "server" not in space:
+        server = ForkServer(space["environment"], space["folder"].parent / "bin")
+        space["server"] = space["stack"].enter_context(server)
+    executable = space["server"].executable
+    command = [executable, "-c", block]
     if example.region.lexemes["arguments"] == "bash":
         command = ["bash", "-euo", "pipefail", "-c", BASH % space.pop("append", "") + block]
-    else:
-        command = [sys.executable, "-c", block]
     done = subprocess.run(
         command,
         cwd=space["folder"],
-        env=space["environment"],
+        env=space["environment"] | {"PATH": f"{executable.parent}{os.pathsep}{space['environment']['PATH']}"},
         text=True,
         errors="replace",
         timeout=600,
@@ -86,6 +92,7 @@ def use_hub(example: Example) -> None:
     ours = space["hub"].environment(space["folder"].parent / "home", "hf_docs")
     space["environment"] |= {name: value for name, value in ours.items() if name.startswith("HF_")}
     space["environment"]["HF_HUB_OFFLINE"] = "0"
+    space.pop("server", None)  # the variables of the Hub are read on import
 
 
 PARSERS = [CodeBlockParser(language, run_block) for language in ("bash", "python")]
@@ -101,8 +108,8 @@ def test_blocks_run(path, tmp_path, trained):
     caches = {"HF_HOME": str(tmp_path / "huggingface"), "TMDE_CACHE": str(tmp_path / "cache")}
     environment = {**os.environ, **caches, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    with HubServer() as hub:
-        space = {"folder": folder, "environment": environment, "trained": trained, "hub": hub}
+    with HubServer() as hub, ExitStack() as stack:
+        space = {"folder": folder, "environment": environment, "trained": trained, "hub": hub, "stack": stack}
         document.namespace.update(space)
         for example in document.examples():
             try:

@@ -1,4 +1,4 @@
-"""One Hub for all tests, clients in processes of their own, and a small model to push."""
+"""One Hub for all tests, a process whose forks are its clients, and a small model to push."""
 
 import json
 import subprocess
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import tiny_model
+from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 
 ACCOUNTS = {
-    "hf_user": Account("user", ("lab",)),
+    "hf_user": Account("user"),
     "hf_reader": Account("user", writes=False),
     "hf_eve": Account("eve"),
 }
@@ -26,7 +27,6 @@ def report(value):
     with open(output, "w") as file:
         json.dump(value, file)
 def tmde(*words):
-    import datasets, transformers  # their log handlers keep the stderr that they find
     from typer.testing import CliRunner
     from modeling_tmde.cli.main import app
     result = CliRunner().invoke(app, [str(word) for word in words])
@@ -34,33 +34,36 @@ def tmde(*words):
         raise result.exception
     return [result.exit_code, result.stdout, " ".join(result.stderr.split())]
 """
-WITHOUT_PACKAGE = "import sys\nsys.modules['modeling_tmde'] = None\n"
 
 
 @pytest.fixture(scope="session")
-def hub_of_the_session() -> Iterator[HubServer]:
-    with HubServer(ACCOUNTS) as server:
-        yield server
+def hub_and_server(tmp_path_factory) -> Iterator[tuple[HubServer, ForkServer]]:
+    folder = tmp_path_factory.mktemp("hub")
+    with HubServer(ACCOUNTS) as hub, ForkServer(hub.environment(folder / "home"), folder) as server:
+        yield hub, server
 
 
 @pytest.fixture
-def hub(hub_of_the_session: HubServer) -> HubServer:
+def hub(hub_and_server) -> HubServer:
     """The Hub of the session, empty."""
-    hub_of_the_session.cut_upload = hub_of_the_session.cut_commit = False
-    for held in (hub_of_the_session.repositories, hub_of_the_session.objects, hub_of_the_session.requests):
+    hub, _ = hub_and_server
+    hub.cut_upload = hub.cut_commit = False
+    for held in (hub.repositories, hub.objects, hub.requests):
         held.clear()
-    return hub_of_the_session
+    return hub
 
 
 @pytest.fixture
-def client(hub: HubServer, tmp_path: Path) -> Callable[..., Any]:
-    """`client(code, *arguments)` runs code in a fresh process and returns what it reports."""
+def client(hub: HubServer, hub_and_server, tmp_path: Path) -> Callable[..., Any]:
+    """`client(code, *arguments)` runs code in a fork, or in a process that lacks the package, and returns what it
+    reports."""
 
-    def run(code: str, *arguments: Any, token: str | None = "hf_user", package: bool = True) -> Any:
+    def run(code: str, *arguments: Any, package: bool = True) -> Any:
         output = tmp_path / "report.json"
-        environment = hub.environment(tmp_path / "home", token) | {"OMP_NUM_THREADS": "1"}
-        source = ("" if package else WITHOUT_PACKAGE) + PRELUDE + code
-        command = [sys.executable, "-c", source, str(output), *map(str, arguments)]
+        executable = str(hub_and_server[1].executable) if package else sys.executable
+        source = ("" if package else "import sys\nsys.modules['modeling_tmde'] = None\n") + PRELUDE + code
+        command = [executable, "-c", source, str(output), *map(str, arguments)]
+        environment = hub.environment(tmp_path / "home")
         process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert process.returncode == 0, process.stderr[-6000:]
         return json.loads(output.read_text()) if output.exists() else None

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,7 +121,7 @@ def embed(
             folder = Path(stack.enter_context(temporary))
         shards = _Shards(folder, target.suffix)
         documents = open_documents(
-            stack, source, format, field, target.suffix == ".parquet", shard_size, is_missing, language_field
+            stack, source, format, field, target.suffix == ".parquet", shard_size, language_field
         )  # fmt: skip
         if documents.schema is not None and VECTOR_COLUMN in documents.schema.names:
             raise ValueError(f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it")
@@ -145,7 +145,7 @@ def embed(
         start = time.perf_counter()
         encoding = {"chunk_size": shard_size, "batch_tokens": batch_tokens, "normalize": normalize}
         encoding["show_progress_bar"] = True
-        sizes = _embed_shards(embedder, documents, shards, language, language_field, **encoding)
+        sizes = _embed_shards(embedder, documents, shards, is_missing, language, language_field, **encoding)
         report, seconds = embedder.last_report, time.perf_counter() - start
         process = f"process {rank} of {processes}: " if processes > 1 else ""
         split = f", {report.split:,} split, {report.pieces:,} pieces in all" if report.split else ""
@@ -236,19 +236,20 @@ def _embed_shards(
     embedder: DocumentEmbedder,
     documents: Documents,
     shards: _Shards,
+    is_missing: Callable[[int], bool],
     language: str | None,
     language_field: str | None,
     **encoding: Any,
 ) -> list[int]:
-    """Writes the shards of the chunks that have texts; returns the rows of every chunk."""
+    """Writes the shards that are missing; returns the rows of every chunk."""
     sizes: list[int] = []
     pending: deque[tuple[int, pa.Table | None]] = deque()
     codes: deque[str] = deque()
 
     def texts() -> Iterator[str]:
         for number, chunk in enumerate(documents.chunks):
-            sizes.append(chunk.rows)
-            if chunk.texts is not None:
+            sizes.append(len(chunk.texts))
+            if is_missing(number):
                 pending.append((number, chunk.columns))
                 codes.extend(_languages_of(chunk, documents, embedder, language_field))
                 yield from chunk.texts

@@ -114,7 +114,7 @@ def _batches(
             ids = checked_ids(opened, id_field, [row[id_field] for row in rows], numbers, seen)
         batch = {"ids": [], "texts": [], "metadata": [], "language": []}
         for id, text, row, number, code in zip(
-            ids, chunk.texts, rows, numbers, chunk.languages or [language] * chunk.rows, strict=True
+            ids, chunk.texts, rows, numbers, chunk.languages or [language] * len(chunk.texts), strict=True
         ):
             if not text.strip():
                 empty.append(number)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers.utils import logging
 
-from .checks import DOCUMENT_ID
+from .parallel import DOCUMENT_ID
 from .tokens import texts_by_language
 
 logger = logging.get_logger("modeling_tmde.training")

@@ -5,18 +5,17 @@ import itertools
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .checks import Words, bad_value
-from .files import check_text, column_values, parse_json, read_lines, split_fields
+from .files import FileSource, Row, blocks_of, check_text, read_rows
 
 VECTOR_COLUMN = "embedding"
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -37,19 +36,15 @@ class Chunk:
 
     Args:
         numbers: Their rows in the file, as an editor counts lines, from 1.
-        texts: None where the chunk was not wanted.
+        texts: One a document.
         columns: The columns that are kept, if any.
         languages: The language of each text, if a field of the input holds it.
     """
 
     numbers: Sequence[int]
-    texts: list[str] | None = None
+    texts: list[str]
     columns: pa.Table | None = None
     languages: list[str] | None = None
-
-    @property
-    def rows(self) -> int:
-        return len(self.numbers)
 
 
 @dataclass
@@ -58,6 +53,14 @@ class Documents:
 
     Args:
         name: The file in messages.
+        path: Where it is read.
+        kind: A value of [`InputFormat`].
+        options: The fields of strings: that of the text, perhaps that of the language; with the options that name
+            them.
+        keep_columns: As in [`open_documents`].
+        size: Documents in a chunk.
+
+    Attributes:
         chunks: Its documents, read as they are asked for.
         schema: Of the columns that are kept, if any.
         rows: How many documents there are, if that is known.
@@ -65,40 +68,101 @@ class Documents:
     """
 
     name: str
-    chunks: Iterator[Chunk]
-    schema: pa.Schema | None = None
-    rows: int | None = None
-    fields: Sequence[str] = ()
+    path: str
+    kind: str
+    options: dict[str, str]
+    keep_columns: bool | Sequence[str]
+    size: int
+
+    def __post_init__(self) -> None:
+        self.fields, self.rows, self.schema = _NAMES.get(self.kind, ()), None, None
+        if self.kind == "parquet":
+            chunks = self._parquet_chunks()
+        else:
+            if self.keep_columns:
+                self._infer_schema()
+            chunks = self._line_chunks()
+        # The first chunk is read now, before a model is loaded: most mistakes show there.
+        self.chunks: Iterator[Chunk] = itertools.chain(list(itertools.islice(chunks, 1)), chunks)
 
     def place(self, number: int, field: str) -> str:
         """Return where a value stands, for an error."""
         return f"{self.name}, row {number}, field '{field}'"
 
-
-@dataclass(frozen=True)
-class _Request:
-    """What is read of an input; see `open_documents`."""
-
-    name: str
-    kind: str
-    field: str
-    keep_columns: bool | Sequence[str]
-    size: int
-    wanted: Callable[[int], bool]
-    language_field: str | None
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options that name the fields of strings."""
-        named = {self.field: "--field"}
-        return named if self.language_field is None else named | {self.language_field: "--language-field"}
-
-    def keeps(self, column: str) -> bool:
+    def _keeps(self, column: str) -> bool:
         return self.keep_columns is True or column in self.options or column in (self.keep_columns or ())
 
-    def missing(self, number: int | None, field: str, found: Iterable[str]) -> ValueError:
-        found = Words(f"no such field among {list(found)}")
-        return bad_value(self.name, number, field, found, "strings", f"See {self.options[field]}.")
+    def _check_there(self, found: Iterable[str], number: int | None) -> None:
+        for column, option in self.options.items():
+            if column not in found:
+                found = Words(f"no such field among {list(found)}")
+                raise bad_value(self.name, number, column, found, "strings", f"See {option}.")
+
+    def _chunk(self, numbers: Sequence[int], texts: Iterable[list], columns: pa.Table | None) -> Chunk:
+        texts = list(texts)
+        for column, values in zip(self.options, texts, strict=True):
+            for number, value in zip(numbers, values, strict=True):
+                check_text(value, self.name, number, column)
+        return Chunk(numbers, texts[0], columns, *texts[1:])
+
+    def _blocks(self) -> Iterator[tuple[list[int], list[Row]]]:
+        source = FileSource(self.kind, (self.path,))
+        return blocks_of(read_rows(source, self.name, _NAMES.get(self.kind, ())), self.size)
+
+    def _line_chunks(self) -> Iterator[Chunk]:
+        for numbers, rows in self._blocks():
+            for number, row in zip(numbers, rows, strict=True):
+                self._check_there(row, number)
+            chunk = self._chunk(numbers, ([row[column] for row in rows] for column in self.options), None)
+            if self.schema:
+                columns = {column: [row.get(column) for row in rows] for column in self.schema.names}
+                chunk = replace(chunk, columns=pa.table(columns, schema=self.schema))
+            yield chunk
+
+    def _infer_schema(self) -> None:
+        """Find the types of the fields that are kept, the number of rows, and the names of all fields."""
+        self.schema, self.rows, fields = pa.schema([(column, pa.string()) for column in self.options]), 0, {}
+        for numbers, rows in self._blocks():
+            self.rows += len(rows)
+            fields |= dict.fromkeys(itertools.chain.from_iterable(rows))
+            for key in fields:
+                if key in self.options or not self._keeps(key):
+                    continue
+                try:
+                    found = pa.schema([(key, pa.array([row.get(key) for row in rows]).type)])
+                    self.schema = pa.unify_schemas([self.schema, found], promote_options="permissive")
+                    pq.ParquetWriter(io.BytesIO(), self.schema).close()
+                except (pa.ArrowException, ValueError, OverflowError) as error:
+                    found = Words(f"values that a parquet file can't hold ({error}) from here to row {numbers[-1]}")
+                    raise bad_value(self.name, numbers[0], key, found, "one type", "Correct the values.") from None
+        self.fields = list(fields)
+
+    def _parquet_chunks(self) -> Iterator[Chunk]:
+        try:
+            file = pq.ParquetFile(self.path, memory_map=True)
+        except (pa.ArrowException, OSError) as error:
+            found = Words(f"no parquet ({error})")
+            raise bad_value(self.name, None, None, found, "parquet", "See --format.") from None
+        self.rows, self.fields = file.metadata.num_rows, file.schema_arrow.names
+        self._check_there(self.fields, None)
+        schema = pa.schema([item for item in file.schema_arrow if self._keeps(item.name)], file.schema_arrow.metadata)
+        self.schema = schema if self.keep_columns else None
+        return self._regrouped(file.iter_batches(self.size, columns=schema.names), schema.empty_table())
+
+    def _regrouped(self, batches: Iterator[pa.RecordBatch], waiting: pa.Table) -> Iterator[Chunk]:
+        """Yield chunks of `size` rows: a batch of pyarrow may end where a row group or a dictionary ends."""
+        done = 1
+        try:
+            for batch in itertools.chain(batches, [None]):
+                waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])]) if batch else waiting
+                while len(waiting) >= self.size or (batch is None and len(waiting)):
+                    table, waiting = waiting[: self.size], waiting[self.size :]
+                    texts = (table[column].to_pylist() for column in self.options)
+                    yield self._chunk(range(done, done + len(table)), texts, table if self.keep_columns else None)
+                    done += len(table)
+        except (pa.ArrowException, OSError) as error:
+            found = Words(f"damaged data ({error})")
+            raise bad_value(self.name, done, None, found, "parquet", "Write the file again.") from None
 
 
 def open_documents(
@@ -108,18 +172,17 @@ def open_documents(
     field: str | None,
     keep_columns: bool | Sequence[str],
     size: int,
-    wanted: Callable[[int], bool] = lambda number: True,
     language_field: str | None = None,
 ) -> Documents:
-    """Open a file, or stdin as `-`. It is closed with `stack`.
+    """Open a file, or stdin as `-`, which is copied to a temporary file.
 
     Args:
+        stack: Closes and removes what was opened.
         format: None for that of the suffix, text for stdin. A line of text is a document; one of TSV is an id, a tab
             and the text.
         field: JSONL field or parquet column of the text; None is "text".
         keep_columns: Chunks hold all columns, or the text and those of these names that there are.
         size: Documents in a chunk.
-        wanted: Is asked once a chunk, by its number from 0 and in order, whether to parse it.
         language_field: JSONL field or parquet column of each text's language.
 
     Raises:
@@ -133,145 +196,16 @@ def open_documents(
         if kind in _NAMES and value is not None:
             names = " and ".join(_NAMES[kind])
             raise ValueError(f"{option} {value}: {source} is read as {kind}, whose fields are {names}; see --format")
-    name = "stdin" if source == "-" else source
-    try:
-        stream = sys.stdin.buffer if source == "-" else stack.enter_context(open(source, "rb"))
-    except OSError as error:
+    name = path = "stdin" if source == "-" else source
+    if source != "-" and not Path(source).exists() or Path(source).is_dir():
         expected = 'one file of text, TSV, JSONL ({"id": ..., "text": ...} a line) or parquet'
-        raise bad_value(name, None, None, Words(error.strerror.lower()), expected, "Correct the path.") from None
-    # Parquet is read from its end, and the columns of JSONL are known only when all rows have been seen.
-    if (kind == "parquet" or (kind == "jsonl" and keep_columns)) and not stream.seekable():
-        spool = stack.enter_context(tempfile.TemporaryFile())
+        found = Words("a folder" if Path(source).is_dir() else "no such file")
+        raise bad_value(name, None, None, found, expected, "Correct the path.")
+    if source == "-" or not Path(source).is_file():  # parquet and JSONL are read twice
+        spool = stack.enter_context(tempfile.NamedTemporaryFile())
+        stream = sys.stdin.buffer if source == "-" else stack.enter_context(open(source, "rb"))
         shutil.copyfileobj(stream, spool)
-        spool.seek(0)
-        stream = spool
-    request = _Request(name, kind, field or "text", keep_columns, size, wanted, language_field)
-    documents = (_open_parquet if kind == "parquet" else _open_lines)(stream, request)
-    # The first chunk is read now, before a model is loaded: most mistakes show there.
-    documents.chunks = itertools.chain(list(itertools.islice(documents.chunks, 1)), documents.chunks)
-    return documents
-
-
-def _blocks(stream: BinaryIO, request: _Request) -> Iterator[list[tuple[int, str]]]:
-    """Yield numbered lines, as many as a chunk has. A blank line is a document only in text."""
-    lines = read_lines(stream, request.name)
-    if request.kind != "text":
-        lines = ((number, line) for number, line in lines if line.strip())
-    while block := list(itertools.islice(lines, request.size)):
-        yield block
-
-
-def _parse(request: _Request, number: int, line: str) -> dict:
-    """Return the fields of a line."""
-    if request.kind == "text":
-        return {"text": line}
-    if request.kind == "tsv":
-        names = _NAMES["tsv"]
-        return dict(zip(names, split_fields(line, names, request.name, number), strict=True))
-    row = parse_json(line, request.name, number)
-    for field in request.options:
-        if field not in row:
-            raise request.missing(number, field, row)
-        check_text(row[field], request.name, number, field)
-    return row
-
-
-def _open_lines(stream: BinaryIO, request: _Request) -> Documents:
-    schema, count, fields = None, None, _NAMES.get(request.kind, ())
-    if request.keep_columns and fields:
-        schema = pa.schema([(name, pa.string()) for name in fields if request.keeps(name)])
-    elif request.keep_columns:
-        schema, count, fields = _infer_schema(stream, request)
-        stream.seek(0)
-
-    def chunks() -> Iterator[Chunk]:
-        for place, block in enumerate(_blocks(stream, request)):
-            numbers = [number for number, _ in block]
-            if not request.wanted(place):
-                yield Chunk(numbers)
-                continue
-            rows = [_parse(request, number, line) for number, line in block]
-            columns = languages = None
-            if schema is not None:
-                columns = pa.table({item.name: [row.get(item.name) for row in rows] for item in schema}, schema=schema)
-            if request.language_field is not None:
-                languages = [row[request.language_field] for row in rows]
-            yield Chunk(numbers, [row[request.field] for row in rows], columns, languages)
-
-    return Documents(request.name, chunks(), schema, count, fields)
-
-
-def _infer_schema(stream: BinaryIO, request: _Request) -> tuple[pa.Schema, int, list[str]]:
-    """Return the types of the JSONL fields that are kept, the number of rows, and the names of all fields."""
-    schema, count, fields = pa.schema([(request.field, pa.string())]), 0, {}
-    for block in _blocks(stream, request):
-        rows = [_parse(request, number, line) for number, line in block]
-        count += len(rows)
-        there = dict.fromkeys(key for row in rows for key in row)
-        fields |= there
-        for key in filter(request.keeps, there):
-            try:
-                found = pa.schema([(key, pa.array([row.get(key) for row in rows]).type)])
-                schema = pa.unify_schemas([schema, found], promote_options="permissive")
-                pq.ParquetWriter(io.BytesIO(), schema).close()
-            except (pa.ArrowException, ValueError, OverflowError) as error:
-                found = Words(f"values that a parquet file can't hold ({error}) from here to row {block[-1][0]}")
-                raise bad_value(request.name, block[0][0], key, found, "one type", "Correct the values.") from None
-    return schema, count, list(fields)
-
-
-def _open_parquet(stream: BinaryIO, request: _Request) -> Documents:
-    name = request.name
-    try:
-        file = pq.ParquetFile(stream)
-    except (pa.ArrowException, OSError) as error:
-        raise bad_value(name, None, None, Words(f"no parquet ({error})"), "parquet", "See --format.") from None
-    schema, names = file.schema_arrow, file.schema_arrow.names
-    for column in request.options:
-        if names.count(column) != 1:
-            raise request.missing(None, column, names)
-        kind = schema.field(column).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            raise bad_value(name, None, column, Words(f"type {kind}"), "strings", f"See {request.options[column]}.")
-
-    def strings(table: pa.Table, column: str | None, numbers: range) -> list[str] | None:
-        if column is None:
-            return None
-        values = column_values(table.column(column), name, numbers, column)
-        if None in values:
-            raise bad_value(name, numbers[values.index(None)], column, None, "a string", "Correct the row.")
-        return values
-
-    def chunks() -> Iterator[Chunk]:
-        numbers = range(1, 1)
-        try:
-            batches = file.iter_batches(request.size, columns=[column for column in names if request.keeps(column)])
-            for place, table in enumerate(_regrouped(batches, request.size)):
-                numbers = range(numbers.stop, numbers.stop + len(table))
-                if not request.wanted(place):
-                    yield Chunk(numbers)
-                    continue
-                texts, languages = (
-                    strings(table, field, numbers) for field in (request.field, request.language_field)
-                )
-                yield Chunk(numbers, texts, table if request.keep_columns else None, languages)
-        except (pa.ArrowException, OSError) as error:
-            found = Words(f"damaged data ({error})")
-            raise bad_value(name, numbers.stop, None, found, "parquet", "Write the file again.") from None
-
-    kept = pa.schema([item for item in schema if request.keeps(item.name)], schema.metadata)
-    return Documents(name, chunks(), kept if request.keep_columns else None, file.metadata.num_rows, names)
-
-
-def _regrouped(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Yield tables of `size` rows, the last one of the rest. pyarrow gives shorter ones where a row group ends."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(map(len, waiting)) >= size:
-            table = pa.Table.from_batches(waiting)
-            yield table.slice(0, size)
-            waiting = table.slice(size).to_batches()
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+        spool.flush()
+        path = spool.name
+    options = {field or "text": "--field"} | ({language_field: "--language-field"} if language_field else {})
+    return Documents(name, path, kind, options, keep_columns, size)

@@ -1,4 +1,4 @@
-"""Find the files of a source, and read their rows: parquet, JSONL and TSV, as files, folders or Hub datasets."""
+"""Find the files of a source, and read rows of parquet, JSONL, TSV, text and Moses files and of datasets."""
 
 import glob
 import gzip
@@ -7,12 +7,10 @@ import logging
 import os
 import re
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import datasets
 import huggingface_hub
@@ -20,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .checks import CorpusError, Words, bad_value, check_languages, is_code
+from .checks import Words, bad_value, check_languages, is_code
 
 logger = logging.getLogger("modeling_tmde.data")
 
 AnyDataset = datasets.Dataset | datasets.IterableDataset
-Block = tuple[Sequence[int], dict[str, list]]  # row numbers, as an editor counts lines, and values by column
+Row = dict[str, Any]
 
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".tsv": "tsv", ".jsonl.gz": "jsonl", ".tsv.gz": "tsv"}
 ADVICE = "Pass a .parquet, .jsonl or .tsv file, or Moses files by their prefix or as {'de': 'corpus.de', ...}."
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 BLOCK_ROWS = 1000
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 # ---- Finding
@@ -67,49 +65,36 @@ def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> l
         The files; None if `source` is a string that names nothing here but may be the id of a Hub dataset.
 
     Raises:
-        CorpusError: A file is missing, nothing matches, or the format is unknown.
+        CorpusError: Nothing matches, or the format is unknown.
     """
     if isinstance(source, Mapping):
-        paths = {language: os.fspath(source[language]) for language in sorted(source)}
-        for language, path in paths.items():
-            if not os.path.isfile(path):
-                raise bad_value(path, None, language, Words("no such file"), "a text file", "Correct the path.")
-        return [FileSource("moses", tuple(paths.values()), tuple(paths))]
+        codes = tuple(sorted(source))
+        return [FileSource("moses", tuple(os.fspath(source[code]) for code in codes), codes)]
     path = os.path.expanduser(os.fspath(source))
-    if os.path.isdir(path):
-        files = sorted(file for file in Path(path).rglob("*") if file.is_file() and format_of(file.name))
-        files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-        if not files:
-            expected = "files ending in " + ", ".join(FORMATS)
-            raise bad_value(path, None, None, Words("a folder without such files"), expected, ADVICE)
-        return [_one_file(str(file)) for file in files]
     if os.path.isfile(path):
-        return [_one_file(path)]
-    moses = _find_moses(path)
-    if moses is not None:
-        return [moses]
-    if glob.has_magic(path):
-        found = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
-        if not found:
-            raise bad_value(path, None, None, Words("no file that matches"), "at least one", "Correct the glob.")
-        return [_one_file(name) for name in found]
-    owner, _, name = path.partition("/")
-    if name and "/" not in name and owner not in ("", ".", "..") and not os.path.isdir(owner):
+        found = [path]
+    elif os.path.isdir(path):
+        found = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
+        found = [name for name in found if format_of(name)]
+    else:
+        if moses := _find_moses(path):
+            return [moses]
+        found = glob.glob(path, recursive=True)
+    found = sorted(filter(os.path.isfile, found))
+    if not found and HUB_ID.fullmatch(path) and not os.path.isdir(path.split("/")[0]):
         return None
-    found = Words("no such file or folder, and no Moses files of that prefix")
-    raise bad_value(path, None, None, found, "one", ADVICE)
+    if not found:
+        what = Words("no such file or folder, no file that matches, and no Moses files of that prefix")
+        raise bad_value(path, None, None, what, f"files ending in {', '.join(FORMATS)}", ADVICE)
+    for name in found:
+        if format_of(name) is None:
+            raise bad_value(name, None, None, Words("a file of unknown format"), f"one of {', '.join(FORMATS)}", ADVICE)
+    return [FileSource(format_of(name), (name,)) for name in found]
 
 
 def format_of(path: str) -> str | None:
     """Return the format that the name of a file says."""
     return next((kind for suffix, kind in FORMATS.items() if path.lower().endswith(suffix)), None)
-
-
-def _one_file(path: str) -> FileSource:
-    kind = format_of(path)
-    if kind is None:
-        raise bad_value(path, None, None, Words("a file of unknown format"), "one of " + ", ".join(FORMATS), ADVICE)
-    return FileSource(kind, (path,))
 
 
 def _find_moses(prefix: str) -> FileSource | None:
@@ -119,15 +104,12 @@ def _find_moses(prefix: str) -> FileSource | None:
         code = path[len(prefix) + 1 :].removesuffix(".gz")
         if is_code(code) and os.path.isfile(path):
             files.setdefault(code, path)
-    pair = prefix.rsplit(".", 1)[-1].split("-")
-    if len(pair) == 2 and all(map(is_code, pair)) and files:  # europarl.de-en: exactly these two
-        for code in pair:
-            if code not in files:
-                path = f"{prefix}.{code}"
-                raise bad_value(path, None, code, Words("no such file"), "a text file", f"Beside it: {files}.")
-        files = {code: files[code] for code in sorted(pair)}
+    pair = sorted(prefix.rsplit(".", 1)[-1].split("-"))
+    if len(pair) == 2 and all(map(is_code, pair)):  # europarl.de-en: exactly these two
+        files = {code: files[code] for code in pair if code in files}
     if len(files) == 1:
-        raise CorpusError(f"{prefix}: found one Moses file, {list(files.values())}, expected two or more. {ADVICE}")
+        found = Words(f"one Moses file, {list(files.values())}")
+        raise bad_value(prefix, None, None, found, "two or more", ADVICE)
     return FileSource("moses", tuple(files.values()), tuple(files)) if files else None
 
 
@@ -147,22 +129,20 @@ def select_configs(
         (None: any); or the only config, if there is one that is not a pair.
 
     Raises:
-        CorpusError: A language is in no pair, no pair fits, or there are several configs that are no pairs.
+        CorpusError: A language is in no pair, or no config fits.
     """
     pairs = {name: tuple(name.split("-")) for name in names}
     pairs = {name: pair for name, pair in pairs.items() if len(pair) == 2 and all(map(is_code, pair))}
     if not pairs and len(names) == 1:
         return list(names)
-    if not pairs:
-        advice = "Pass config='...' with the one (or a list of those) to load."
-        raise bad_value(place, None, "config", Words(f"the configs {sorted(names)}"), "pairs such as 'de-en'", advice)
     there = set(chain.from_iterable(pairs.values()))
-    check_languages([*(languages or ()), *(pivot_languages or ())], there, place)
     wanted, pivots = set(languages or there), set(pivot_languages or there)
+    if pairs:
+        check_languages(sorted(wanted | pivots), there, place)
     chosen = [name for name, pair in pairs.items() if wanted.issuperset(pair) and pivots.intersection(pair)]
     if not chosen:
-        expected = f"a pair of {sorted(wanted)} with a pivot of {sorted(pivots)}"
-        advice = "Change the languages or the pivot languages."
+        expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
+        advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
         raise bad_value(place, None, "config", Words(f"the configs {sorted(names)}"), expected, advice)
     return sorted(chosen)
 
@@ -170,35 +150,30 @@ def select_configs(
 # ---- Lines
 
 
-def read_lines(source: str | BinaryIO, place: str | None = None, name: str | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(path: str, place: str | None = None, name: str | None = None) -> Iterator[tuple[int, str]]:
     """Yield line numbers, from 1, and lines without their ends. Only \\n (or \\r\\n) ends a line: U+2028 and the like
     may stand inside a text.
 
     Args:
-        source: A file, plain or gzipped, or an open binary stream.
+        path: A file, plain or gzipped.
         place: Its name in messages.
         name: The field that the lines hold, for messages.
 
     Raises:
-        CorpusError: Bytes that are not UTF-8, or a damaged gzip file.
+        CorpusError: The file cannot be read, or has bytes that are not UTF-8.
     """
-    place, number = place or str(source), 0
-    opened = (gzip.open if str(source).endswith(".gz") else open)(source, "rb") if isinstance(source, str) else source
+    place, number = place or path, 0
     try:
-        for number, line in enumerate(opened, 1):
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if line.endswith(b"\n"):
-                line = line[: -2 if line.endswith(b"\r\n") else -1]
-            yield number, decode(line, place, number, name)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        found = Words(f"a damaged gzip file ({error})")
-        raise bad_value(place, number + 1, None, found, "gzip", "Fetch it again.") from error
-    except OSError as error:
-        raise CorpusError(f"{place}: {error.strerror}") from None
-    finally:
-        if isinstance(source, str):
-            opened.close()
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                yield number, decode(line.removesuffix(b"\n").removesuffix(b"\r"), place, number, name)
+    except FileNotFoundError:
+        raise bad_value(place, None, name, Words("no such file"), "a text file", "Correct the path.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        found = Words(f"a damaged file ({error})")
+        raise bad_value(place, number + 1, name, found, "a text file", "Fetch it again.") from error
 
 
 def decode(line: bytes, place: str, number: int, name: str | None = None) -> str:
@@ -212,121 +187,67 @@ def decode(line: bytes, place: str, number: int, name: str | None = None) -> str
         raise bad_value(place, number, name, found, "UTF-8", advice) from None
 
 
-def count_lines(path: str) -> int:
-    """Return the number of lines as an editor counts them: the last may lack its end."""
-    count, last = 0, b"\n"
-    with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-        try:
-            while chunk := file.read(1 << 20):
-                count, last = count + chunk.count(b"\n"), chunk
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            deque(read_lines(path), maxlen=0)  # names the place
-    return count + (not last.endswith(b"\n"))
+def read_rows(source: FileSource, place: str | None = None, names: Sequence[str] = ()) -> Iterator[tuple[int, Row]]:
+    """Yield the numbered rows of files of text, TSV (where a quote is just a character), JSONL or Moses.
+
+    Args:
+        names: The fields of TSV; none of them: the first line names them.
+
+    Raises:
+        CorpusError: A line is not JSON, or has too many or too few fields.
+    """
+    if source.format == "moses":
+        files = [read_lines(path, path, name) for path, name in zip(source.paths, source.languages, strict=True)]
+        for lines in zip(*files, strict=True):
+            yield lines[0][0], dict(zip(source.languages, (line for _, line in lines), strict=True))
+        return
+    place = place or source.place
+    lines = read_lines(source.paths[0], place)
+    if source.format == "tsv" and not names:
+        names = next(lines, (1, ""))[1].split("\t")
+        if len(set(names)) < len(names):
+            raise bad_value(place, 1, "header", names, "different names", "Rename or take out columns.")
+    for number, line in lines:
+        if source.format == "text":
+            yield number, {"text": line}
+        elif line.strip(" "):
+            yield number, (_parse_json if source.format == "jsonl" else _split)(line, place, number, names)
 
 
-def count_rows(source: FileSource) -> int:
-    """Return how many rows a source holds, bad ones included."""
-    if source.format == "parquet":
-        return pq.read_metadata(source.paths[0]).num_rows
-    return count_lines(source.paths[0]) - (source.format == "tsv")
-
-
-def parse_json(line: str, place: str, number: int) -> dict:
-    """Return the object of a line of JSONL, or raise [`CorpusError`]."""
-    advice = "Correct or delete the line."
+def _parse_json(line: str, place: str, number: int, names: Sequence[str]) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise bad_value(
-            place, number, None, Words(f"invalid JSON ({error})"), "one JSON object a line", advice
-        ) from error
+        row = Words(f"invalid JSON ({error})")
     if not isinstance(row, dict):
-        raise bad_value(place, number, None, row, "a JSON object", advice)
+        raise bad_value(place, number, None, row, "a JSON object", "Correct or delete the line.")
     return row
 
 
-def check_text(value: object, place: str, number: int, name: str, expected: str = "a text") -> None:
-    """Raise [`CorpusError`] if a value of JSON is no text that UTF-8 can hold."""
-    if not isinstance(value, str):
-        raise bad_value(place, number, name, value, expected, "Correct the row.")
-    if not value.isascii() and LONE_SURROGATE.search(value):
-        raise bad_value(place, number, name, value, "Unicode without lone surrogates", "Correct or delete the row.")
-
-
-def split_fields(line: str, names: Sequence[str], place: str, number: int) -> list[str]:
-    """Return the fields of a line of TSV, where a quote is just a character, or raise [`CorpusError`]."""
+def _split(line: str, place: str, number: int, names: Sequence[str]) -> Row:
     values = line.split("\t")
     if len(values) != len(names):
         found, expected = Words(f"{len(values)} field(s)"), f"{len(names)} ({', '.join(names)})"
         raise bad_value(place, number, None, found, expected, "Correct the tabs of the row, or delete it.")
-    return values
+    return dict(zip(names, values, strict=True))
+
+
+def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list[int], list[Row]]]:
+    """Yield numbered rows, `size` at a time."""
+    rows = iter(rows)
+    while block := list(islice(rows, size)):
+        yield [number for number, _ in block], [row for _, row in block]
+
+
+def check_text(value: object, place: str, number: int, name: str, expected: str = "a text") -> None:
+    """Raise [`CorpusError`] if a value is no text that UTF-8 can hold."""
+    try:
+        value.encode()
+    except (AttributeError, UnicodeError):  # of a lone surrogate
+        raise bad_value(place, number, name, value, expected, "Correct or delete the row.") from None
 
 
 # ---- Tables
-
-
-def read_blocks(path: str, size: int = BLOCK_ROWS) -> Iterator[Block]:
-    """Yield the rows of a parquet, JSONL or TSV file in blocks, with their numbers (in a TSV file from 2: its header
-    is line 1).
-
-    Raises:
-        CorpusError: The file can't be read, a line is not JSON or has other fields than the first.
-    """
-    if format_of(path) == "parquet":
-        yield from _dataset_blocks(open_parquet(path, streaming=True), path, size)
-        return
-    lines = ((number, line) for number, line in read_lines(path) if line.strip(" "))
-    names: list[str] = []
-    if format_of(path) == "tsv":
-        names = next(lines, (1, ""))[1].split("\t")
-        if len(set(names)) < len(names):
-            raise bad_value(path, 1, "header", names, "different names", "Rename or take out columns.")
-    while block := list(islice(lines, size)):
-        if format_of(path) == "tsv":
-            rows = [split_fields(line, names, path, number) for number, line in block]
-            yield [number for number, _ in block], dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-            continue
-        rows = [parse_json(line, path, number) for number, line in block]
-        names = names or list(rows[0])
-        for (number, _), row in zip(block, rows, strict=True):
-            if set(row) != set(names):
-                found, expected = Words(f"the fields {', '.join(row)}"), f"those of the first row: {', '.join(names)}"
-                raise bad_value(path, number, None, found, expected, "Give every row the same fields.")
-        yield [number for number, _ in block], {name: [row[name] for row in rows] for name in names}
-
-
-def open_parquet(path: str, streaming: bool = False, **options: object) -> AnyDataset:
-    """Open a parquet file by `datasets.load_dataset`, or raise [`CorpusError`] where it is damaged."""
-    try:
-        files = {"train": [path]}
-        return datasets.load_dataset("parquet", data_files=files, split="train", streaming=streaming, **options)
-    except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid, OSError) as error:
-        found = Words(f"no parquet file ({error.__cause__ or error})")
-        raise bad_value(path, None, None, found, "parquet", "Fetch or write the file again.") from error
-
-
-def _dataset_blocks(dataset: AnyDataset, place: str, size: int) -> Iterator[Block]:
-    done = 0
-    try:
-        for table in dataset.with_format("arrow").iter(size):
-            numbers = range(done + 1, done + 1 + table.num_rows)
-            yield (
-                numbers,
-                {name: column_values(table.column(name), place, numbers, name) for name in table.column_names},
-            )
-            done += table.num_rows
-    except pa.ArrowInvalid as error:  # a stream meets a damaged file only here
-        found = Words(f"a file that can't be read ({error})")
-        raise bad_value(place, done + 1, None, found, "parquet", "Fetch the file again.") from error
-
-
-def column_values(column: pa.ChunkedArray, place: str, numbers: Sequence[int], name: str) -> list:
-    """Return the values of a column, or raise [`CorpusError`] where the bytes of a string are not UTF-8."""
-    try:
-        return column.to_pylist()
-    except UnicodeDecodeError:  # parquet readers take the bytes of a string column on trust
-        raw = column.cast(pa.binary()).to_pylist()
-        return [decode(value or b"", place, number, name) for number, value in zip(numbers, raw, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -335,25 +256,49 @@ class Table:
 
     Args:
         place: Its name in messages.
-        blocks: Reads the rows in blocks, from the first, each time it is called.
+        blocks: Reads the rows in blocks: their numbers, and lists of values by column.
         split: The split that all its rows belong to, if the source says so.
         class_names: By column, the names of its class numbers.
     """
 
     place: str
-    blocks: Callable[[], Iterator[Block]]
+    blocks: Callable[[], Iterator[tuple[Sequence[int], dict[str, list]]]]
     split: str | None = None
     class_names: dict[str, list[str]] = field(default_factory=dict)
 
 
 def open_table(source: str | AnyDataset, place: str | None = None, split: str | None = None) -> Table:
     """Open a parquet, JSONL or TSV file (the latter two also gzipped), or a dataset, map-style or streamed."""
-    if isinstance(source, str):
-        return Table(place or source, lambda: read_blocks(source), split)
-    names = {
-        name: kind.names for name, kind in (source.features or {}).items() if isinstance(kind, datasets.ClassLabel)
-    }
-    return Table(place or "dataset", lambda: _dataset_blocks(source, place or "dataset", BLOCK_ROWS), split, names)
+    place, names = place or str(source), {}
+    if isinstance(source, str) and format_of(source) == "parquet":
+        source = open_parquet(source)
+    if not isinstance(source, str):
+        kinds = (source.features or {}).items()
+        names = {name: kind.names for name, kind in kinds if isinstance(kind, datasets.ClassLabel)}
+
+    def blocks() -> Iterator[tuple[Sequence[int], dict[str, list]]]:
+        if isinstance(source, str):
+            for numbers, rows in blocks_of(read_rows(FileSource(format_of(source), (source,))), BLOCK_ROWS):
+                yield numbers, {name: [row.get(name) for row in rows] for name in rows[0]}
+            return
+        done = 1
+        for block in source.iter(BLOCK_ROWS):
+            size = len(next(iter(block.values())))
+            yield range(done, done + size), block
+            done += size
+
+    return Table(place, blocks, split, names)
+
+
+def open_parquet(path: str, streaming: bool = False, **options: object) -> AnyDataset:
+    """Open a parquet file by `datasets.load_dataset`, or raise [`CorpusError`] where it is damaged."""
+    try:
+        pq.read_metadata(path)
+        files = {"train": [path]}
+        return datasets.load_dataset("parquet", data_files=files, split="train", streaming=streaming, **options)
+    except (datasets.exceptions.DatasetGenerationError, pa.ArrowException, OSError) as error:
+        found = Words(f"a file that is not parquet, or damaged ({error.__cause__ or error})")
+        raise bad_value(path, None, None, found, "parquet", "Fetch or write the file again.") from error
 
 
 def read_columns(
@@ -371,7 +316,7 @@ def read_columns(
         others: Columns that must be there.
         optional: Columns that are read where they are there.
         empty_texts: Keep empty texts, with a warning that counts them, rather than raise.
-        head: (n, seed): only the first n rows of a seeded shuffle of the table, drawn in one pass.
+        head: (n, seed): only the first n rows of a seeded shuffle of the table.
 
     Returns:
         The rows' numbers, and lists of values by column.
@@ -381,16 +326,20 @@ def read_columns(
     """
     numbers: list[int] = []
     columns: dict[str, list] = {}
-    for block_numbers, block in table.blocks() if head is None else _shuffled_head(table.blocks(), *head):
-        for name in (*texts, *others):
-            if name not in block:
+    for block_numbers, block in table.blocks():
+        for name in (*texts, *others, *optional):
+            if name in block:
+                columns.setdefault(name, []).extend(block[name])
+            elif name not in optional:
                 found = Words(f"the columns {', '.join(block)}")
                 raise bad_value(table.place, None, name, found, f"a column {name!r}", "Rename or add the column.")
-        for name in (*texts, *others, *(name for name in optional if name in block)):
-            columns.setdefault(name, []).extend(block[name])
         numbers.extend(block_numbers)
     if not numbers:
         raise bad_value(table.place, None, None, Words("no rows"), "some", "Fetch or write the file again.")
+    if head is not None:
+        order = np.argsort(np.random.default_rng(head[1]).random(len(numbers)), kind="stable")[: head[0]]
+        numbers = [numbers[index] for index in order]
+        columns = {name: [values[index] for index in order] for name, values in columns.items()}
     for name in texts:
         empty = []
         for number, text in zip(numbers, columns[name], strict=True):
@@ -402,21 +351,3 @@ def read_columns(
         if empty:
             logger.warning("%s: %d empty texts in '%s', first in row %d", table.place, len(empty), name, empty[0])
     return numbers, columns
-
-
-def _shuffled_head(blocks: Iterable[Block], size: int, seed: int) -> Iterator[Block]:
-    """Yield the first `size` rows of a seeded shuffle: every row gets a random number, and the smallest ones stay."""
-    rng = np.random.default_rng(seed)
-    keys, numbers, columns = np.empty(0), [], {}
-    for block_numbers, block in chain(blocks, [((), {})]):
-        keys = np.concatenate([keys, rng.random(len(block_numbers))])
-        numbers.extend(block_numbers)
-        for name, values in block.items():
-            columns.setdefault(name, []).extend(values)
-        if len(keys) > 2 * size + BLOCK_ROWS or not block:
-            order = np.argsort(keys, kind="stable")[:size]
-            keys = keys[order]
-            for values in (numbers, *columns.values()):
-                values[:] = [values[index] for index in order]
-    if numbers:
-        yield numbers, columns

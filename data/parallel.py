@@ -1,53 +1,98 @@
 """`load_parallel`: one call from a name, a path or a list of them to a checked parallel corpus."""
 
+import json
 import logging
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from itertools import chain, islice
+from typing import Any
 
 import datasets
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .checks import (
-    DOCUMENT_ID,
-    MAX_EXAMPLES,
-    CorpusError,
-    CorpusReport,
-    Words,
-    bad_value,
-    check_codes,
-    check_languages,
-    clip,
-    features_of,
-    is_code,
-)
+from .checks import CorpusError, Words, bad_value, check_languages, is_code
 from .files import (
     AnyDataset,
     FileSource,
-    column_values,
-    count_lines,
-    count_rows,
+    Row,
+    check_text,
     find_files,
     is_hub_layout,
     open_parquet,
     read_lines,
+    read_rows,
     select_configs,
 )
-from .sample import sample_parallel
-from .text_rows import FURTHER, PEEK_ROWS, ROW, json_languages, json_rows, open_text_rows
+from .sample import LANGUAGES, sample_parallel
 
 logger = logging.getLogger("modeling_tmde.data")
 
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
-Columns = dict[str, pa.Array]  # strings by language, and under `doc_id` the names of documents
 
-VERSION = 2  # of the checks: raise it when they change, so that cached corpora are checked again
-MAP_ROWS, STREAM_ROWS = 10_000, 500  # what a stream reads and checks ahead of the row it gives
+DOCUMENT_ID = "doc_id"  # the column that names the document of a row, in the source and in the result
+ROW = "_row"  # the column with a row's number in its file, as an editor counts lines
+PEEK_ROWS = 1000
+BATCH_ROWS = 500  # what a stream reads and checks ahead of the row it gives
+MAX_EXAMPLES = 10
 KEPT, OTHER, BAD = range(3)
+_LOCK = threading.Lock()  # interleaved streams are read in threads; here, since a report must be picklable
+
+
+@dataclass
+class CorpusReport:
+    """Counts of what was read and of what was left out, filled in place by [`load_parallel`].
+
+    Args:
+        rows: Rows read.
+        kept: Rows that came through.
+        empty_texts: Texts of the requested languages that were empty or only whitespace, and became None.
+        dropped_rows: Rows dropped as bad: fewer than two texts, or fewer than two after the empty ones went.
+        other_rows: Rows left out, though not bad: of a source with further languages, without two requested ones.
+        first_examples: The first few bad rows, with what was found and expected.
+    """
+
+    rows: int = 0
+    kept: int = 0
+    empty_texts: int = 0
+    dropped_rows: int = 0
+    other_rows: int = 0
+    first_examples: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reached: dict[str, int] = {}
+
+    def __deepcopy__(self, memo: dict) -> "CorpusReport":
+        """Return the report itself: `interleave_datasets` copies streams, and the caller holds this one."""
+        return self
+
+    def add(self, place: str, counts: "CorpusReport", last_row: int) -> None:
+        """Add the counts of the rows of `place` up to `last_row`, unless they were counted before: a stream is read
+        again in every epoch, and by `interleave_datasets` also within one."""
+        with _LOCK:
+            if last_row <= self._reached.get(place, 0):
+                return
+            self._reached[place] = last_row
+            for item in fields(counts):
+                setattr(self, item.name, getattr(self, item.name) + getattr(counts, item.name))
+            del self.first_examples[MAX_EXAMPLES:]
+        if counts.empty_texts or counts.dropped_rows:
+            logger.warning("%s: %s", place, counts.summary())
+
+    def to_json(self) -> str:
+        """Return the counts as a JSON object."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    def summary(self) -> str:
+        """Return one sentence with the counts and the first examples."""
+        text = (
+            f"{self.rows} rows read, {self.kept} kept, {self.dropped_rows} bad rows dropped, {self.empty_texts} empty "
+            f"texts set to None, {self.other_rows} rows without two of the requested languages left out"
+        )
+        return f"{text}. First bad ones: {'; '.join(self.first_examples)}" if self.first_examples else text
 
 
 def load_parallel(
@@ -120,42 +165,41 @@ def load_parallel(
         ("temperature", temperature, temperature is None or temperature > 0, "a number above 0, or None"),
         ("max_rows", max_rows, max_rows is None or max_rows >= 1, "a number above 0, or None"),
         ("document_ids", document_ids, not (document_ids and streaming), "False for a stream"),
-        ("languages", languages, _are_codes(languages), "a list of language codes"),
-        ("pivot_languages", pivot_languages, _are_codes(pivot_languages), "a list of language codes"),
-        ("source", source, source not in ([], ()), "at least one source"),
+        ("languages", languages, not isinstance(languages, str), "a list of language codes"),
     ):
         if not is_right:
             raise bad_value("load_parallel", None, name, value, expected, "Correct the argument.")
     stated = None if languages is None else tuple(sorted(set(languages)))
-    pivots = None if pivot_languages is None else tuple(sorted(set(pivot_languages)))
     elements = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else [source]
     report = CorpusReport() if report is None else report
     parts: list[Part] = []
     for element in elements:
         if element == "sample":
-            parts.append(_sample_part(split, seed, max_rows, streaming))
+            rows = sample_parallel(max_rows or 20_000, split={"validation": "dev"}.get(split, split), seed=seed)
+            raw = rows.to_iterable_dataset() if streaming else rows
+            parts.append(Part(raw, f"sample (split {split})", LANGUAGES, len(rows)))
             continue
-        files = None
-        if isinstance(element, Mapping) or not is_hub_layout(os.path.expanduser(element)):
-            files = find_files(element)
+        element = element if isinstance(element, Mapping) else os.path.expanduser(element)
+        files = None if isinstance(element, str) and is_hub_layout(element) else find_files(element)
         if files is None:
-            options = {"streaming": streaming, "revision": revision, "token": token}
-            parts += _hub_parts(os.path.expanduser(element), stated, pivots, config, split, **options)
-            continue
-        if config is not None or revision is not None:
-            advice = "Files have neither; a folder laid out like a Hub dataset has a README.md that lists `configs`."
-            raise bad_value(str(element), None, "config", config or revision, "no config and no revision", advice)
-        if "[" in split or "+" in split:
-            advice = "Files have no splits to slice or to add: pass max_rows, or the files you want."
-            raise bad_value(str(element), None, "split", split, "a plain name", advice)
-        parts += [_file_part(file, stated, streaming, document_ids) for file in files]
-    chosen = _resolve_languages(parts, stated, pivots, str(source))
-    if not streaming:
-        for part, limit in zip(parts, _limits(parts, max_rows, temperature), strict=True):
-            part.raw = part.raw.select(range(min(limit, len(part.raw)))) if limit else part.raw
-    options = {"bad_rows": bad_rows, "document_ids": document_ids}
-    load = _load_stream if streaming else _load
-    mixed = _mix([load(part, chosen, report, options) for part in parts], parts, temperature, seed)
+            hub = {"revision": revision, "token": token}
+            parts += _hub_parts(element, stated, pivot_languages, config, split, streaming, **hub)
+        elif config is not None or revision is not None or "[" in split:
+            advice = "Files have none of these; a folder laid out like a Hub dataset lists `configs` in its README.md."
+            found = Words(f"config={config!r}, revision={revision!r}, split={split!r}")
+            raise bad_value(str(element), None, "config", found, "no config, revision or slice of a split", advice)
+        else:
+            parts += [_file_part(file, stated, streaming) for file in files]
+    found = set(chain.from_iterable(part.languages for part in parts))
+    check_languages([*(stated or ()), *(pivot_languages or ())], found, str(source))
+    chosen = stated or tuple(sorted(found))
+    if len(chosen) < 2:
+        advice = "Request two or more, or load a source that has them."
+        raise bad_value(str(source), None, "languages", list(chosen), "at least two languages", advice)
+    if max_rows is not None and not streaming:
+        _limit(parts, max_rows, temperature)
+    check = {"languages": chosen, "bad_rows": bad_rows, "document_ids": document_ids}
+    mixed = _mix([_load(part, report, **check) for part in parts], parts, temperature, seed)
     if streaming:
         return mixed if max_rows is None else mixed.take(max_rows)
     if len(mixed) == 0:
@@ -164,8 +208,13 @@ def load_parallel(
     return mixed if max_rows is None else mixed.select(range(min(max_rows, len(mixed))))
 
 
-def _are_codes(codes: object) -> bool:
-    return not isinstance(codes, str) and all(isinstance(code, str) for code in codes or ())
+def features_of(languages: Sequence[str], document_ids: bool = False) -> datasets.Features:
+    """Return the features of every corpus: `translation`, a struct of nullable strings with sorted keys; and, with
+    `document_ids`, a nullable string `doc_id`."""
+    features = datasets.Features({"translation": {name: datasets.Value("string") for name in sorted(languages)}})
+    if document_ids:
+        features[DOCUMENT_ID] = datasets.Value("string")
+    return features
 
 
 # ---- Opening
@@ -173,36 +222,21 @@ def _are_codes(codes: object) -> bool:
 
 @dataclass
 class Part:
-    """What temperature mixes: a file, or a config of a Hub dataset, as `datasets.load_dataset` opened it.
+    """What temperature mixes: a file, or a config of a Hub dataset.
 
     Args:
-        raw: Its rows.
+        raw: Its rows, with `translation` or one column per language.
         place: Its name in messages.
         languages: Those it holds; of a JSONL file those of its first rows.
-        file: The file, if it is one; else it is a config of a Hub dataset.
-        rows: How many rows a streamed config has, if its card says so.
-        find_more: Finds the languages that further rows of a JSONL file hold.
+        rows: How many rows it has, if that is known.
+        is_config: Whether it is a config of a Hub dataset.
     """
 
     raw: AnyDataset
     place: str
     languages: tuple[str, ...]
-    file: FileSource | None = None
     rows: int | None = None
-    find_more: Callable[[], set[str]] | None = None
-
-    def count_rows(self) -> int | None:
-        if isinstance(self.raw, datasets.Dataset):
-            return len(self.raw)
-        return count_rows(self.file) if self.file else self.rows
-
-
-def _sample_part(split: str, seed: int, max_rows: int | None, streaming: bool) -> Part:
-    rows = sample_parallel(max_rows or 20_000, split={"validation": "dev"}.get(split, split), seed=seed)
-    place = f"sample (split {split})"
-    names = _languages_of_schema(rows.features.arrow_schema, place, None)
-    raw = rows.to_iterable_dataset() if streaming else rows
-    return Part(raw, place, names, rows=len(rows))
+    is_config: bool = False
 
 
 def _hub_parts(
@@ -211,129 +245,102 @@ def _hub_parts(
     pivots: Sequence[str] | None,
     config: str | Sequence[str] | None,
     split: str,
+    streaming: bool,
     **options: object,
 ) -> list[Part]:
     """Open the configs of a Hub dataset: the stated ones, or every pair of two requested languages with a pivot."""
-    reached = {name: options[name] for name in ("revision", "token")}
     try:
         if config is None:
-            names = select_configs(datasets.get_dataset_config_names(path, **reached), languages, pivots, path)
-        else:
-            names = [config] if isinstance(config, str) else list(config)
-        opened = {name: datasets.load_dataset(path, name, split=split, **options) for name in names}
+            config = select_configs(datasets.get_dataset_config_names(path, **options), languages, pivots, path)
+        names = [config] if isinstance(config, str) else config
+        options |= {"split": split, "streaming": streaming}
+        opened = {name: datasets.load_dataset(path, name, **options) for name in names}
     except CorpusError:
         raise
-    except ValueError as error:  # of an unknown config or split, with those that there are
-        found, advice = Words(f"what can't be loaded ({error})"), "Correct config= and split=."
+    except (ValueError, OSError) as error:  # of an unknown config or split, with those that there are
+        found = Words(f"what can't be loaded ({error})")
+        advice = "Correct config= and split=, or the path or id; log in if it is private; 'sample' works offline."
         raise bad_value(path, None, None, found, f"config {config!r} and split {split!r}", advice) from error
-    except (FileNotFoundError, ConnectionError) as error:
-        found = Words(f"neither a local file or folder nor a dataset that the Hub gives ({error})")
-        advice = "Correct the path or the id, log in if the dataset is private, or pass source='sample' to go offline."
-        raise bad_value(path, None, None, found, "one of them", advice) from error
     parts = []
     for name, raw in opened.items():
-        place = f"{path} (config {name}, split {split})"
-        stated = (raw.info.splits or {}).get(split)
-        rows = stated.num_examples or None if stated else None
-        if raw.features is None:  # of a stream whose card does not say
-            schema = next(iter(raw.with_format("arrow").iter(STREAM_ROWS))).schema
-            raw = raw.cast(datasets.Features.from_arrow_schema(schema))
-        found = _languages_of_schema(raw.features.arrow_schema, place, languages)
-        parts.append(Part(raw, place, found, rows=rows))
+        place, counted = f"{path} (config {name}, split {split})", (raw.info.splits or {}).get(split)
+        rows = (counted.num_examples or None) if counted else None
+        parts.append(Part(raw, place, _languages_of(raw.take(1), place, languages), rows, is_config=True))
     return parts
 
 
-def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool, document_ids: bool) -> Part:
-    place, path = file.place, file.paths[0]
+def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) -> Part:
+    place, rows = file.place, None
     if file.format == "parquet":
-        try:
-            with pq.ParquetFile(path) as parquet:
-                schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
-        except (pa.ArrowException, OSError) as error:
-            found = Words(f"{os.path.getsize(path)} bytes that are not parquet ({error})")
-            raise bad_value(path, None, None, found, "a parquet file", "Fetch or write the file again.") from error
-        names = _languages_of_schema(schema, place, stated)
-        columns = ["translation"] if "translation" in schema.names else list(names)
-        columns += [DOCUMENT_ID] * (DOCUMENT_ID in schema.names)
-        if rows:
-            return Part(open_parquet(path, streaming, columns=columns), place, names, file)
-        raw = datasets.Dataset.from_dict({name: [] for name in columns})
-        return Part(raw.to_iterable_dataset() if streaming else raw, place, names, file)
-    options: dict[str, object] = {}
-    find = None
+        raw = open_parquet(file.paths[0], streaming)
+        return Part(raw, place, _languages_of(raw.take(1), place, stated), pq.read_metadata(file.paths[0]).num_rows)
     if file.format == "moses":
-        names = file.languages
-        counts = [count_lines(path) for path in file.paths]
+        counts = [sum(1 for _ in read_lines(path)) for path in file.paths]
         if len(set(counts)) > 1:
             listed = ", ".join(f"{path}: {count} lines" for path, count in zip(file.paths, counts, strict=True))
             advice = "Line n of each must be a translation of line n of the others: fetch or align the files again."
-            raise CorpusError(f"{place}: found different numbers of lines ({listed}), expected equal ones. {advice}")
-    elif file.format == "tsv":
-        names = tuple(next(read_lines(path), (1, ""))[1].split("\t"))
-        if len(set(names)) < len(names) or len(names) < 2:
-            expected = "two or more different language codes, separated by tabs"
-            raise bad_value(path, 1, "header", list(names), expected, "Put such a header on top of the file.")
-    else:
-        nested = "translation" in next((row for _, row in json_rows(path)), {})
-        find = partial(json_languages, path, nested, stated)
-        names = tuple(sorted(find(PEEK_ROWS)))
-        options = {"nested": nested, "inferred": stated is None, "document_ids": document_ids}
-    if stated is None:
-        check_codes(names, place)
-    read = tuple(sorted({*names, *(stated or ())})) if find else names
-    raw = open_text_rows(file, streaming, languages=read, **options)
-    return Part(raw, place, names, file, find_more=find)
+            raise bad_value(place, None, None, Words(f"different numbers of lines ({listed})"), "equal ones", advice)
+        rows = counts[0]
+    first = islice(read_rows(file), PEEK_ROWS if stated or file.format != "jsonl" else None)
+    names = _languages_of((row for _, row in first), place, stated)
+    if not set(names).issuperset(stated or ()):  # a JSONL file may hold them further down
+        names = _languages_of((row for _, row in read_rows(file)), place, stated)
+    features = datasets.Features(features_of(names, document_ids=True) | {ROW: datasets.Value("int64")})
+    stamps = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, file.paths)]
+    options = {"features": features, "gen_kwargs": {"file": file, "languages": names, "stamps": str(stamps)}}
+    if streaming:
+        return Part(datasets.IterableDataset.from_generator(_nested_rows, **options), place, names, rows)
+    try:
+        raw = datasets.Dataset.from_generator(_nested_rows, **options)
+    except datasets.exceptions.DatasetGenerationError as error:
+        raise (error.__cause__ if isinstance(error.__cause__, CorpusError) else error) from None
+    return Part(raw, place, names, rows)
 
 
-def _languages_of_schema(schema: pa.Schema, place: str, requested: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the languages of a table: the fields of `translation`, or else the columns named by a language code."""
-    if "translation" in schema.names:
-        kind = schema.field("translation").type
-        if not pa.types.is_struct(kind):
-            advice = "Write a struct with one string per language."
-            raise bad_value(place, 1, "translation", Words(str(kind)), "a struct of texts by language", advice)
-        found = [field.name for field in kind]
-    else:
-        found = [name for name in schema.names if is_code(name) or name in (requested or ())]
-        if "id" in found and not pa.types.is_string(schema.field("id").type) and "id" not in (requested or ()):
-            found.remove("id")  # a running number, not Indonesian
-    if not found:
-        expected = "a column `translation`, or one column per language"
-        found, advice = Words(f"the columns {schema.names}"), "Rename the columns, or leave the file out."
+def _nested_rows(file: FileSource, languages: Sequence[str], stamps: str) -> Iterator[Row]:
+    """Yield the rows of Moses, TSV and JSONL files. Files that have changed have other `stamps`, so another cache."""
+    for number, row in read_rows(file):
+        prefix, texts = ("translation.", row["translation"]) if "translation" in row else ("", row)
+        for name in languages if texts else ():
+            if texts.get(name) is not None:
+                check_text(texts[name], file.place, number, prefix + name, "a text or null")
+        yield {"translation": texts, DOCUMENT_ID: row.get(DOCUMENT_ID), ROW: number}
+
+
+def _languages_of(rows: Iterable[Row], place: str, stated: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the languages of rows: the fields of `translation`, or else the columns named by a language code."""
+    row, found = (), set()
+    for row in rows:
+        texts = row.get("translation", row)
+        if "translation" in row:
+            if not isinstance(texts, dict | None):
+                advice = 'Write every row as {"translation": {"de": "...", "en": "..."}}.'
+                raise bad_value(place, None, "translation", texts, "an object of texts by language", advice)
+            found.update(texts or ())
+        else:
+            texts = (name for name, text in row.items() if isinstance(text, str | None))
+            found.update(name for name in row if name in (stated or ()))
+            found.update(name for name in texts if is_code(name))
+    wrong = [] if stated else [name for name in sorted(found) if not is_code(name)]
+    if wrong or not found:
+        expected = "a column `translation` with texts by language, or one column per language, named by its code"
+        advice = "Rename the columns, or pass languages=[...] with those to take."
+        found = Words(f"{wrong[0]!r}" if wrong else f"the columns {list(row)}")
         raise bad_value(place, None, "translation", found, expected, advice)
-    if requested is None:
-        check_codes(found, place)
     return tuple(sorted(found))
 
 
-# ---- Languages, limits and mixing
+# ---- Limits and mixing
 
 
-def _resolve_languages(
-    parts: Sequence[Part], languages: tuple[str, ...] | None, pivots: tuple[str, ...] | None, place: str
-) -> tuple[str, ...]:
-    """Return the languages of the result, sorted: the requested ones, or all that are in the parts."""
-    requested = set(languages or ()) | set(pivots or ()) if languages else set()
-    found = set().union(*(part.languages for part in parts))
-    if not found.issuperset(requested):  # a JSONL file may hold them further down
-        found = found.union(*(part.find_more() for part in parts if part.find_more))
-    check_languages(sorted(requested) or pivots or (), found, place)
-    chosen = languages or tuple(sorted(found))
-    if len(chosen) < 2:
-        advice = "Request two or more, or load a source that has them."
-        raise bad_value(place, None, "languages", list(chosen), "at least two languages", advice)
-    return chosen
-
-
-def _limits(parts: Sequence[Part], max_rows: int | None, temperature: float | None) -> list[int | None]:
-    """Return how many rows to take of each part. Hub configs that are not mixed share `max_rows` in proportion to
-    their rows, else the first pair would be all there is; other parts are cut after they were joined."""
-    configs = [part for part in parts if not part.file]
-    if max_rows is None or temperature is not None or len(configs) < max(2, len(parts)):
-        return [max_rows] * len(parts)
-    sizes = np.cumsum([part.count_rows() for part in configs])
-    ends = [round(max_rows * int(size) / max(int(sizes[-1]), 1)) for size in sizes]
-    return [max(end - start, 1) for start, end in zip([0, *ends], ends, strict=False)]
+def _limit(parts: Sequence[Part], max_rows: int, temperature: float | None) -> None:
+    """Cut each part to `max_rows`. Hub configs that are not mixed share them in proportion to their rows, else the
+    first pair would be all there is."""
+    total = sum(len(part.raw) for part in parts)
+    shared = len(parts) > 1 and temperature is None and all(part.is_config for part in parts)
+    for part in parts:
+        limit = math.ceil(max_rows * len(part.raw) / total) if shared else max_rows
+        part.raw = part.raw.select(range(min(limit, len(part.raw))))
 
 
 def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> list[float]:
@@ -347,185 +354,92 @@ def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> lis
 
 def _mix(loaded: list[AnyDataset], parts: Sequence[Part], temperature: float | None, seed: int) -> AnyDataset:
     """Join the parts: one after the other, or drawn at random."""
-    full = [index for index, rows in enumerate(loaded) if not isinstance(rows, datasets.Dataset) or len(rows)] or [0]
-    loaded, parts = [loaded[index] for index in full], [parts[index] for index in full]
-    streamed_configs = all(not part.file and not isinstance(part.raw, datasets.Dataset) for part in parts)
-    if len(loaded) == 1:
-        return loaded[0]
-    if temperature is None and not streamed_configs:
-        return datasets.concatenate_datasets(loaded)
     # A stream's shuffle buffer is far smaller than a config, so configs in a row would come out language by language.
+    drawn = all(part.is_config for part in parts) and isinstance(loaded[0], datasets.IterableDataset)
+    if len(loaded) == 1 or (temperature is None and not drawn):
+        return loaded[0] if len(loaded) == 1 else datasets.concatenate_datasets(loaded)
     strategy = "all_exhausted_without_replacement" if temperature is None else "all_exhausted"
-    probabilities = mixing_probabilities([part.count_rows() for part in parts], temperature or 1.0)
+    probabilities = mixing_probabilities([part.rows for part in parts], temperature or 1.0)
     return datasets.interleave_datasets(loaded, probabilities, seed=seed, stopping_strategy=strategy)
 
 
-# ---- Rows
-
-
-def _columns(
-    table: pa.Table, numbers: Sequence[int], place: str, names: Sequence[str], document_ids: bool = False
-) -> Columns:
-    """Return the texts by language of raw rows, with `translation` or one column per language, and their documents."""
-    table = table.combine_chunks()
-    prefix = "translation." if "translation" in table.column_names else ""
-    if prefix:
-        struct = _in_one(table["translation"])
-        # flatten(), unlike field(), also applies the nulls of the struct itself
-        arrays = dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
-    else:
-        if ROW in table.column_names:
-            names = [name for name in table.column_names if name not in (ROW, FURTHER, DOCUMENT_ID)]
-        arrays = {name: _in_one(table[name]) for name in names}
-    columns = {name: _as_text(array, place, numbers, prefix + name) for name, array in arrays.items()}
-    if document_ids and DOCUMENT_ID in table.column_names:
-        ids = _in_one(table[DOCUMENT_ID])
-        is_number = pa.types.is_integer(ids.type)
-        columns[DOCUMENT_ID] = ids.cast(pa.string()) if is_number else _as_text(ids, place, numbers, DOCUMENT_ID)
-    return columns
-
-
-def _in_one(column: pa.ChunkedArray) -> pa.Array:
-    column = column.combine_chunks()
-    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-
-
-def _as_text(array: pa.Array, place: str, numbers: Sequence[int], name: str) -> pa.Array:
-    """Return `array` as valid UTF-8 strings, or raise [`CorpusError`]."""
-    kind = array.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and array.null_count < len(array):
-        index = pc.index(array.is_valid(), True).as_py()
-        advice = "Convert the column to strings, or take it out of the languages."
-        raise bad_value(place, numbers[index], name, array[index].as_py(), f"a text or null, not {kind}", advice)
-    array = array.cast(pa.string())
-    try:
-        array.validate(full=True)  # parquet readers take the bytes of a string column on trust
-    except pa.ArrowInvalid:
-        column_values(array, place, numbers, name)  # names the row
-        raise
-    return array
+# ---- Checks
 
 
 def _check(
-    table: pa.Table,
+    batch: dict[str, list],
     indices: Sequence[int],
     place: str,
-    names: Sequence[str],
+    known: Sequence[str],
     languages: Sequence[str],
     bad_rows: str,
     document_ids: bool,
-    version: int = VERSION,
-) -> pa.Table:
-    """Check some rows, whose languages are `names`.
+) -> dict[str, list]:
+    """Check some rows, whose languages are `known`.
 
     Returns:
         Those rows, good or bad, with the columns of [`features_of`], how many of their texts were `empty`, their
-        `state` (kept, of other languages, or bad) and, of the first bad ones, what is wrong as an `example`.
+        `state` (kept, of other languages, or bad) and of those with something bad an `example`.
     """
-    numbers = table[ROW].to_pylist() if ROW in table.column_names else [index + 1 for index in indices]
-    columns = _columns(table, numbers, place, names, document_ids)
-    ids = columns.pop(DOCUMENT_ID, pa.nulls(len(numbers), pa.string()))
-    texts = {name: columns.get(name, pa.nulls(len(numbers), pa.string())) for name in languages}
-    blank = {
-        name: pc.equal(pc.binary_length(pc.utf8_ltrim_whitespace(text)), 0).fill_null(False)
-        for name, text in texts.items()
-    }
-    in_all, requested = _count_valid(columns.values(), len(numbers)), _count_valid(texts.values(), len(numbers))
-    in_all = in_all + (table[FURTHER].to_numpy() if FURTHER in table.column_names else 0)
-    empty = np.sum([mask.to_numpy(zero_copy_only=False) for mask in blank.values()], axis=0).astype(np.int64)
-    kept = requested - empty >= 2
-    state = np.where(kept, KEPT, np.where((requested < 2) & (in_all >= 2), OTHER, BAD))
-    bad = np.flatnonzero((empty > 0) | (state == BAD))[:MAX_EXAMPLES]
-    examples = np.full(len(state), None, dtype=object)
-    for index in bad.tolist():
-        number, row = numbers[index], {name: array[index].as_py() for name, array in columns.items()}
-        for name, value, expected in _describe_bad(row, languages):
+    numbers = batch.get(ROW) or [index + 1 for index in indices]
+    rows = batch.get("translation")
+    if rows is None:
+        rows = [dict(zip(known, row, strict=True)) for row in zip(*(batch[name] for name in known), strict=True)]
+    lacking = OTHER if set(known) - set(languages) else BAD
+    found = {name: [] for name in ("translation", "empty", "state", "example")}
+    for number, row in zip(numbers, rows, strict=True):
+        row = {name: (row or {}).get(name) for name in languages}
+        there = [name for name, text in row.items() if text is not None]
+        for name in there:
+            if not isinstance(row[name], str):
+                raise bad_value(place, number, f"translation.{name}", row[name], "a text or null", "Correct the row.")
+        blank = [name for name in there if not row[name].strip()]
+        state = KEPT if len(there) - len(blank) >= 2 else lacking if len(there) < 2 else BAD
+        example = None
+        if blank or state == BAD:
+            what = Words(f"{len(there)} language(s) {there}")
+            example = bad_value(place, number, "translation", what, "at least two languages", "")
+            if blank:
+                example = bad_value(place, number, f"translation.{blank[0]}", row[blank[0]], "a text", "")
             if bad_rows == "raise":
-                advice = 'Delete the row, or pass bad_rows="report" to skip it.'
-                raise bad_value(place, number, name, value, expected, advice)
-            example = f"{place}, row {number}, field '{name}': {clip(value)}"
-            examples[index] = f"{examples[index]}; {example}" if examples[index] else example
-    if empty.any():
-        texts = {name: pc.if_else(blank[name], pa.scalar(None, pa.string()), text) for name, text in texts.items()}
-    struct = pa.StructArray.from_arrays(list(texts.values()), names=list(texts))
-    found = {"translation": struct} | ({DOCUMENT_ID: ids} if document_ids else {})
-    return pa.table(found | {"empty": empty, "state": state, "example": pa.array(examples, pa.string())})
+                raise CorpusError(f'{example}Delete the row, or pass bad_rows="report" to skip it.')
+        values = (row | dict.fromkeys(blank), len(blank), state, example and str(example).strip())
+        for name, value in zip(found, values, strict=True):
+            found[name].append(value)
+    if document_ids:
+        ids = batch.get(DOCUMENT_ID) or [None] * len(rows)
+        found[DOCUMENT_ID] = [None if name is None else str(name) for name in ids]
+    return found
 
 
-def _count_valid(arrays: Iterable[pa.Array], size: int) -> np.ndarray:
-    valid = [array.is_valid().to_numpy(zero_copy_only=False) for array in arrays]
-    return np.sum(valid, axis=0, dtype=np.int64) if valid else np.zeros(size, np.int64)
+def _count(checked: dict[str, list], place: str, report: CorpusReport, last_row: int) -> list[int]:
+    """Add the counts of checked rows to the report, and return which of them are kept."""
+    states, examples = checked["state"], [example for example in checked["example"] if example]
+    counts = [len(states), states.count(KEPT), sum(checked["empty"]), states.count(BAD), states.count(OTHER)]
+    report.add(place, CorpusReport(*counts, examples[:MAX_EXAMPLES]), last_row)
+    return [index for index, state in enumerate(states) if state == KEPT]
 
 
-def _describe_bad(row: dict[str, str | None], languages: Sequence[str]) -> Iterator[tuple[str, object, str]]:
-    """Yield field, what was found and what was expected, of every empty text of a row, or of a row of one language."""
-    there = [name for name, text in row.items() if text is not None]
-    empty = [name for name in languages if name in there and not row[name].strip()]
-    for name in empty:
-        yield f"translation.{name}", row[name], "a text that is not empty"
-    if not empty and len(there) < 2:
-        yield "translation", Words(f"{len(there)} language(s) {there}"), "at least two languages"
-
-
-def _count(found: pa.Table) -> tuple[np.ndarray, CorpusReport]:
-    """Return which of the checked rows are kept, and the counts."""
-    state, empty = found["state"].to_numpy(), found["empty"].to_numpy()
-    states = np.bincount(state, minlength=3).tolist()
-    examples = found["example"].drop_null()[:MAX_EXAMPLES].to_pylist()
-    return state == KEPT, CorpusReport(
-        len(state), states[KEPT], int(empty.sum()), states[BAD], states[OTHER], examples
-    )
-
-
-def _load(part: Part, languages: Sequence[str], report: CorpusReport, options: dict) -> datasets.Dataset:
-    """Return the good rows of a part. The checked rows are cached by `Dataset.map`; the counts are made of them."""
-    features = features_of(languages, options["document_ids"])
-    if not len(part.raw):
-        return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
+def _load(part: Part, report: CorpusReport, languages: Sequence[str], **check: Any) -> AnyDataset:
+    """Return the good rows of a part. The checked rows of a dataset are cached, and its counts are made of them; a
+    stream counts as it is read."""
+    features = features_of(languages, check["document_ids"])
     counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
-    checked = part.raw.with_format("arrow").map(
-        partial(_check, place=part.place, names=part.languages, languages=languages, **options),
-        with_indices=True,
-        batched=True,
-        batch_size=MAP_ROWS,
-        remove_columns=part.raw.column_names,
+    options = {"with_indices": True, "batched": True, "batch_size": BATCH_ROWS}
+    checked = part.raw.map(
+        partial(_check, place=part.place, known=part.languages, languages=languages, **check),
+        remove_columns=list(part.raw.features or next(iter(part.raw))),
         features=datasets.Features(features | counted),
-        desc="Checking rows",
+        **options,
     )
-    kept, counts = _count(checked[:])
-    report.add(part.place, counts, counts.rows)
-    rows = checked.with_format(None).select_columns(list(features))
-    return rows if kept.all() else rows.select(np.flatnonzero(kept))
+    if isinstance(checked, datasets.Dataset):
+        kept = _count(checked.select_columns(list(counted))[:], part.place, report, len(checked))
+        rows = checked.select_columns(list(features))
+        return rows if len(kept) == len(rows) else rows.select(kept)
+    keep = partial(_keep, place=part.place, report=report)
+    return checked.map(keep, remove_columns=list(counted), features=features, **options)
 
 
-def _load_stream(
-    part: Part, languages: Sequence[str], report: CorpusReport, options: dict
-) -> datasets.IterableDataset:
-    """Return the good rows of a part as a stream, which counts as it is read."""
-    names = list(part.raw.features)
-    check = partial(_check, place=part.place, names=part.languages, languages=languages, **options)
-    return (
-        part.raw.with_format("arrow")
-        .map(
-            partial(_check_block, check=check, place=part.place, report=report),
-            with_indices=True,
-            batched=True,
-            batch_size=STREAM_ROWS,
-            remove_columns=[name for name in names if name != "translation"],
-            features=features_of(languages),
-        )
-        .with_format(None)
-    )
-
-
-def _check_block(
-    table: pa.Table,
-    indices: Sequence[int],
-    check: Callable[[pa.Table, Sequence[int]], pa.Table],
-    place: str,
-    report: CorpusReport,
-) -> pa.Table:
-    found = check(table, indices)
-    kept, counts = _count(found)
-    report.add(place, counts, indices[-1] + 1)
-    return found.select(["translation"]).filter(pa.array(kept))
+def _keep(batch: dict[str, list], indices: Sequence[int], place: str, report: CorpusReport) -> dict[str, list]:
+    kept = _count(batch, place, report, indices[-1] + 1)
+    return {"translation": [batch["translation"][index] for index in kept]}

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from .checks import DOCUMENT_ID
+from .parallel import DOCUMENT_ID
 
 BLOCK_ROWS = 2048  # tokenised at a time, and rows of a record batch of the cache
 

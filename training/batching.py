@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.data.checks import features_of
+from modeling_tmde.data.parallel import features_of
 from modeling_tmde.data.tokens import (
     TextEncoder,
     Tokens,

@@ -9,8 +9,9 @@ import numpy as np
 from transformers.utils import logging
 
 from modeling_tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
-from modeling_tmde.data.checks import check_languages, features_of
+from modeling_tmde.data.checks import check_languages
 from modeling_tmde.data.dev_rows import hold_out
+from modeling_tmde.data.parallel import features_of
 from modeling_tmde.training.recipe import Recipe
 
 logger = logging.get_logger("modeling_tmde.training")

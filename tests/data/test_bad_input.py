@@ -1,7 +1,6 @@
 """Each bad input gets one clear error that names file, row, field, found, expected and what to do."""
 
 import gzip
-import json
 import logging
 from pathlib import Path
 
@@ -18,7 +17,6 @@ def error_of(source: object, streaming: bool, **options: object) -> str:
     """Return the message of the error that loading and reading `source` raises."""
     with pytest.raises(CorpusError) as caught:
         list(load_parallel(source, streaming=streaming, **options))
-    assert isinstance(caught.value, ValueError)
     return str(caught.value)
 
 
@@ -34,23 +32,32 @@ def streaming(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
-def test_missing_files(streaming, tmp_path):
-    for source in (tmp_path / "no.parquet", str(tmp_path / "*.tsv"), str(tmp_path / "europarl.de-en")):
-        assert_says(error_of(source, streaming), str(source), "expected")
-    (tmp_path / "c.de").write_text("a\n")
-    assert_says(error_of({"de": str(tmp_path / "c.de"), "en": str(tmp_path / "c.en")}, streaming), "c.en", "no such")
-    assert_says(error_of(str(tmp_path / "c"), streaming), "c.de", "one Moses file")
-    assert_says(error_of(tmp_path, streaming), str(tmp_path), ".parquet")
-    (tmp_path / "ep.de-en.de").write_text("a\n")
-    assert_says(error_of(str(tmp_path / "ep.de-en"), streaming), "ep.de-en.en", "no such file")
-    assert_says(error_of(str(tmp_path / "c.de"), streaming), "c.de", "unknown format")
-    assert_says(error_of([], streaming), "source")
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("no.parquet", ("no.parquet: found no such file", "expected files ending in .parquet")),
+        ("*.tsv", ("*.tsv: found", "no file that matches")),
+        ("", ("expected files ending in .parquet",)),
+        ("one", ("one Moses file", "one.de")),
+        ("ep.de-en", ("one Moses file", "ep.de-en.de")),
+        ("one.de", ("one.de: found a file of unknown format",)),
+        ({"de": "one.de", "en": "one.en"}, ("one.en: found no such file",)),
+    ],
+)
+def test_missing_files(source, parts, streaming, tmp_path):
+    for name in ("one.de", "ep.de-en.de", "ep.de-en.fr"):
+        (tmp_path / name).write_text("a\n")
+    if isinstance(source, dict):
+        source = {code: str(tmp_path / name) for code, name in source.items()}
+    else:
+        source = str(tmp_path / source)
+    assert_says(error_of(source, streaming), str(tmp_path), *parts)
 
 
 def test_unknown_hub_id(streaming, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    assert_says(error_of("nobody/no-such-corpus", streaming), "nobody/no-such-corpus", "Hub")
+    assert_says(error_of("nobody/no-such-corpus", streaming), "nobody/no-such-corpus", "path or id")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "moses"])
@@ -63,98 +70,75 @@ def test_unknown_language(kind, streaming, write):
     assert_says(error_of(source, streaming, languages="de"), "languages", "a list")
 
 
-def test_names_that_are_no_codes(streaming, write):
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv"])
+def test_names_that_are_no_codes(kind, streaming, write):
     rows = [{"german": "a", "english": "b"}]
-    for kind in ("parquet", "jsonl", "tsv"):
-        message = error_of(write(kind, rows), streaming)
-        assert_says(message, "corpus", "'english'", "language code")
-    assert list(load_parallel(write("tsv", rows), languages=["german", "english"]))
-    assert_says(error_of(write("tsv", [{"src": "a", "tgt": "b"}]), streaming), "'src'", "language code")
+    assert_says(error_of(write(kind, rows), streaming), "corpus", "english", "named by its code")
+    assert list(load_parallel(write(kind, rows), languages=["german", "english"], streaming=streaming))
 
 
-def test_moses_lengths(streaming, write, tmp_path):
+def test_moses_lengths(streaming, write):
     source = write("moses", ROWS)
     Path(source["en"]).write_text("one\ntwo\n")
-    message = error_of(source, streaming)
-    assert_says(message, f"{source['de']}: 5 lines", f"{source['en']}: 2 lines")
-    seen = []
-    with pytest.raises(CorpusError):
-        seen.extend(load_parallel(source, streaming=streaming))
-    assert seen == []
+    with pytest.raises(CorpusError, match="corpus.de: 5 lines, .*corpus.en: 2 lines"):
+        load_parallel(source, streaming=streaming)  # before any row
 
 
-def test_undecodable_bytes(streaming, write, tmp_path):
-    moses = write("moses", ROWS)
-    Path(moses["en"]).write_bytes(b"a\nb\ncaf\xe9 ole\nd\ne\n")
-    assert_says(error_of(moses, streaming), moses["en"], "row 3", "'en'", r"b'\xe9'", "UTF-8", "iconv")
-    (tmp_path / "x.tsv").write_bytes(b"de\ten\na\tb\nc\tcaf\xe9\n")
-    assert_says(error_of(tmp_path / "x.tsv", streaming), "x.tsv", "row 3", r"b'\xe9'")
-    (tmp_path / "x.jsonl").write_bytes(b'{"de": "a", "en": "b"}\n{"de": "a", "en": "caf\xe9"}\n')
-    assert_says(error_of(tmp_path / "x.jsonl", streaming), "x.jsonl", "row 2", r"b'\xe9'")
-    bad = pa.array([b"a", b"caf\xe9", None]).view(pa.string())
-    pq.write_table(pa.table({"de": pa.array(["a", "b", "c"]), "en": bad}), tmp_path / "x.parquet")
-    assert_says(error_of(tmp_path / "x.parquet", streaming), "x.parquet", "row 2", "'en'", r"b'\xe9'")
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("x.tsv", b"de\ten\na\tb\nc\tcaf\xe9\n", ("row 3", r"b'\xe9'", "UTF-8", "iconv")),
+        ("x.tsv", b"de\ten\na\tb\nc\n", ("row 3", "1 field", "2 (de, en)")),
+        ("x.tsv", b'de\ten\n"a\tb\tc"\td\n', ("row 2", "4 field", "2 (de, en)")),
+        ("x.tsv", b"de\tde\na\tb\n", ("row 1", "header", "different names")),
+        ("x.tsv", b"", ("the columns []",)),
+        ("x.tsv", b"de\nHaus\n", ("at least two languages",)),
+        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": "caf\xe9"}\n', ("row 2", r"b'\xe9'")),
+        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", \n', ("row 2", "invalid JSON", "Correct")),
+        ("x.jsonl", b"[1, 2]\n", ("row 1", "[1, 2]", "a JSON object")),
+        ("x.jsonl", b"", ("the columns []",)),
+        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n', ("row 2", "'en'", "['b']")),
+        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": "\\ud800"}\n', ("row 2", "'en'", "found '\\ud800'")),
+        (
+            "x.jsonl",
+            b'{"translation": {"de": "a", "en": "b"}}\n{"translation": {"de": "a", "en": 7}}',
+            ("row 2", "'translation.en'", "found 7", "a text or null"),
+        ),
+        ("x.jsonl", b'{"translation": "text"}\n', ("'translation'", "'text'", "an object of texts by language")),
+        ("x.parquet", b"nothing of the kind", ("not parquet",)),
+        ("x.tsv.gz", gzip.compress(b"de\ten\n" + b"a\tb\n" * 9999, mtime=0)[:40], ("damaged file",)),
+    ],
+)
+def test_bad_files(name, content, parts, streaming, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    assert_says(error_of(tmp_path / name, streaming), name, *parts)
 
 
-def test_tsv_fields(streaming, tmp_path):
-    path = tmp_path / "x.tsv"
-    path.write_text("de\ten\na\tb\nc\n")
-    assert_says(error_of(path, streaming), "x.tsv", "row 3", "1 field", "2 (de, en)")
-    path.write_text('de\ten\n"a\tb\tc"\td\n')
-    assert_says(error_of(path, streaming), "x.tsv", "row 2", "4 field", "2 (de, en)")
-    for text in ("", "de\n", "de\tde\n"):
-        path.write_text(text)
-        assert_says(error_of(path, streaming), "x.tsv", "row 1", "header")
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        ({"translation": [{"de": "a", "en": None}, {"de": "a", "en": 7}]}, ("row 2", "'translation.en'", "found 7")),
+        ({"translation": ["a", "b"]}, ("'translation'", "an object of texts by language")),
+        ({"text": ["a"], "label": [1]}, ("'translation'", "['text', 'label']")),
+    ],
+)
+def test_bad_columns(table, parts, streaming, tmp_path):
+    pq.write_table(pa.table(table), tmp_path / "x.parquet")
+    assert_says(error_of(tmp_path / "x.parquet", streaming), "x.parquet", *parts)
 
 
-def test_wrong_types(streaming, tmp_path):
-    lines = [{"translation": {"de": "a", "en": "b"}}, {"translation": {"de": "a", "en": 7}}]
-    path = tmp_path / "x.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    assert_says(error_of(path, streaming), "x.jsonl", "row 2", "'translation.en'", "found 7", "a text or null")
-    path.write_text('{"translation": {"de": "a", "en": "b"}}\n{"translation": "text"}\n')
-    assert_says(error_of(path, streaming), "x.jsonl", "row 2", "'translation'", "'text'")
-    path.write_text('{"translation": {"de": "a", "en": "b"}}\n\n{"de": "text"}\n')
-    assert_says(error_of(path, streaming), "x.jsonl", "row 3", "'translation'")
-    path.write_text('{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n')
-    assert_says(error_of(path, streaming), "x.jsonl", "row 2", "'en'", "['b']")
-    path.write_text('{"de": "a", "en": "b"}\n{"de": "a", "en": "\\ud800"}\n')
-    assert_says(error_of(path, streaming), "x.jsonl", "row 2", "'en'", "surrogate")
-    table = pa.table({"translation": pa.array([{"de": "a", "en": None}, {"de": "a", "en": 7}])})
-    pq.write_table(table, tmp_path / "x.parquet")
-    message = error_of(tmp_path / "x.parquet", streaming)
-    assert_says(message, "x.parquet", "row 2", "'translation.en'", "found 7", "int64")
-    pq.write_table(pa.table({"translation": ["a", "b"]}), tmp_path / "y.parquet")
-    assert_says(error_of(tmp_path / "y.parquet", streaming), "y.parquet", "'translation'", "string", "struct")
-
-
-def test_invalid_json(streaming, tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text('{"de": "a", "en": "b"}\n{"de": "a", \n')
-    assert_says(error_of(path, streaming), "x.jsonl", "row 2", "invalid JSON", "Correct")
-    path.write_text("[1, 2]\n")
-    assert_says(error_of(path, streaming), "x.jsonl", "row 1", "[1, 2]", "a JSON object")
-    path.write_text("")
-    assert_says(error_of(path, streaming), "x.jsonl", "no rows")
-
-
-def test_missing_column_and_damaged_files(streaming, tmp_path):
-    pq.write_table(pa.table({"text": ["a"], "label": [1]}), tmp_path / "x.parquet")
-    assert_says(error_of(tmp_path / "x.parquet", streaming), "x.parquet", "'translation'", "['text', 'label']")
-    (tmp_path / "y.parquet").write_bytes(b"nothing of the kind")
-    assert_says(error_of(tmp_path / "y.parquet", streaming), "y.parquet", "not parquet")
-    data = gzip.compress(("de\ten\n" + "".join(f"a{i}\tb{i}\n" for i in range(9999))).encode())
-    (tmp_path / "z.tsv.gz").write_bytes(data[: len(data) // 2])
-    assert_says(error_of(tmp_path / "z.tsv.gz", streaming), "z.tsv.gz", "damaged gzip")
-
-
-def test_options(streaming, write):
-    source = write("tsv", ROWS)
-    assert_says(error_of(source, streaming, bad_rows="skip"), "bad_rows", "'skip'", "report")
-    assert_says(error_of(source, streaming, temperature=0), "temperature", "above 0")
-    assert_says(error_of(source, streaming, max_rows=0), "max_rows", "above 0")
-    assert_says(error_of(source, streaming, split="train[:9]"), "split", "max_rows")
-    assert_says(error_of(source, streaming, config="de-en"), "config", "'de-en'", "README.md")
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"bad_rows": "skip"}, ("bad_rows", "'skip'", "report")),
+        ({"temperature": 0}, ("temperature", "above 0")),
+        ({"max_rows": 0}, ("max_rows", "above 0")),
+        ({"split": "train[:9]"}, ("train[:9]", "README.md")),
+        ({"config": "de-en"}, ("config", "'de-en'", "README.md")),
+    ],
+)
+def test_options(options, parts, streaming, write):
+    assert_says(error_of(write("tsv", ROWS), streaming, **options), *parts)
 
 
 BAD_ROWS = [
@@ -172,39 +156,27 @@ def test_report_counts(kind, streaming, write, caplog):
     source, report = write(kind, BAD_ROWS), CorpusReport()
     with caplog.at_level(logging.WARNING, logger="modeling_tmde"):
         dataset = load_parallel(source, streaming=streaming, report=report)
-        rows = [row["translation"] for row in dataset]
-        rows = [row["translation"] for row in dataset]  # a second epoch counts once
+        for _ in range(2):  # a second epoch counts once
+            rows = [row["translation"] for row in dataset]
     assert rows == [BAD_ROWS[0], {"de": "a", "en": None, "fr": "c"}, BAD_ROWS[4]]
-    assert (report.rows, report.kept, report.dropped_rows, report.empty_texts) == (6, 3, 3, 4)
-    assert report.other_rows == 0
+    assert (report.rows, report.kept, report.dropped_rows, report.empty_texts, report.other_rows) == (6, 3, 3, 4, 0)
     assert_says(report.first_examples[0], "corpus", "row 2", "translation.en")
     assert_says(report.first_examples[2], "row 4", "1 language(s) ['de']")
     assert len([record for record in caplog.records if "3 bad rows dropped" in record.getMessage()]) == 1
-
-
-def test_report_comes_from_the_cache_too(write):
-    source = write("parquet", BAD_ROWS)
-    first, second = CorpusReport(), CorpusReport()
-    load_parallel(source, report=first)
-    load_parallel(source, report=second)
-    assert first == second and second.empty_texts == 4 and second.first_examples
+    again = CorpusReport()
+    list(load_parallel(source, streaming=streaming, report=again))
+    assert again == report  # from the cache too
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_bad_rows_raise(kind, streaming, write):
     message = error_of(write(kind, BAD_ROWS), streaming, bad_rows="raise")
-    assert_says(message, "corpus", "row 2", "'translation.en'", r"' \xa0'", "not empty", 'bad_rows="report"')
+    assert_says(message, "corpus", "row 2", "'translation.en'", r"' \xa0'", "expected a text", 'bad_rows="report"')
     message = error_of(write(kind, [BAD_ROWS[0], BAD_ROWS[3]]), streaming, bad_rows="raise")
     assert_says(message, "row 2", "'translation'", "1 language(s) ['de']", "at least two languages")
 
 
-def test_bad_rows_of_text_files(streaming, write):
-    rows = [{"de": "a", "en": "b"}, {"de": "c", "en": "  "}, {"de": "e", "en": "f"}]
-    assert_says(error_of(write("tsv", rows), streaming, bad_rows="raise"), "corpus.tsv", "row 3", "translation.en")
-    assert_says(error_of(write("moses", rows), streaming, bad_rows="raise"), "corpus.en", "row 2", "translation.en")
-    assert len(list(load_parallel(write("moses", rows), streaming=streaming))) == 2
-
-
-def test_nothing_left(write):
-    source = write("tsv", [{"de": "", "en": "b"}])
-    assert_says(error_of(source, False), "corpus.tsv", "no row to keep", "1 bad rows dropped")
+def test_nothing_to_keep(write):
+    source = write("jsonl", [{"de": "a", "en": " "}] * 3)
+    with pytest.raises(CorpusError, match="no row to keep .3 rows read, 0 kept"):
+        load_parallel(source)

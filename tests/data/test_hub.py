@@ -70,7 +70,7 @@ def test_select_configs():
     assert select_configs(["default"], ["de", "en"], None, "x") == ["default"]
     with pytest.raises(CorpusError, match=r"x, field 'languages': found 'en-US'.*Did you mean 'en'\?"):
         select_configs(names, ["de", "en-US"], None, "x")
-    with pytest.raises(CorpusError, match="Pass config="):
+    with pytest.raises(CorpusError, match="pass config="):
         select_configs(["a_b", "c_d"], None, None, "x")
     with pytest.raises(CorpusError, match="a pair of"):
         select_configs(["de-en", "fr-it"], ["de", "fr"], None, "x")

@@ -1,49 +1,49 @@
-"""Whole files of documents in memory, for the commands that align, mine and show them."""
+"""Files of documents in memory and pairs of their rows, for the commands that align, mine and show them."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import typer
 
+from modeling_tmde.cli.options import load_embedder
 from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.documents import Documents, InputFormat, open_documents
+from modeling_tmde.data.io import replacing
+from modeling_tmde.documents.mining import PairQuality
 from modeling_tmde.embedding import DocumentEmbedder
 
-_INPUT = "Input"  # a heading of the help
-
-LanguageAOption = Annotated[str | None, typer.Option(help="Code of A's language, such as de.", rich_help_panel=_INPUT)]
-LanguageBOption = Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel=_INPUT)]
-Scoring = Literal["ratio", "distance", "cosine"]
+LanguageAOption = Annotated[
+    str | None, typer.Option(help="Code of A's language, such as de.", rich_help_panel="Input")
+]
+LanguageBOption = Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel="Input")]
+ScoringOption = Annotated[
+    Literal["ratio", "distance", "cosine"], typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")
+]
+NeighborsOption = Annotated[int, typer.Option("-k", min=1, help="Neighbors of a margin.")]
+Languages = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
 class DocumentSet:
-    """The n documents of one file. numbers: the row of each; columns: the other columns that were read."""
+    """The n documents of one file. columns: the other columns that were read."""
 
-    documents: Documents
+    name: str
     texts: list[str]
     ids: list[str]
-    numbers: list[int]
     columns: pa.Table
-
-    @property
-    def name(self) -> str:
-        return self.documents.name
+    fields: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def filled(self) -> list[int]:
-        """Rows of the documents that are not empty.
-
-        Raises:
-            ValueError: All are.
-        """
+        """Rows of the documents that are not empty; ValueError if all are."""
         rows = [row for row, text in enumerate(self.texts) if text.strip()]
         if not rows:
             raise ValueError(f"{self.name}: found no document that is not empty, expected at least one")
@@ -52,9 +52,22 @@ class DocumentSet:
     def values(self, column: str, option: str) -> list:
         """A column that `option` names."""
         if column not in self.columns.column_names:
-            found = list(self.documents.fields)
-            raise ValueError(f"{self.name}: no field {column!r}, found {found}; see {option}")
+            raise ValueError(f"{self.name}: no field {column!r}, found {list(self.fields)}; see {option}")
         return self.columns.column(column).to_pylist()
+
+    def embed(self, rows: Sequence[int], embedder: DocumentEmbedder, language: str | None) -> np.ndarray:
+        """Vectors of these rows (rows, d); reports what was left out and cut off."""
+        vectors = embedder.encode([self.texts[row] for row in rows], language=language)
+        report = embedder.last_report
+        typer.echo(
+            f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s ({len(self) - len(rows):,} empty or "
+            f"repeated: left out; {report.split:,} split; {report.truncated:,} truncated)",
+            err=True,
+        )
+        return vectors
+
+
+Sides = tuple[DocumentSet, DocumentSet]
 
 
 def read_document_set(
@@ -83,46 +96,65 @@ def read_document_set(
             numbers.extend(chunk.numbers)
             tables.append(chunk.columns)
     table = pa.concat_tables(tables) if tables else pa.schema(documents.schema).empty_table()
-    found = DocumentSet(documents, texts, [str(number) for number in numbers], numbers, table)
-    if id_field is None and "id" not in table.column_names:
-        return found
-    ids = checked_ids(documents, id_field or "id", found.values(id_field or "id", "--id-field"), numbers, {})
-    return DocumentSet(documents, texts, ids, numbers, table)
+    found = DocumentSet(documents.name, texts, list(map(str, numbers)), table, documents.fields)
+    if id_field is not None or "id" in table.column_names:
+        ids = found.values(id_field or "id", "--id-field")
+        found.ids[:] = checked_ids(documents, id_field or "id", ids, numbers, {})
+    return found
 
 
 def checked_ids(
     documents: Documents, id_field: str, values: Sequence, numbers: Sequence[int], seen: dict[str, int]
 ) -> list[str]:
-    """The ids as strings, noted with their row in `seen`.
-
-    Raises:
-        ValueError: An id that is not a string or an integer, or occurs twice.
-    """
-    ids = []
+    """The ids as strings, noted with their row in `seen`; ValueError for one that is no id or occurs twice."""
     for number, value in zip(numbers, values, strict=True):
         where = documents.place(number, id_field)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise ValueError(f"{where}: found {value!r}, expected a string or an integer")
-        if str(value) in seen:
+        if seen.setdefault(str(value), number) != number:
             raise ValueError(f"{where}: found {value!r}, which row {seen[str(value)]} has too; expected unique ids")
-        seen[str(value)] = number
-        ids.append(str(value))
-    return ids
+    return list(map(str, values))
 
 
-def check_sides(a: str, b: str, languages: tuple[str | None, str | None]) -> None:
-    """Raises ValueError if both files are stdin, or a language is no code or that of the other side."""
-    if a == b == "-":
+def read_sides(sources: tuple[str, str], languages: Languages, *options: Any) -> Sides:
+    """Both files, by `read_document_set`, after checks of the languages."""
+    if sources == ("-", "-"):
         raise ValueError("A and B are both -, but there is one stdin; give a file for one of them")
     for option, code in zip(("--language-a", "--language-b"), languages, strict=True):
         if code is not None and not is_code(code):
             raise ValueError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
     if languages[0] is not None and languages[0] == languages[1]:
         raise ValueError(f"--language-b: found {languages[1]!r}, that of --language-a too; expected another one")
+    return tuple(read_document_set(source, *options) for source in sources)
 
 
-def check_model_language(embedder: DocumentEmbedder, option: str, code: str | None) -> None:
-    """Raises ValueError if the model has an encoder for each language, and none for this one."""
-    if embedder.needs_language and code not in embedder.model.config.languages:
-        known = ", ".join(embedder.model.config.languages)
-        raise ValueError(f"{option}: found {code!r}, expected one of {known}: the model has an encoder for each one")
+def load_embedder_of_sides(model: str, languages: Languages, **loading: Any) -> DocumentEmbedder:
+    """`load_embedder`; ValueError if the model has an encoder for each language, and none for one of these."""
+    embedder = load_embedder(model, **loading)
+    known = embedder.model.config.languages if embedder.needs_language else languages
+    for option, code in zip(("--language-a", "--language-b"), languages, strict=True):
+        if code not in known:
+            raise ValueError(f"{option}: found {code!r}, expected a language of the model: {', '.join(known)}")
+    return embedder
+
+
+def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
+    """Writes JSONL, or TSV with a header, in which whatever is a tab or a line end to some reader becomes a space."""
+    with replacing(target) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        if target.suffix == ".tsv":
+            file.write("\t".join(columns) + "\n")
+        for row in rows:
+            if target.suffix == ".tsv":
+                fields = [f"{each:.6f}" if isinstance(each, float) else each for each in row]
+                file.write("\t".join(" ".join(" ".join(each.splitlines()).split("\t")) for each in fields) + "\n")
+            else:
+                file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+
+
+def report_quality(path: Path, quality: PairQuality, hint: str = "") -> None:
+    """Prints how many of the right pairs of a file were found."""
+    typer.echo(
+        f"{path}: {quality.correct:,} of {quality.gold:,} right pairs among {quality.found:,}: precision "
+        f"{quality.precision:.4f}, recall {quality.recall:.4f}, F1 {quality.f1:.4f}{hint}",
+        err=True,
+    )

@@ -13,13 +13,23 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tqdm import tqdm
 
 from modeling_tmde.cli.document_sets import checked_ids
-from modeling_tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, load_embedder, with_options
-from modeling_tmde.data.documents import VECTOR_COLUMN, Documents, InputFormat, open_documents
-from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit, is_unused, loading_options
-from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.cli.options import (
+    LONG_OPTIONS,
+    MODEL_OPTIONS,
+    FieldOption,
+    FormatOption,
+    IdFieldOption,
+    LanguageFieldOption,
+    LanguageOption,
+    load_embedder,
+    with_options,
+)
+from modeling_tmde.data.documents import VECTOR_COLUMN, Documents, open_documents
+from modeling_tmde.data.files import read_lines
+from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
+from modeling_tmde.embedding import DocumentEmbedder, progress_bar
 
 BATCH = 1024  # documents embedded and committed at a time: at most so many are embedded again after an interruption
 
@@ -36,16 +46,11 @@ def index(
         str | None,
         typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id. Default: that of the index."),
     ] = None,
-    format: Annotated[InputFormat | None, typer.Option(help="Default: by DOCS's suffix; text for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="JSONL field or parquet column of the text.")] = "text",
-    id_field: Annotated[
-        str | None,
-        typer.Option(help="That of the id. Default: id if there is one, else the name of DOCS and the line."),
-    ] = None,
-    language: Annotated[str | None, typer.Option(help="Code of the documents' language, such as de.")] = None,
-    language_field: Annotated[
-        str | None, typer.Option(help="JSONL field or parquet column with the language of each document.")
-    ] = None,
+    format: FormatOption = None,
+    field: FieldOption = None,
+    id_field: IdFieldOption = None,
+    language: LanguageOption = None,
+    language_field: LanguageFieldOption = None,
     delete: Annotated[list[str] | None, typer.Option(metavar="ID", help="Remove this document; repeatable.")] = None,
     delete_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Remove the documents whose ids are the lines of FILE.")
@@ -68,12 +73,11 @@ def index(
         raise ValueError("DOCS is missing" + ("; --prune removes what is not in it" if prune else " (or --delete)"))
     if language is not None and language_field is not None:
         raise ValueError("--language and --language-field exclude each other; give one of them")
-    unwanted = list(dict.fromkeys([*(delete or ()), *(read_lines(delete_file) if delete_file else ())]))
-    done, seen, empty = Changes(), {}, []
+    unwanted = [*(delete or ()), *(_texts_of(delete_file) if delete_file else ())]
+    done, present, empty = Changes(), set(), []
     with ExitStack() as stack, truncation_counted():
         opened = None
         if documents is not None:
-            field = None if field == "text" else field
             opened = open_documents(stack, documents, format, field, True, BATCH, language_field=language_field)
             names = opened.schema.names
             if id_field is not None and id_field not in names:
@@ -81,18 +85,15 @@ def index(
             id_field = id_field or ("id" if "id" in names else None)
         found = _open_or_create(out, model, loading, opened, id_field)
         stack.enter_context(found.writing())
-        removed = [id for id in unwanted if id in found] if opened else unwanted
-        found.delete(removed)
+        deleted = found.delete(unwanted, missing_ok=opened is not None)
         if opened:
-            batches = _batches(opened, field or "text", id_field, language, seen, empty)
-            for batch in tqdm(batches, desc="Indexing", unit=f" x {BATCH:,} texts", disable=None):
+            batches = _batches(opened, {field or "text", id_field, VECTOR_COLUMN}, id_field, language, empty)
+            for batch in progress_bar(batches, desc="Indexing", unit=f" x {BATCH:,} texts"):
                 done += found.upsert(**batch)
-        gone = [id for id in found if id not in seen] if prune else []
-        found.delete(gone)
+                present.update(batch["ids"])
+        gone = found.delete([id for id in found if id not in present]) if prune else 0
     summary = f"{done.added:,} added, {done.updated:,} updated, {done.unchanged:,} unchanged, " if opened else ""
-    summary += f"{len(removed) + len(gone):,} deleted"
-    if len(removed) < len(unwanted):
-        summary += f", {len(unwanted) - len(removed):,} to delete not there"
+    summary += f"{deleted + gone:,} deleted"
     if empty:
         summary += f", {len(empty):,} empty ones left out (first: row {empty[0]})"
     if done.report.texts:
@@ -103,27 +104,29 @@ def index(
 
 
 def _batches(
-    opened: Documents, field: str, id_field: str | None, language: str | None, seen: dict[str, int], empty: list[int]
+    opened: Documents, left_out: set[str | None], id_field: str | None, language: str | None, empty: list[int]
 ) -> Iterator[dict[str, Any]]:
-    """Arguments of `DocumentIndex.upsert`. `seen` gets the ids with their rows, `empty` the rows of empty texts."""
+    """Arguments of `DocumentIndex.upsert`; `empty` gets the rows of empty texts."""
+    seen: dict[str, int] = {}
     for chunk in opened.chunks:
-        numbers, rows = chunk.numbers, chunk.columns.to_pylist()
+        numbers, rows, codes = chunk.numbers, chunk.columns.to_pylist(), chunk.languages or [language] * chunk.rows
         if id_field is None:  # the whole path: files of one name in two folders keep their documents apart
             ids = [f"{opened.name}:{number}" for number in numbers]
         else:
             ids = checked_ids(opened, id_field, [row[id_field] for row in rows], numbers, seen)
+<<<<<<< HEAD
         batch = {"ids": [], "texts": [], "metadata": [], "language": []}
         for id, text, row, number, code in zip(
             ids, chunk.texts, rows, numbers, chunk.languages or [language] * len(chunk.texts), strict=True
         ):
+=======
+        batch: dict[str, Any] = {"ids": [], "texts": [], "metadata": [], "language": []}
+        for id, text, row, number, code in zip(ids, chunk.texts, rows, numbers, codes, strict=True):
+>>>>>>> 67a851a (documents: tests follow)
             if not text.strip():
                 empty.append(number)
-                seen.pop(id, None)
                 continue
-            seen[id] = number
-            metadata = {"language": code} | row
-            for name in {field, id_field, VECTOR_COLUMN}.intersection(row):
-                del metadata[name]
+            metadata = {"language": code} | {name: value for name, value in row.items() if name not in left_out}
             for values, value in zip(batch.values(), (id, text, metadata, code), strict=True):
                 values.append(value)
         yield batch | ({} if chunk.languages else {"language": language})
@@ -144,8 +147,6 @@ def _open_or_create(
         return found
     if model is None:
         raise ValueError(f"{out}: there is no index yet; give --model to make one")
-    if not is_unused(out):
-        raise ValueError(f"--output {out}: is not an index; expected a new name, or an empty folder")
     revision = {name: value for name, value in loading.items() if name == "revision"}
     embedder = load_embedder(model, **{"long_documents": "sentences"} | loading)
     return DocumentIndex.create(out, embedder, loading=revision)
@@ -192,7 +193,7 @@ def search(
     if len(arguments) != (1 if queries else 2):
         usage = 'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
         raise ValueError(f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: {usage}")
-    texts, wanted = read_lines(queries) if queries else arguments[:1], {}
+    texts, wanted = _texts_of(queries) if queries else arguments[:1], {}
     texts = [text.strip() for text in texts if text.strip()]
     if not texts:
         raise ValueError(f"{f'--queries {queries}' if queries else 'QUERY'}: found no text, expected a query")
@@ -226,13 +227,11 @@ def embedder_of_index(found: DocumentIndex, model: str | None, loading: dict[str
     Raises:
         ValueError: It cannot be loaded, or the index has no model.
     """
-    if found.settings is None:
-        raise ValueError(f"{found.folder} was made of given vectors, and has no model to embed texts with")
     try:
-        options = loading_options(found.settings, found.folder) | loading
+        options = found.loading_options | loading
         return load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
-        if model is not None:
+        if model is not None or found.settings is None:
             raise
         raise ValueError(
             f"{found.folder}: its model cannot be opened ({error}); if it was moved, give --model"
@@ -251,14 +250,10 @@ def truncation_counted() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def read_lines(file: str) -> list[str]:
+def _texts_of(file: str) -> list[str]:
     """Lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
-    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    try:
-        lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: found bytes that are not UTF-8 ({error})") from None
-    return [line.removesuffix("\r") for line in lines if line.strip()]
+    source, place = (sys.stdin.buffer, "stdin") if file == "-" else (file, file)
+    return [line for _, line in read_lines(source, place) if line.strip()]
 
 
 def _print_table(query: str | None, hits: Sequence[Hit]) -> None:

@@ -1,6 +1,6 @@
 """Documents, many and long: searched, aligned, mined for parallel text, represented without their language."""
 
-from modeling_tmde.documents.alignment import align_documents, alignment_precision, alignment_recall
+from modeling_tmde.documents.alignment import align_documents, alignment_quality
 from modeling_tmde.documents.index import DocumentIndex
 from modeling_tmde.documents.lawdr import LanguageDebiaser, Lawdr
 from modeling_tmde.documents.mining import mine_bitext, scored_pairs
@@ -12,8 +12,7 @@ __all__ = [
     "Lawdr",
     "align_documents",
     "align_sentences",
-    "alignment_precision",
-    "alignment_recall",
+    "alignment_quality",
     "mine_bitext",
     "scored_pairs",
 ]

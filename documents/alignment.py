@@ -5,20 +5,28 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
-import scipy.sparse
-from tqdm.auto import tqdm
 
-from modeling_tmde.documents.mining import SCORINGS
-from modeling_tmde.documents.neighbours import Matrix, ranked_ratios, say_without_ratio, slices, two_sides
+from modeling_tmde.documents.mining import PairQuality, pair_quality
+from modeling_tmde.documents.neighbours import (
+    Matrix,
+    check_scoring,
+    products,
+    ranked_scores,
+    slices,
+    two_sides,
+    warn_without_ratio,
+)
+from modeling_tmde.embedding import progress_bar
 
+_CANDIDATES = 32  # that a document keeps
 _CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
-_COLUMNS = 4096  # vectors of the second side that are brought to float64 at a time
+_COLUMNS = 4096  # vectors of the second side in float64 at a time
 _DECIMALS = 9  # scores equal to these are ties: sums of float64 depend on their order in the last digits
 
 # By ISO 639-1 code, what else stands for a language in URLs; the code itself always does. Without accents, lower case.
@@ -69,9 +77,6 @@ def align_documents(
     second_urls: Sequence[str] | None = None,
     languages: Iterable[str] | None = None,
     same_domain: bool = False,
-    candidates: int = 32,
-    show_progress_bar: bool = False,
-    say: Callable[[str], None] | None = None,
 ) -> list[AlignedPair]:
     """Pairs documents one to one, as WMT16 does: the pair of the best score, then the best of those left, and so on.
 
@@ -96,25 +101,16 @@ def align_documents(
         languages: Codes of the languages whose marks are stripped from URLs; None for some thirty.
         same_domain: Pair only documents of one website (see [`~modeling_tmde.documents.urls.website`]), so none
             whose URL is not known.
-        candidates: Candidates that a document keeps.
-        show_progress_bar: Of the documents that are searched, on stderr.
-        say: Called with a line that tells how many pairs have no ratio, if there are any.
 
     Returns:
         min(n, m) pairs at most: those of URLs, then the others, both by falling score.
 
     Raises:
-        ValueError: Unknown scoring, `k` or `candidates` below 1, a threshold that is not a number, no rows, different
-            dimensions, numbers that are not finite, URLs on one side only, not one for each row, or none where
-            `same_domain` needs them.
+        ValueError: Unknown scoring, `k` below 1, no rows, different dimensions, numbers that are not finite, not one
+            URL for each row, or none where `same_domain` needs them.
     """
-    if scoring not in SCORINGS:
-        raise ValueError(f"scoring: found {scoring!r}, expected one of {', '.join(SCORINGS)}")
-    if min(k, candidates) < 1:
-        raise ValueError(f"k, candidates: found {k}, {candidates}, expected at least 1")
-    if threshold is not None and np.isnan(threshold):
-        raise ValueError("threshold: found nan, expected a number, or None for all pairs")
-    urls = None if first_urls is None and second_urls is None else (first_urls or [], second_urls or [])
+    check_scoring(scoring, k)
+    urls = None if first_urls is None else (first_urls, second_urls or [])
     if urls is None and same_domain:
         raise ValueError("same_domain: found no URLs, expected first_urls and second_urls")
     if urls and (len(urls[0]), len(urls[1])) != (first.shape[0], second.shape[0]):
@@ -122,48 +118,33 @@ def align_documents(
             f"first_urls, second_urls: found {len(urls[0])} and {len(urls[1])}, expected {first.shape[0]} and "
             f"{second.shape[0]}, one for each row"
         )
-    scorer = _Scorer(first, second, scoring, k, show_progress_bar)
+    scorer = _Scorer(first, second, scoring, k)
     codes = None if languages is None else tuple(languages)
     matched = match_urls(*urls, codes) if urls else []
     pairs = [AlignedPair(*pair, scorer.score(*pair), True) for pair in matched]
     taken = [set(side) for side in zip(*matched, strict=True)] or [set(), set()]
     rest = []
-    for rows, columns in _groups(urls if same_domain else None, codes, scorer.shape):
-        sides = [
-            np.array([number for number in side if number not in used], np.int64)
-            for side, used in zip((rows, columns), taken, strict=True)
-        ]
+    for group in _groups(urls if same_domain else None, codes, scorer.shape):
+        sides = [np.array([n for n in side if n not in used], int) for side, used in zip(group, taken, strict=True)]
         if len(sides[0]) and len(sides[1]):
-            rest += _competitive_matching(scorer, *sides, candidates, threshold)
-    scorer.bar.close()
+            rest += _competitive_matching(scorer, *sides, threshold)
     pairs = sorted(pairs, key=_best_first) + sorted(rest, key=_best_first)
-    say_without_ratio("pairs", np.array([pair.score for pair in pairs]), say)
+    warn_without_ratio(scoring, np.array([pair.score for pair in pairs]))
     return pairs
 
 
-def alignment_recall(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> float:
-    """Share of the reference's pairs that were found: the measure of WMT16 (Buck & Koehn 2016).
+def alignment_quality(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> PairQuality:
+    """Recall of the reference's pairs, the measure of WMT16 (Buck & Koehn 2016), and precision of the found ones.
 
     Args:
-        pairs: What was found; of each, the first two items count: row numbers, or ids.
+        pairs: What was found; of each, the first two items count: row numbers, or ids. Pairs without a document that
+            the reference knows are left out.
         reference: Pairs that are right, in the same terms; one that occurs twice counts once.
-
-    Raises:
-        ValueError: A reference without pairs.
     """
-    found, right = _sets(pairs, reference)
-    return len(found & right) / len(right)
-
-
-def alignment_precision(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> float:
-    """Share of the found pairs that are in the reference, of those with a document that the reference knows.
-
-    Arguments and errors as for [`alignment_recall`]; 0 where no found pair has such a document.
-    """
-    found, right = _sets(pairs, reference)
+    right = {tuple(pair[:2]) for pair in reference}
     known = [{pair[side] for pair in right} for side in (0, 1)]
-    judged = [pair for pair in found if pair[0] in known[0] or pair[1] in known[1]]
-    return len(found & right) / len(judged) if judged else 0.0
+    found = {tuple(pair[:2]) for pair in pairs}
+    return pair_quality({pair for pair in found if pair[0] in known[0] or pair[1] in known[1]}, right)
 
 
 def strip_language_markers(url: str, languages: Iterable[str] | None = None) -> str:
@@ -230,132 +211,91 @@ def match_urls(
 
 
 class _Scorer:
-    """Scores of any rows and columns, and for each row its best columns."""
+    """Scores of any rows and columns, in float64, so that equal documents tie."""
 
-    def __init__(self, first: Matrix, second: Matrix, scoring: str, k: int, show_progress_bar: bool) -> None:
-        self.sides = two_sides(("first", first), ("second", second))
+    def __init__(self, first: Matrix, second: Matrix, scoring: str, k: int) -> None:
+        self.sides = two_sides(("first", first), ("second", second), dtype=np.float64)
         self.shape = len(self.sides[0]), len(self.sides[1])
-        self.scoring = scoring
-        self.bar = tqdm(total=0, desc="Searching", unit=" documents", disable=not show_progress_bar)
-        self.means = None if scoring == "cosine" else self._means(k)
+        self.scoring, self.means = scoring, (np.zeros(self.shape[0]), np.zeros(self.shape[1]))
+        if scoring != "cosine":  # mean cosine of each document to its k nearest of the other side
+            rows, columns = map(np.arange, self.shape)
+            k_first, k_second = min(k, len(columns)), min(k, len(rows))
+            nearest = np.full((k_second, len(columns)), -np.inf)
+            for part in self._parts(rows, columns):
+                cosines = self._cosines(rows[part], columns)
+                self.means[0][part] = np.partition(cosines, -k_first, axis=1)[:, -k_first:].mean(axis=1)
+                nearest = np.partition(np.vstack([nearest, cosines]), -k_second, axis=0)[-k_second:]
+            self.means[1][:] = nearest.mean(axis=0)
 
     def score(self, row: int, column: int) -> float:
-        rows, columns = np.array([row]), np.array([column])
-        return float(self._scores(self._cosines(rows, columns), rows, columns)[0, 0])
+        return float(self._scores(np.array([row]), np.array([column]))[0, 0])
 
     def best(self, rows: np.ndarray, columns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The columns of highest score of each row, falling, ties in order of column.
-
-        Returns:
-            Columns (rows, count) int64 and scores (rows, count) float64; `count` is lowered to the columns there are.
-        """
-        count = min(count, len(columns))
-        chosen = np.empty((len(rows), count), np.int64)
-        scores = np.empty((len(rows), count))
-        for part in self._parts(len(rows), len(columns)):
-            block = self._scores(self._cosines(rows[part], columns), rows[part], columns)
-            np.negative(block, out=block)
-            order = np.argpartition(block, count - 1, axis=1)[:, :count]
-            last = np.take_along_axis(block, order, axis=1).max(axis=1)
+        """Numbers and scores (rows, count) of the columns of highest score, falling, ties in order of column."""
+        chosen, best = np.empty((len(rows), count), np.int64), np.empty((len(rows), count))
+        for part in self._parts(rows, columns):
+            scores = self._scores(rows[part], columns)
+            order = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+            last = np.take_along_axis(scores, order, axis=1).min(axis=1)
             # argpartition takes any of the columns that tie for the last place
-            for row in np.flatnonzero(np.count_nonzero(block <= last[:, None], axis=1) > count):
-                order[row] = np.argsort(block[row], kind="stable")[:count]
-            values = np.take_along_axis(block, order, axis=1)
-            falling = np.lexsort((order, values), axis=1)
+            for row in np.flatnonzero(np.count_nonzero(scores >= last[:, None], axis=1) > count):
+                order[row] = np.argsort(-scores[row], kind="stable")[:count]
+            values = np.take_along_axis(scores, order, axis=1)
+            falling = np.lexsort((order, -values), axis=1)
             chosen[part] = columns[np.take_along_axis(order, falling, axis=1)]
-            scores[part] = -np.take_along_axis(values, falling, axis=1)
-        return chosen, scores
+            best[part] = np.take_along_axis(values, falling, axis=1)
+        return chosen, best
 
-    def _means(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean cosine of each document to its k nearest of the other side; (n,), (m,)."""
-        rows, columns = (np.arange(size) for size in self.shape)
-        k_first, k_second = min(k, len(columns)), min(k, len(rows))
-        of_first, nearest = np.empty(len(rows)), np.full((k_second, len(columns)), -np.inf)
-        for part in self._parts(*self.shape):
-            cosines = self._cosines(rows[part], columns)
-            nearest = _largest(np.vstack([nearest, cosines]), k_second, axis=0)
-            of_first[part] = _largest(cosines, k_first, axis=1).mean(axis=1)
-        return of_first, nearest.mean(axis=0)
-
-    def _parts(self, rows: int, columns: int) -> Iterator[slice]:
-        self.bar.total += rows
-        for part in slices(rows, max(1, _CELLS // columns)):
-            yield part
-            self.bar.update(part.stop - part.start)
+    def _parts(self, rows: np.ndarray, columns: np.ndarray) -> Iterable[slice]:
+        parts = slices(len(rows), max(1, _CELLS // len(columns)))
+        return progress_bar(parts, desc="Searching", unit=" blocks", disable=len(parts) < 10)
 
     def _cosines(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        left = self._unit(0, rows)
-        cosines = np.empty((len(rows), len(columns)))
+        left, cosines = self.sides[0][rows], np.empty((len(rows), len(columns)))
         for part in slices(len(columns), _COLUMNS):
-            products = left @ self._unit(1, columns[part]).T
-            cosines[:, part] = products.toarray() if scipy.sparse.issparse(products) else products
+            cosines[:, part] = products(left, self.sides[1][columns[part]])
         return cosines
 
-    def _unit(self, side: int, rows: np.ndarray) -> Matrix:
-        """float64, so that equal documents tie."""
-        unit = self.sides[side]
-        chosen = unit.matrix[rows].astype(np.float64)
-        if scipy.sparse.issparse(chosen):
-            return scipy.sparse.csr_matrix(chosen.multiply(1 / unit.norms[rows, None]))
-        return chosen / unit.norms[rows, None]
-
-    def _scores(self, cosines: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Scores in place of cosines."""
-        if self.means is not None:
-            margins = (self.means[0][rows, None] + self.means[1][None, columns]) / 2
-            if self.scoring == "distance":
-                np.subtract(cosines, margins, out=cosines)
-            else:
-                ranked_ratios(cosines, margins)
-        return np.round(cosines, _DECIMALS, out=cosines)
+    def _scores(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        means = (self.means[0][rows, None] + self.means[1][None, columns]) / 2
+        return np.round(ranked_scores(self.scoring, self._cosines(rows, columns), means), _DECIMALS)
 
 
 def _competitive_matching(
-    scorer: _Scorer, rows: np.ndarray, columns: np.ndarray, count: int, threshold: float | None
+    scorer: _Scorer, rows: np.ndarray, columns: np.ndarray, threshold: float | None
 ) -> Iterator[AlignedPair]:
     """The pairs of highest score, no row and no column twice, best first.
 
-    A heap holds for each row the score of its best free candidate, or more: one that was taken since. What comes out
-    on top with a free candidate is therefore the best of all pairs that are left.
+    Each row lists its best candidates. A heap holds for each row the score of its best free candidate, or more: one
+    that was taken since. What comes out on top with this very score is the best of all pairs that are left.
     """
-    numbers, scores = scorer.best(rows, columns, count)
-    free = np.zeros(columns.max() + 2, bool)  # the last one is no column: it fills lists
+    width, left = min(_CANDIDATES, len(columns)), len(columns)
+    nothing = columns.max() + 1  # fills lists
+    free = np.zeros(nothing + 1, bool)
     free[columns] = True
-    complete = numbers.shape[1] == len(columns)
     waiting = np.ones(len(rows), bool)
-    searches = np.zeros(len(rows), np.int64)  # of each row: what an earlier one put on the heap is void
-    heap = [(-score, row, 0, 0) for row, score in enumerate(scores[:, 0].tolist())]
+    listed, scores = scorer.best(rows, columns, width)  # (rows, width)
+    heap = [(-score, row) for row, score in enumerate(scores[:, 0].tolist())]
     heapq.heapify(heap)
-    left = len(columns)
     while heap and left:
-        negative, row, position, search = heapq.heappop(heap)
-        if search != searches[row]:
-            continue
-        if threshold is not None and -negative < threshold:
+        negative, row = heapq.heappop(heap)
+        place = int(free[listed[row]].argmax()) if free[listed[row]].any() else width - 1
+        column, score = int(listed[row, place]), float(scores[row, place])
+        if score < -negative:
+            heapq.heappush(heap, (-score, row))
+        elif threshold is not None and score < threshold:
             return
-        if position < numbers.shape[1] and free[numbers[row, position]]:
-            column = int(numbers[row, position])
-            yield AlignedPair(int(rows[row]), column, -negative, False)
-            free[column], waiting[row] = False, False
+        elif free[column]:
+            yield AlignedPair(int(rows[row]), column, score, False)
+            free[column] = waiting[row] = False
             left -= 1
-            continue
-        later = np.flatnonzero(free[numbers[row, position + 1 :]])
-        if len(later):
-            position += 1 + int(later[0])
-            heapq.heappush(heap, (-float(scores[row, position]), row, position, search))
-        elif complete:
-            waiting[row] = False
-        elif position < numbers.shape[1]:  # searched when its turn comes: by then others may have to be, too
-            heapq.heappush(heap, (-float(scores[row, -1]), row, numbers.shape[1], search))
-        else:
+        else:  # all candidates are taken: it is searched again, together with others of whom this is true
             again = np.flatnonzero(waiting)
-            again = again[~free[numbers[again]].any(axis=1)]
-            found, values = scorer.best(rows[again], np.flatnonzero(free), count)
-            numbers[again], scores[again] = len(free) - 1, -np.inf
-            numbers[again, : found.shape[1]], scores[again, : found.shape[1]] = found, values
-            searches[again] += 1
-            for one in again.tolist():
-                heapq.heappush(heap, (-float(scores[one, 0]), one, 0, int(searches[one])))
+            again = again[~free[listed[again]].any(axis=1)]
+            count = min(width, left)
+            listed[again], scores[again] = nothing, -np.inf
+            listed[again, :count], scores[again, :count] = scorer.best(rows[again], np.flatnonzero(free), count)
+            heapq.heappush(heap, (negative, row))
 
 
 def _groups(
@@ -374,21 +314,8 @@ def _groups(
             yield rows, sides[1][name]
 
 
-def _sets(pairs: Iterable[Sequence], reference: Iterable[Sequence]) -> tuple[set[tuple], set[tuple]]:
-    found, right = ({tuple(pair[:2]) for pair in some} for some in (pairs, reference))
-    if not right:
-        raise ValueError("reference: found no pairs, expected at least one")
-    return found, right
-
-
 def _best_first(pair: AlignedPair) -> tuple[float, int, int]:
     return -pair.score, pair.first, pair.second
-
-
-def _largest(values: np.ndarray, k: int, axis: int) -> np.ndarray:
-    """The k largest along an axis, in no order."""
-    size = values.shape[axis]
-    return np.take(np.partition(values, size - k, axis=axis), range(size - k, size), axis=axis)
 
 
 @lru_cache(maxsize=64)

@@ -14,12 +14,12 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,14 +31,11 @@ from modeling_tmde.documents.neighbours import TIE
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from modeling_tmde.long_documents import split_sentences
 
-if TYPE_CHECKING:
-    import lancedb
-
 SETTINGS = "index.json"  # a folder with this file is an index
 DENSITY = "density.npz"  # of an embedder that weights sentences by their density
 APPROXIMATE_FROM = 20_000  # documents; search is exact up to this many
 RECALL = 0.985  # share of the 10 nearest documents for which the approximate search is tuned
-_TABLE, _LOCK = "documents", ".lock"
+_TABLE = "documents"
 _TUNING_QUERIES, _TUNING_K = 200, 10
 _FRAGMENTS = 32  # of the table, beyond which small ones are merged
 _KEPT = timedelta(days=1)  # readers see the version they opened for at least this long
@@ -74,7 +71,7 @@ class Changes:
     report: EncodeReport = EncodeReport()
 
     def __add__(self, other: Changes) -> Changes:
-        return Changes(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+        return Changes(*(mine + its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 class DocumentIndex:
@@ -92,18 +89,20 @@ class DocumentIndex:
         query_vectors: Unit vectors of the queries of the last search, (q, d) float32.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any], embedder: DocumentEmbedder | None = None) -> None:
+    def __init__(self, folder: Path, embedder: DocumentEmbedder | None = None) -> None:
         self.folder = folder
-        self._settings = settings
-        self._embedder = embedder
-        self._lock = FileLock(str(folder / _LOCK))
+        self._settings = _read_settings(folder)
+        self._lock = FileLock(str(folder / ".lock"))
         self._exact: tuple[np.ndarray, np.ndarray] | None = None  # ids (n,) and vectors (n, d) of this version
+        self._embedder: DocumentEmbedder | None = None
         self.query_report: EncodeReport | None = None
         self.query_vectors: np.ndarray | None = None
         try:
             self._table = _connection(folder).open_table(_TABLE)
         except (ValueError, RuntimeError, OSError) as error:
             raise ValueError(f"{folder}: missing or damaged files ({error})") from None
+        if embedder is not None:
+            self.embedder = embedder
 
     @classmethod
     def create(
@@ -129,8 +128,10 @@ class DocumentIndex:
         folder = Path(folder)
         if embedder is None and dimension is None:
             raise ValueError("dimension: found None and no embedder, expected one of them")
-        if not is_unused(folder):
-            raise ValueError(f"{folder}: exists and is not an empty folder; expected a new name")
+        leftovers = {f"{_TABLE}.lance", DENSITY}  # of a killed `create`
+        names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
+        if folder.is_file() or not names <= leftovers:
+            raise ValueError(f"{folder}: exists and is not an index or an empty folder; expected a new name")
         connection = _connection(folder)  # makes the folder
         settings = {"dimension": int(embedder.dimension if embedder else dimension), "embedding": None}
         if embedder is not None:
@@ -140,7 +141,7 @@ class DocumentIndex:
         schema = pa.schema([*fields, ("vector", pa.list_(pa.float32(), settings["dimension"]))])
         connection.create_table(_TABLE, schema=schema, mode="overwrite")
         write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")  # last: from now on it is an index
-        return cls(folder, settings, embedder)
+        return cls(folder, embedder)
 
     @classmethod
     def open(cls, folder: str | os.PathLike, embedder: DocumentEmbedder | None = None) -> DocumentIndex:
@@ -155,11 +156,7 @@ class DocumentIndex:
             ValueError: No index there, a damaged one, or an embedder of other vectors.
             ImportError: LanceDB is not installed.
         """
-        folder = Path(folder)
-        index = cls(folder, _read_settings(folder))
-        if embedder is not None:
-            index.embedder = embedder
-        return index
+        return cls(Path(folder), embedder)
 
     @property
     def settings(self) -> dict[str, Any] | None:
@@ -167,9 +164,15 @@ class DocumentIndex:
         return self._settings["embedding"]
 
     @property
-    def dimension(self) -> int:
-        """Length d of a vector."""
-        return self._settings["dimension"]
+    def loading_options(self) -> dict[str, Any]:
+        """Arguments of `DocumentEmbedder.from_pretrained`, besides the name, that open the embedder again."""
+        if self.settings is None:
+            raise ValueError(f"{self.folder}: made without an embedder, expected vectors and not texts")
+        names = ("pooling", "max_length", "long_documents", "window", "stride", "aggregation")
+        options = {name: self.settings[name] for name in names if name in self.settings}
+        if str(options.get("aggregation")).startswith("density"):
+            options["aggregation"] = str(self.folder / DENSITY)
+        return options | self.settings["loading"]
 
     @property
     def exact(self) -> bool:
@@ -189,26 +192,36 @@ class DocumentIndex:
             ValueError: The model has changed, or the index has none. Else as `DocumentEmbedder.from_pretrained`.
         """
         if self._embedder is None:
-            if self.settings is None:
-                raise ValueError(f"{self.folder}: made without an embedder, expected vectors and not texts")
-            options = loading_options(self.settings, self.folder)
+            options = self.loading_options
             self.embedder = DocumentEmbedder.from_pretrained(self.settings["model"], **options)
         return self._embedder
 
     @embedder.setter
     def embedder(self, embedder: DocumentEmbedder) -> None:
-        _check_embedder(embedder, self._settings, self.folder)
+        stored, found = self.settings or {}, _settings_of(embedder) if self.settings else {}
+        stored |= {"dimension": self._settings["dimension"]}
+        for name, value in (found | {"dimension": embedder.dimension}).items():
+            if value != stored.get(name):
+                raise ValueError(
+                    f"{self.folder}: {name} of the embedder is {value!r}, that of the index {stored.get(name)!r}; "
+                    "expected the same"
+                )
+        if self.settings is not None:
+            cosines = np.sum(_probe_vectors(embedder) * self._unit_rows(stored["probes"], "probes"), axis=1)
+            if not (cosines >= _SAME_MODEL).all():
+                raise ValueError(
+                    f"{self.folder}: was made with another model, {stored['model']} (cosines "
+                    f"{np.round(cosines, 3).tolist()} for the same texts, expected 1); found "
+                    f"{embedder.model.name_or_path}"
+                )
         self._embedder = embedder
 
     def __len__(self) -> int:
         return self._table.count_rows()
 
-    def __contains__(self, id: object) -> bool:
-        return isinstance(id, str) and self._table.count_rows(_among("id", [id])) > 0
-
     def __iter__(self) -> Iterator[str]:
         """Ids, in no particular order."""
-        return iter(self._table.search().select(["id"]).to_arrow()["id"].to_pylist())
+        return iter(self._column("id"))
 
     def upsert(
         self,
@@ -234,49 +247,57 @@ class DocumentIndex:
             ValueError: An id that occurs twice, an empty text, vectors that are not finite or not (n, d), or another
                 process is writing.
         """
-        rows = self._rows(ids, texts, metadata, language)
-        given = None if vectors is None else _unit_rows(vectors, self.dimension, "vectors")
+        codes = [language] * len(ids) if language is None or isinstance(language, str) else language
+        by_language = self.settings is not None and self.settings["uses_language"]
+        rows = []
+        for id, text, values, code in zip(ids, texts, metadata or [{}] * len(ids), codes, strict=True):
+            if not id or not text.strip():
+                raise ValueError(f"document {id!r}: found text {text!r:.40}, expected an id and a text, not empty")
+            values = {name: value for name, value in values.items() if value is not None}
+            row = {"id": id, "text": text, "language": code if by_language else None, "tags": _tags(values)}
+            rows.append(row | {"metadata": json.dumps(values, ensure_ascii=False, sort_keys=True, default=str)})
+        if len(set(ids)) < len(ids):
+            raise ValueError(f"ids: found {Counter(ids).most_common(1)[0][0]!r} twice, expected different ids")
+        given = None if vectors is None else self._unit_rows(vectors, "vectors")
         if given is not None and len(given) != len(rows):
             raise ValueError(f"vectors: found {len(given)}, expected {len(rows)}, one for each id")
         with self.writing():
             stored = self._fetch(ids, ["id", "text", "language", "metadata"])
-            changed, new = [], []  # row numbers; `new` are those of `changed` whose text is embedded
-            for number, row in enumerate(rows):
-                same = {name: stored.get(row["id"], {}).get(name) == row[name] for name in row if name != "tags"}
-                if given is not None or not all(same.values()):
-                    changed.append(number)
-                if given is None and not (same["text"] and same["language"] and row["id"] in stored):
-                    new.append(number)
-            report, vectors = EncodeReport(), np.empty((len(rows), self.dimension), np.float32)
-            if given is not None:
-                vectors = given
-            elif kept := sorted(set(changed) - set(new)):
-                vectors[kept] = self.vectors([rows[number]["id"] for number in kept])
-            if new:
-                texts, codes = ([rows[number][name] for number in new] for name in ("text", "language"))
-                codes = None if codes[0] is None else codes
-                encoded = self.embedder.encode(texts, language=codes, show_progress_bar=False)
-                vectors[new] = _unit_rows(encoded, self.dimension, "embedded texts")
-                report = self.embedder.last_report
+            same = [{name for name, value in stored.get(row["id"], {}).items() if value == row[name]} for row in rows]
+            changed = [number for number, names in enumerate(same) if given is not None or len(names) < 4]
+            report, vectors = EncodeReport(), given
+            if given is None:
+                vectors = np.empty((len(rows), self._settings["dimension"]), np.float32)
+                new = [number for number in changed if not same[number] >= {"text", "language"}]
+                kept = sorted(set(changed) - set(new))
+                vectors[kept] = self.vectors([ids[number] for number in kept])
+                if new:
+                    codes = [rows[number]["language"] for number in new] if by_language and language else None
+                    new_texts = [texts[number] for number in new]
+                    encoded = self.embedder.encode(new_texts, language=codes, show_progress_bar=False)
+                    vectors[new] = self._unit_rows(encoded, "embedded texts")
+                    report = self.embedder.last_report
             if changed:
-                self._commit([rows[number] for number in changed], vectors[changed])
-        updated = sum(rows[number]["id"] in stored for number in changed)
+                self._write([rows[number] for number in changed], vectors[changed])
+        updated = sum(ids[number] in stored for number in changed)
         return Changes(len(changed) - updated, updated, len(rows) - len(changed), report)
 
-    def delete(self, ids: str | Sequence[str]) -> None:
-        """Deletes documents in one commit.
+    def delete(self, ids: str | Sequence[str], missing_ok: bool = False) -> int:
+        """Deletes documents in one commit, and returns how many.
 
         Raises:
-            ValueError: An id that is not in the index (nothing is deleted), or another process is writing.
+            ValueError: Another process is writing; or, unless `missing_ok`, an id that is not in the index (nothing
+                is deleted then).
         """
         ids = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
         with self.writing():
-            unknown = set(ids).difference(self._fetch(ids, ["id"]))
-            if unknown:
-                raise ValueError(f"{self.folder}: found no document {min(unknown)!r}; nothing was deleted")
-            if ids:
-                with self._committing():
-                    self._table.delete(_among("id", ids))
+            known = self._fetch(ids, ["id"])
+            if len(known) < len(ids) and not missing_ok:
+                unknown = min(set(ids).difference(known))
+                raise ValueError(f"{self.folder}: found no document {unknown!r}; nothing was deleted")
+            if known:
+                self._table.delete(_among("id", known))
+        return len(known)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -294,11 +315,11 @@ class DocumentIndex:
             if outermost:
                 self._settings = _read_settings(self.folder)
                 self._table.checkout_latest()
-                self._exact = None
             yield
             if outermost:
                 self._maintain()
         finally:
+            self._exact = None
             self._lock.release()
 
     def search(
@@ -331,21 +352,23 @@ class DocumentIndex:
         """
         if k < 1:
             raise ValueError(f"k: found {k}, expected at least 1")
-        texts = None if isinstance(query, np.ndarray) else [query] if isinstance(query, str) else list(query)
-        if texts is not None and not all(text.strip() for text in texts):
-            raise ValueError(f"query: found {min(texts, key=len)!r}, expected a text")
-        vectors = query
-        if texts is not None:
-            vectors = self.embedder.encode(texts, language=language, show_progress_bar=False)
-        self.query_report = None if texts is None else self.embedder.last_report
-        vectors = self.query_vectors = _unit_rows(vectors, self.dimension, "query")
-        found = self._nearest(vectors, k, self._condition(filter), exact)
+        vectors, embedder, self.query_report = query, None, None
+        if not isinstance(query, np.ndarray):
+            texts = [query] if isinstance(query, str) else list(query)
+            if not all(map(str.strip, texts)):
+                raise ValueError(f"query: found {min(texts, key=len)!r}, expected a text")
+            embedder = self.embedder
+            vectors = embedder.encode(texts, language=language, show_progress_bar=False)
+            self.query_report = embedder.last_report
+        self.query_vectors = self._unit_rows(vectors, "query")
+        found = list(self._nearest(self.query_vectors, k, self._condition(filter or {}), exact))
         if snippet_width:
-            embedder = None if texts is None else self.embedder
-            found = [
-                _with_snippets(hits, vector, embedder, snippet_width)
-                for hits, vector in zip(found, vectors, strict=True)
-            ]
+            for hits, vector in zip(found, self.query_vectors, strict=True):
+                sentences = _nearest_sentences(hits, vector, embedder)
+                hits[:] = [
+                    replace(hit, snippet=shortened(text, snippet_width))
+                    for hit, text in zip(hits, sentences, strict=True)
+                ]
         return found[0] if isinstance(query, str) else found
 
     def documents(self, ids: Sequence[str]) -> list[Hit]:
@@ -356,108 +379,77 @@ class DocumentIndex:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Unit vectors of documents, (n, d) float32. Raises KeyError if an id is not there."""
         rows = self._fetch(ids, ["id", "vector"])
-        return np.array([rows[id]["vector"] for id in ids], np.float32).reshape(-1, self.dimension)
+        return np.array([rows[id]["vector"] for id in ids], np.float32).reshape(-1, self._settings["dimension"])
 
     def values(self, name: str) -> set[Any]:
         """The values under one name of the metadata (of lists: their elements), None if a document has none."""
-        column = self._table.search().select(["metadata"]).to_arrow()["metadata"].to_pylist()
-        values = [json.loads(metadata).get(name) for metadata in column]
+        values = [_metadata(text).get(name) for text in self._column("metadata")]
         return {each for value in values for each in (value if isinstance(value, list) else [value])}
 
-    def _rows(
-        self,
-        ids: Sequence[str],
-        texts: Sequence[str],
-        metadata: Sequence[Mapping[str, Any]] | None,
-        language: str | Sequence[str] | None,
-    ) -> list[dict[str, Any]]:
-        """The documents as rows of the table, without their vectors."""
-        codes = [language] * len(ids) if language is None or isinstance(language, str) else language
-        metadata = [{}] * len(ids) if metadata is None else metadata
-        uses_language = self.settings is not None and self.settings["uses_language"]
-        rows = []
-        for id, text, values, code in zip(ids, texts, metadata, codes, strict=True):
-            if not id or not text.strip():
-                raise ValueError(f"document {id!r}: found text {text!r:.40}, expected an id and a text, not empty")
-            values = {name: value for name, value in values.items() if value is not None}
-            row = {"id": id, "text": text, "language": code if uses_language else None, "tags": _tags(values)}
-            rows.append(row | {"metadata": json.dumps(values, ensure_ascii=False, sort_keys=True, default=str)})
-        if len(set(ids)) < len(ids):
-            raise ValueError(f"ids: found {Counter(ids).most_common(1)[0][0]!r} twice, expected different ids")
-        return rows
+    def _unit_rows(self, vectors: np.ndarray, name: str) -> np.ndarray:
+        """(n, d) float32 of length 1; zeros stay zeros."""
+        vectors, dimension = np.asarray(vectors, np.float32), self._settings["dimension"]
+        if vectors.ndim != 2 or vectors.shape[1] != dimension:
+            raise ValueError(f"{name}: found shape {vectors.shape}, expected (n, {dimension})")
+        if not np.isfinite(vectors).all():
+            raise ValueError(f"{name}: found a vector that is not finite, expected numbers")
+        return normalize(vectors)
 
-    def _commit(self, rows: list[dict[str, Any]], vectors: np.ndarray) -> None:
+    def _write(self, rows: list[dict[str, Any]], vectors: np.ndarray) -> None:
         schema = self._table.schema
         columns = [pa.array([row[name] for row in rows], schema.field(name).type) for name in schema.names[:-1]]
-        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.dimension))
-        table = pa.table(columns, schema=schema)
-        with self._committing():
-            merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(table)
-
-    @contextmanager
-    def _committing(self) -> Iterator[None]:
+        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]))
+        merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         try:
-            yield
+            merge.execute(pa.table(columns, schema=schema))
         except (OSError, RuntimeError) as error:
-            raise ValueError(
-                f"{self.folder}: cannot be written ({error}); is the disk full? nothing was changed"
-            ) from None
-        finally:
-            self._exact = None
+            raise ValueError(f"{self.folder}: cannot be written, nothing was changed ({error})") from None
+
+    def _column(self, name: str) -> list[str]:
+        return self._table.search().select([name]).to_arrow()[name].to_pylist()
 
     def _fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, dict[str, Any]]:
         """Rows by id, of those ids that are there."""
-        if not ids:
-            return {}
-        rows = self._table.search().where(_among("id", ids)).select(columns).to_arrow().to_pylist()
+        rows = (
+            self._table.search()
+            .where(_among("id", ids) if len(ids) else "false")
+            .select(columns)
+            .to_arrow()
+            .to_pylist()
+        )
         return {row["id"]: row for row in rows}
 
-    def _condition(self, filter: Mapping[str, Any] | None) -> str | None:
+    def _condition(self, filter: Mapping[str, Any]) -> str | None:
         """The filter as SQL."""
         clauses = []
-        for name, wanted in (filter or {}).items():
-            wanted = list(wanted) if isinstance(wanted, (list, tuple, set, frozenset)) else [wanted]
-            tags = [_tag(name, value) for value in wanted if value is not None]
+        for name, wanted in filter.items():
             known = f"array_has(tags, {_quoted(_tag(name))})"
             if not self._table.count_rows(known):
-                raise ValueError(f"filter: found {name!r}, expected a name of the metadata: {self._names()}")
-            either = [f"array_has_any(tags, [{', '.join(map(_quoted, tags))}])"] if tags else []
+                names = sorted({name for text in self._column("metadata") for name in json.loads(text)})
+                raise ValueError(f"filter: found {name!r}, expected a name of the metadata: {names}")
+            wanted = list(wanted) if isinstance(wanted, (list, tuple, set, frozenset)) else [wanted]
+            either = [f"array_has(tags, {_quoted(_tag(name, value))})" for value in wanted if value is not None]
             either += [f"NOT {known}"] if None in wanted else []
             clauses.append(f"({' OR '.join(either) or 'false'})")
         return " AND ".join(clauses) or None
 
-    def _names(self) -> list[str]:
-        rows = self._table.search().select(["metadata"]).to_arrow()["metadata"].to_pylist()
-        return sorted({name for row in rows for name in json.loads(row)})
-
-    def _nearest(self, vectors: np.ndarray, k: int, condition: str | None, exact: bool) -> list[list[Hit]]:
-        if len(self) <= APPROXIMATE_FROM:
-            return self._nearest_in_memory(vectors, k, condition)
-        exact = exact or self.exact
-        exact = exact or condition is not None and self._table.count_rows(condition) <= APPROXIMATE_FROM
-        found = []
+    def _nearest(self, vectors: np.ndarray, k: int, condition: str | None, exact: bool) -> Iterator[list[Hit]]:
+        if condition is None and len(self) <= APPROXIMATE_FROM:  # a matrix product is faster than a scan of the table
+            if self._exact is None:
+                table = self._table.search().select(["id", "vector"]).to_arrow()
+                self._exact = np.array(table["id"].to_pylist(), object), _vectors_of(table)
+            for vector in vectors:
+                cosines = self._exact[1] @ vector  # (n,)
+                rows = np.argsort(-cosines, kind="stable")[:k]
+                found = self._fetch(self._exact[0][rows], ["id", "text", "metadata"])
+                yield [_hit(found[id], cosine) for id, cosine in zip(self._exact[0][rows], cosines[rows], strict=True)]
+            return
+        exact = exact or self.exact or condition is not None and self._table.count_rows(condition) <= APPROXIMATE_FROM
         for vector in vectors:
-            query = self._table.search(vector).distance_type("cosine").limit(k)
-            query = query.select(["id", "text", "metadata", "_distance"])
+            query = self._table.search(vector).distance_type("dot" if exact else "cosine").where(condition).limit(k)
             query = query.bypass_vector_index() if exact else query.nprobes(self._settings["nprobes"])
-            query = query if condition is None else query.where(condition)
-            found.append([_hit(row, 1 - row["_distance"]) for row in query.to_arrow().to_pylist()])
-        return found
-
-    def _nearest_in_memory(self, vectors: np.ndarray, k: int, condition: str | None) -> list[list[Hit]]:
-        """Exact search by a matrix product, many times faster than a scan of the table."""
-        if self._exact is None:
-            table = self._table.search().select(["id", "vector"]).to_arrow()
-            self._exact = np.array(table["id"].to_pylist(), object), _vectors_of(table)
-        ids, stored = self._exact
-        if condition is not None:
-            matching = self._table.search().where(condition).select(["id"]).to_arrow()["id"].to_pylist()
-            rows = np.flatnonzero(np.isin(ids.astype(str), np.array(matching, str)))
-            ids, stored = ids[rows], stored[rows]
-        best = [(scores := stored @ vector, _largest(scores, k)) for vector in vectors]
-        rows = self._fetch(list({ids[row] for _, order in best for row in order}), ["id", "text", "metadata"])
-        return [[_hit(rows[ids[row]], scores[row]) for row in order] for scores, order in best]
+            rows = query.select(["id", "text", "metadata", "_distance"]).to_arrow().to_pylist()
+            yield [_hit(row, 1 - row["_distance"]) for row in rows]
 
     def _maintain(self) -> None:
         """Merges small files, and keeps the approximate index up to date. Every step is a commit of its own."""
@@ -494,68 +486,27 @@ class DocumentIndex:
         write_atomically(self.folder / SETTINGS, json.dumps(self._settings) + "\n")
 
 
-def is_unused(folder: Path) -> bool:
-    """Whether an index can be created there: nothing, an empty folder, or what a killed `create` left."""
-    leftovers = {f"{_TABLE}.lance", DENSITY}
-    names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
-    return names <= leftovers and (folder.is_dir() or not folder.exists())
-
-
 def shortened(text: str, width: int) -> str:
     """One line of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
-def loading_options(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Arguments of `DocumentEmbedder.from_pretrained`, besides the name, that open the embedder of an index again."""
-    names = ("pooling", "max_length", "long_documents", "window", "stride", "aggregation")
-    options = {name: settings[name] for name in names if name in settings}
-    if str(options.get("aggregation")).startswith("density"):
-        options["aggregation"] = str(folder / DENSITY)
-    return options | settings["loading"]
+def _settings_of(embedder: DocumentEmbedder) -> dict[str, Any]:
+    return {"pooling": embedder.pooling, "max_length": embedder.max_length, **embedder.long_document_settings}
 
 
 def _embedding_settings(embedder: DocumentEmbedder, folder: Path, loading: Mapping[str, Any]) -> dict[str, Any]:
     """What an index keeps of its embedder (JSON values); saves the density if sentences are weighted by one."""
-    name = str(embedder.model.name_or_path)
-    settings = embedder.long_document_settings
+    name, settings = str(embedder.model.name_or_path), _settings_of(embedder)
     if settings.get("aggregation", "").startswith("density"):
         embedder.aggregation.save(folder / DENSITY)
-    return {
+    return settings | {
         "model": os.path.abspath(name) if os.path.isdir(name) else name,
         "loading": dict(loading),
-        "pooling": embedder.pooling,
-        "max_length": embedder.max_length,
-        **settings,
         "uses_language": embedder.needs_language or settings["long_documents"] == "sentences",
         "probes": np.round(_probe_vectors(embedder).astype(float), 4).tolist(),
     }
-
-
-def _check_embedder(embedder: DocumentEmbedder, settings: Mapping[str, Any], folder: Path) -> None:
-    """Raises ValueError if the vectors are not those of the index, or texts are read differently."""
-    embedding, dimension = settings["embedding"], settings["dimension"]
-    if embedder.dimension != dimension:
-        made_with = f", which was made with {embedding['model']}" if embedding else ""
-        raise ValueError(
-            f"{folder}: the embedder has {embedder.dimension} dimensions, the index {dimension}{made_with}"
-        )
-    if embedding is None:
-        return
-    found = {"pooling": embedder.pooling, "max_length": embedder.max_length, **embedder.long_document_settings}
-    for name, value in found.items():
-        if value != embedding.get(name):
-            raise ValueError(
-                f"{folder}: {name} of the embedder is {value!r}, that of the index {embedding.get(name)!r}; expected "
-                "the same"
-            )
-    cosines = np.sum(_probe_vectors(embedder) * _unit_rows(embedding["probes"], dimension, "probes"), axis=1)
-    if not (cosines >= _SAME_MODEL).all():
-        raise ValueError(
-            f"{folder}: was made with another model, {embedding['model']} (cosines {np.round(cosines, 3).tolist()} "
-            f"for the same texts, expected 1); found {embedder.model.name_or_path}"
-        )
 
 
 def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
@@ -564,31 +515,25 @@ def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
     return embedder.encode(list(PROBES), language=language, show_progress_bar=False, normalize=True)
 
 
-def _with_snippets(hits: Sequence[Hit], query: np.ndarray, embedder: DocumentEmbedder | None, width: int) -> list[Hit]:
-    """The hits with the sentence nearest to the query (d,), or the beginning of the text without an embedder."""
-    sentences, codes, owners = [], [], []
+def _nearest_sentences(hits: list[Hit], query: np.ndarray, embedder: DocumentEmbedder | None) -> list[str]:
+    """Of each hit the sentence nearest to the query (d,), or the text itself without an embedder."""
+    best = [(-math.inf, hit.text[:_SNIPPET_CHARACTERS]) for hit in hits]
+    sentences = []  # (number of the hit, language, text)
     for number, hit in enumerate(hits):
-        language = hit.metadata.get("language")
-        if embedder is not None and (not embedder.needs_language or language in embedder.model.config.languages):
-            text = hit.text[:_SNIPPET_CHARACTERS]
-            parts = split_sentences(text, language if isinstance(language, str) else None)[:_SNIPPET_SENTENCES]
-            sentences += parts
-            codes += [language] * len(parts)
-            owners += [number] * len(parts)
-    best: dict[int, tuple[float, str]] = {}
+        code = hit.metadata.get("language")
+        if embedder and (not embedder.needs_language or code in embedder.model.config.languages):
+            parts = split_sentences(best[number][1], code if isinstance(code, str) else None)
+            sentences += [(number, code, part) for part in parts[:_SNIPPET_SENTENCES]]
     if sentences:
-        language = codes if embedder.needs_language else None
-        vectors = embedder.encode(sentences, language=language, show_progress_bar=False, normalize=True)
-        for sentence, owner, cosine in zip(sentences, owners, (vectors @ query).tolist(), strict=True):
-            if owner not in best or cosine > best[owner][0]:
-                best[owner] = cosine, sentence
-    return [
-        replace(hit, snippet=shortened(best[number][1] if number in best else hit.text[: 4 * width], width))
-        for number, hit in enumerate(hits)
-    ]
+        numbers, codes, texts = map(list, zip(*sentences, strict=True))
+        codes = codes if embedder.needs_language else None
+        vectors = embedder.encode(texts, language=codes, show_progress_bar=False, normalize=True)
+        for number, cosine, text in zip(numbers, vectors @ query, texts, strict=True):
+            best[number] = max(best[number], (float(cosine), text))
+    return [text for _, text in best]
 
 
-def _connection(folder: Path) -> lancedb.DBConnection:
+def _connection(folder: Path) -> Any:
     os.environ.setdefault("LANCEDB_LOG", "error")  # it warns of a table that does not exist before it is created
     import lancedb  # of the extra `search`
 
@@ -600,7 +545,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         return json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder}: no index there, expected a folder written by tmde index") from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{folder / SETTINGS}: damaged, cannot be read ({error})") from None
 
 
@@ -611,7 +556,11 @@ def _vectors_of(table: pa.Table) -> np.ndarray:
 
 
 def _hit(row: Mapping[str, Any], score: float) -> Hit:
-    return Hit(float(score), row["id"], row["text"], "", json.loads(row["metadata"]))
+    return Hit(float(score), row["id"], row["text"], "", _metadata(row["metadata"]))
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    return json.loads(text, parse_constant=lambda name: None)  # NaN and Infinity of parquet and pandas
 
 
 def _tags(metadata: Mapping[str, Any]) -> list[str]:
@@ -637,25 +586,5 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _among(column: str, values: Sequence[str]) -> str:
+def _among(column: str, values: Iterable[str]) -> str:
     return f"{column} IN ({', '.join(map(_quoted, values))})"
-
-
-def _largest(scores: np.ndarray, k: int) -> np.ndarray:
-    """Positions of the k largest (n,), falling; equal ones in order of position."""
-    if k < len(scores):
-        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
-        rows = np.flatnonzero(scores >= threshold)
-    else:
-        rows = np.arange(len(scores))
-    return rows[np.argsort(-scores[rows], kind="stable")][:k]
-
-
-def _unit_rows(vectors: np.ndarray, dimension: int, name: str) -> np.ndarray:
-    """(n, d) float32 of length 1; zeros stay zeros."""
-    vectors = np.asarray(vectors, np.float32)
-    if vectors.ndim != 2 or vectors.shape[1] != dimension:
-        raise ValueError(f"{name}: found shape {vectors.shape}, expected (n, {dimension})")
-    if not np.isfinite(vectors).all():
-        raise ValueError(f"{name}: found a vector that is not finite, expected numbers")
-    return normalize(vectors)

@@ -1,30 +1,30 @@
-"""Nearest neighbors by cosine: exact in blocks, or approximate by a faiss index (IVF, HNSW)."""
+"""Nearest neighbors by cosine: exact in blocks, or approximate by a graph (faiss' HNSW); ranks and margins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 import torch
-from tqdm.auto import tqdm
 
-if TYPE_CHECKING:
-    import faiss
+from modeling_tmde.embedding import progress_bar
+
+logger = logging.getLogger(__name__)
 
 Matrix = np.ndarray | scipy.sparse.csr_matrix
 
 BLOCK = 4096  # rows of a block on each side: 64 MiB of similarities
-SEARCHES = ("auto", "exact", "ivf", "hnsw")
-SCORINGS = ("cosine", "ratio", "distance", "absolute")
+SEARCHES = ("auto", "exact", "hnsw")
+SCORINGS = ("cosine", "ratio", "distance")
 TIE = 1e-6  # cosines less than this apart are equal: in float32, one text differs so much by order of summation
 SMALLEST_MEAN = 1e-6  # of the ratio's denominator
-NO_RATIO = -1.5e6  # scores of `ranked_ratios` below this are none
 EXACT_COST = 1e13  # n m d, that of 100,000 x 100,000 x 1,024: some 4 minutes on one core
-RECALL = 0.95  # share of the exact neighbors for which an index is tuned
+RECALL = 0.95  # share of the exact neighbors for which the graph is tuned
 SAMPLE = 256  # queries by which it is tuned
-FIRST_EFFORT, LAST_EFFORT = 8, 4096  # lists (IVF) or nodes (HNSW) that a query looks at
+FIRST_EFFORT, LAST_EFFORT = 8, 4096  # nodes that a query looks at
 WORTHWHILE = 400  # candidates for each step of a walk through the graph: with fewer, exact search is faster
 LINKS = 32  # of a node of the graph
 
@@ -35,17 +35,20 @@ class UnitRows:
     Args:
         name: In messages.
         matrix: (n, d), dense or sparse. A row of zeros stays one: its cosine to anything is 0.
+        dtype: Of the rows.
 
     Raises:
         ValueError: Not two-dimensional, no rows, or a number that is not finite.
     """
 
-    def __init__(self, name: str, matrix: Matrix) -> None:
+    def __init__(self, name: str, matrix: Matrix, dtype: type = np.float32) -> None:
         self.matrix = matrix.tocsr() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
-        self.shape = self.matrix.shape
+        self.shape, self.dtype = self.matrix.shape, dtype
         if len(self.shape) != 2 or not self.shape[0]:
             raise ValueError(f"{name}: found shape {self.shape}, expected (rows, dimensions) with at least one row")
-        self.norms = np.concatenate([_norms(self.matrix[rows]) for rows in slices(len(self), BLOCK)])  # (n,) float64
+        blocks = (self.matrix[rows].astype(np.float64) for rows in slices(len(self), BLOCK))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.norms = np.sqrt(np.concatenate([row_products(block, block) for block in blocks]))  # (n,) float64
         bad = np.flatnonzero(~np.isfinite(self.norms))
         if len(bad):
             raise ValueError(
@@ -58,11 +61,10 @@ class UnitRows:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> Matrix:
-        """The chosen rows, float32."""
         chosen, norms = self.matrix[rows], self.norms[rows, None]
         if scipy.sparse.issparse(chosen):
-            return scipy.sparse.csr_matrix(chosen.astype(np.float64).multiply(1 / norms), dtype=np.float32)
-        return np.divide(chosen, norms, out=np.empty(chosen.shape, np.float32), casting="same_kind")
+            return scipy.sparse.csr_matrix(chosen.astype(np.float64).multiply(1 / norms), dtype=self.dtype)
+        return np.divide(chosen, norms, out=np.empty(chosen.shape, self.dtype), casting="same_kind")
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Matrix]]:
         for rows in slices(len(self), size):
@@ -70,63 +72,47 @@ class UnitRows:
 
 
 def find_neighbours(
-    queries: Matrix,
-    candidates: Matrix,
-    k: int,
-    search: str = "exact",
-    say: Callable[[str], None] | None = None,
-    show_progress_bar: bool = False,
-    names: tuple[str, str] = ("queries", "candidates"),
+    queries: Matrix, candidates: Matrix, k: int, search: str = "exact", show_progress_bar: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the `k` candidates of highest cosine to each query.
+    """Finds the `k` candidates of highest cosine to each query, and warns of an approximate search, with its recall.
 
-    `ivf` is an inverted file of 4 sqrt(m) lists, of which a query looks at the nearest few; `hnsw` is a graph that a
-    query walks along (Malkov & Yashunin 2018, arXiv 1603.09320). How far a query looks is doubled until 95 % of the
-    exact neighbors of 256 random queries are found. `auto` is `exact` up to n m d = 1e13, and for sparse rows; beyond,
-    it is `hnsw`, unless the walk would have to be so long that exact search is faster.
+    `hnsw` is a graph that a query walks along (Malkov & Yashunin 2018, arXiv 1603.09320). How far a query walks is
+    doubled until 95 % of the exact neighbors of 256 random queries are found. `auto` is `exact` up to n m d = 1e13,
+    and for sparse rows; beyond, it is `hnsw`, unless the walk would have to be so long that exact search is faster.
 
     Args:
         queries: (n, d), dense or sparse.
         candidates: (m, d), of the same kind.
         k: All m candidates if there are fewer.
-        search: `exact`, `ivf`, `hnsw` or `auto`.
-        say: Called with a line that names the search, its settings and its recall.
+        search: `exact`, `hnsw` or `auto`.
         show_progress_bar: On stderr.
-        names: Of the two sides, in messages.
 
     Returns:
         Cosines (n, min(k, m)) float32, falling, and row numbers of the candidates (n, min(k, m)) int64. The cosines
         are exact, whatever the search.
 
     Raises:
-        ValueError: Unknown search, an index for sparse rows, `k` below 1, no rows, different dimensions, or numbers
+        ValueError: Unknown search, a graph of sparse rows, `k` below 1, no rows, different dimensions, or numbers
             that are not finite.
-        ImportError: `ivf` or `hnsw` without faiss.
+        ImportError: `hnsw` without faiss.
     """
-    if search not in SEARCHES:
-        raise ValueError(f"search: found {search!r}, expected one of {', '.join(SEARCHES)}")
-    if k < 1:
-        raise ValueError(f"k: found {k}, expected at least 1")
-    rows, others = two_sides((names[0], queries), (names[1], candidates))
+    if search not in SEARCHES or k < 1:
+        raise ValueError(f"search, k: found {search!r}, {k}, expected one of {', '.join(SEARCHES)}, and at least 1")
+    rows, others = two_sides(("first", queries), ("second", candidates))
     sparse, k = scipy.sparse.issparse(others.matrix), min(k, len(others))
-    if sparse and search in ("ivf", "hnsw"):
-        raise ValueError(f"search: found {search!r} for sparse rows, expected exact or auto: faiss indexes dense ones")
-    kind, limit = search, LAST_EFFORT
-    if search == "auto":
-        costly = len(rows) * len(others) * others.shape[1] > EXACT_COST
-        kind, limit = "hnsw" if costly and not sparse else "exact", min(len(others) // WORTHWHILE, LAST_EFFORT)
-    tell = say or (lambda line: None)
-    heading = f"{names[0]} -> {names[1]}, {len(rows):,} x {len(others):,} x {others.shape[1]:,}"
-    if kind != "exact":
-        index = _build(kind, others, show_progress_bar)
-        settings, recall = _tune(index, rows, others, k, limit)
-        settings += f", which finds {recall:.1%} of the exact neighbors of {min(len(rows), SAMPLE)} of the rows"
-        if search != "auto" or recall >= RECALL:
-            tell(f"{heading}: searched by {settings}")
-            return _search(index, rows, others, k, show_progress_bar)
-        tell(f"{heading}: not searched by {settings}: longer walks take longer than exact search")
-        del index  # free its memory before the exact search
-    tell(f"{heading}: exact search")
+    if sparse and search == "hnsw":
+        raise ValueError("search: found 'hnsw' for sparse rows, expected exact or auto: faiss indexes dense ones")
+    costly = len(rows) * len(others) * others.shape[1] > EXACT_COST and not sparse
+    if search == "hnsw" or (search == "auto" and costly):
+        limit = LAST_EFFORT if search == "hnsw" else min(len(others) // WORTHWHILE, LAST_EFFORT)
+        graph, recall = _tuned_graph(rows, others, k, limit, show_progress_bar)
+        if search == "hnsw" or recall >= RECALL:
+            logger.warning(
+                "Approximate search of %s x %s x %s by HNSW (M = %d, efSearch = %d), which finds %.1f %% of the exact "
+                "neighbors", *map("{:,}".format, (len(rows), *others.shape)), LINKS, graph.hnsw.efSearch, 100 * recall,
+            )  # fmt: skip
+            return _walks(graph, rows, others, k, show_progress_bar)
+        del graph  # longer walks take longer than exact search, for which its memory is freed
     return unit_neighbours(rows, others, k, show_progress_bar)
 
 
@@ -136,14 +122,14 @@ def unit_neighbours(
     """Exact search: cosines (n, k) float32, falling, and row numbers (n, k), equal cosines in order of row number."""
     cosines = np.full((len(queries), k), -np.inf, np.float32)
     indices = np.full((len(queries), k), len(candidates), np.int64)
-    with _bar("Searching", len(queries) * len(candidates), "pairs", show_progress_bar) as bar:
-        for columns, pool in candidates.blocks(BLOCK):
-            for rows, unit in queries.blocks(BLOCK):
-                found = _largest(_products(unit, pool), min(k, pool.shape[0]))
-                both = np.hstack([cosines[rows], found[0]]), np.hstack([indices[rows], found[1] + columns.start])
-                order = np.lexsort((both[1], -both[0]), axis=1)[:, :k]
-                cosines[rows], indices[rows] = (np.take_along_axis(each, order, axis=1) for each in both)
-                bar.update(unit.shape[0] * pool.shape[0])
+    blocks = slices(len(candidates), BLOCK)
+    for columns in progress_bar(blocks, desc="Searching", unit=" blocks", disable=not show_progress_bar):
+        pool = candidates[columns]
+        for rows, unit in queries.blocks(BLOCK):
+            found = _largest(products(unit, pool), min(k, pool.shape[0]))
+            both = np.hstack([cosines[rows], found[0]]), np.hstack([indices[rows], found[1] + columns.start])
+            order = np.lexsort((both[1], -both[0]), axis=1)[:, :k]
+            cosines[rows], indices[rows] = (np.take_along_axis(each, order, axis=1) for each in both)
     return np.clip(cosines, -1, 1), indices
 
 
@@ -156,7 +142,7 @@ def row_cosines(first: Matrix, second: Matrix) -> np.ndarray:
     sides = two_sides(("first", first), ("second", second))
     if len(sides[0]) != len(sides[1]):
         raise ValueError(f"Found {len(sides[0])} rows in first and {len(sides[1])} in second, expected as many")
-    return np.concatenate([_row_products(unit, sides[1][rows]) for rows, unit in sides[0].blocks(BLOCK)])
+    return np.concatenate([row_products(unit, sides[1][rows]) for rows, unit in sides[0].blocks(BLOCK)])
 
 
 def target_ranks(
@@ -171,7 +157,7 @@ def target_ranks(
 
     The margins are those of Artetxe & Schwenk 2019 (arXiv 1811.01136, section 3): with the mean m(x, y) of a(x), the
     mean cosine of query x to its `k` nearest candidates, and a(y), that of candidate y to its `k` nearest queries,
-    `distance` is cos - m, `ratio` is cos / max(m, 1e-6), and `absolute` the cosine itself.
+    `distance` is cos - m and `ratio` is cos / max(m, 1e-6).
 
     A candidate that ties with the right one counts as before it, so that a system gains nothing by equal vectors. It
     ties if its cosine is less than 1e-6 below the one that would give it the right one's score: so much do the vectors
@@ -181,7 +167,7 @@ def target_ranks(
         queries: (n, d), dense or sparse.
         candidates: (m, d), of the same kind.
         targets: (n,) row number of the right candidate of each query.
-        scoring: `cosine`, `ratio`, `distance` or `absolute`.
+        scoring: `cosine`, `ratio` or `distance`.
         k: Neighbors of a margin; all rows of a side that has fewer.
         block: Rows of a block on each side. The search takes some 20 `block` (`block` + d) bytes.
 
@@ -192,64 +178,68 @@ def target_ranks(
         ValueError: No rows, different dimensions, numbers that are not finite, targets that are no row numbers of
             candidates, unknown scoring, `k` below 1.
     """
-    if scoring not in SCORINGS:
-        raise ValueError(f"scoring: found {scoring!r}, expected one of {', '.join(SCORINGS)}")
-    if k < 1:
-        raise ValueError(f"k: found {k}, expected at least 1")
+    check_scoring(scoring, k)
     sides, targets = two_sides(("queries", queries), ("candidates", candidates)), np.asarray(targets)
     if targets.shape != (len(sides[0]),) or targets.min() < 0 or targets.max() >= len(sides[1]):
-        raise ValueError(
-            f"targets: found {targets.shape} from {targets.min()} to {targets.max()}, expected ({len(sides[0])},) row "
-            f"numbers from 0 to {len(sides[1]) - 1}"
-        )
-    right = np.concatenate([_row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks(block)])
-    means = None
-    if scoring in ("ratio", "distance"):
+        raise ValueError(f"targets: found {targets}, expected {len(sides[0])} row numbers below {len(sides[1])}")
+    right = np.concatenate([row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks(block)])
+    if scoring == "cosine":
+        score = right
+    else:
         pairs = sides, sides[::-1]
-        means = [unit_neighbours(rows, others, min(k, len(others)))[0].mean(axis=1) for rows, others in pairs]
+        of_queries, of_candidates = (
+            unit_neighbours(rows, others, min(k, len(others)))[0].mean(axis=1) for rows, others in pairs
+        )
+        means = (of_queries + of_candidates[targets]) / 2
+        score = right - means if scoring == "distance" else right / np.maximum(means, SMALLEST_MEAN)
     ranks = np.ones(len(sides[0]), np.int64)
     for columns, pool in sides[1].blocks(block):
         for rows, unit in sides[0].blocks(block):
-            cosines = _products(unit, pool)  # (rows, columns)
+            cosines = products(unit, pool)  # (rows, columns)
             here = np.flatnonzero((targets[rows] >= columns.start) & (targets[rows] < columns.stop))
             cosines[here, targets[rows][here] - columns.start] = -np.inf  # the right one is not before itself
-            needed = _needed_cosines(scoring, right[rows], means, targets[rows], rows, columns)
-            ranks[rows] += np.count_nonzero(cosines >= needed, axis=1)
+            needed = score[rows, None].astype(np.float32)  # the cosine that gives a candidate the right one's score
+            if scoring != "cosine":
+                means = (of_queries[rows, None] + of_candidates[None, columns]) / 2
+                needed = needed + means if scoring == "distance" else needed * np.maximum(means, SMALLEST_MEAN)
+            ranks[rows] += np.count_nonzero(cosines >= needed - np.float32(TIE), axis=1)
     return ranks
 
 
-def margin_scores(scoring: str, cosines: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """The margins `distance` or `ratio` of cosines, given m(x, y) of each pair; float32. See [`target_ranks`]."""
-    if scoring == "distance":
-        return (cosines - means).astype(np.float32)
-    return (cosines / np.maximum(means, SMALLEST_MEAN)).astype(np.float32)
-
-
-def ranked_ratios(cosines: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """The margin `ratio` by which pairs are ranked, in place of the cosines; `means` is overwritten, too.
+def ranked_scores(scoring: str, cosines: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """The scores by which pairs are ranked, in place of the cosines; `means` is overwritten, too.
 
     If m(x, y) is 1e-6 or less, neighbors say nothing about the pair, and a positive cosine over the floor would be a
     ratio above all others. Such a pair scores (cos - 3) / 1e-6, from -4e6 to -2e6: below all ratios, which are at
-    least -1e6, and by cosine among its like.
+    least -1e6, and by cosine among its like. See [`target_ranks`] for the margins.
     """
+    if scoring == "cosine":
+        return cosines
+    if scoring == "distance":
+        return np.subtract(cosines, means, out=cosines)
     np.subtract(cosines, 3, out=cosines, where=means <= SMALLEST_MEAN)
-    np.maximum(means, SMALLEST_MEAN, out=means)
-    return np.divide(cosines, means, out=cosines)
+    return np.divide(cosines, np.maximum(means, SMALLEST_MEAN, out=means), out=cosines)
 
 
-def say_without_ratio(what: str, scores: np.ndarray, say: Callable[[str], None] | None) -> None:
-    """Says how many of these [`ranked_ratios`], those of `what`, are none, if any."""
-    without = int(np.count_nonzero(scores < NO_RATIO))
-    if without and say is not None:
-        say(
-            f"{without:,} of {len(scores):,} {what} have no ratio: the mean cosine of their neighbors is 1e-6 or "
-            "less. They score below all others, by cosine; distance scores them like all others"
-        )
+def warn_without_ratio(scoring: str, scores: np.ndarray) -> None:
+    """Logs how many of these [`ranked_scores`] have no ratio, if any."""
+    without = int(np.count_nonzero(scores < -1.5e6)) if scoring == "ratio" else 0
+    if without:
+        logger.warning(
+            "%s of %s pairs have no ratio: the mean cosine of their neighbors is 1e-6 or less. They score below all "
+            "others, by cosine; distance scores them like all others", f"{without:,}", f"{len(scores):,}"
+        )  # fmt: skip
 
 
-def two_sides(*named: tuple[str, Matrix]) -> tuple[UnitRows, UnitRows]:
+def check_scoring(scoring: str, k: int) -> None:
+    """Raises ValueError if these are not the arguments of a margin."""
+    if scoring not in SCORINGS or k < 1:
+        raise ValueError(f"scoring, k: found {scoring!r}, {k}, expected one of {', '.join(SCORINGS)}, and at least 1")
+
+
+def two_sides(*named: tuple[str, Matrix], dtype: type = np.float32) -> tuple[UnitRows, UnitRows]:
     """The unit rows of two named matrices; ValueError if one cannot be searched by the other."""
-    first, second = (UnitRows(name, matrix) for name, matrix in named)
+    first, second = (UnitRows(name, matrix, dtype) for name, matrix in named)
     if scipy.sparse.issparse(first.matrix) != scipy.sparse.issparse(second.matrix):
         raise ValueError(f"Found one of {named[0][0]} and {named[1][0]} sparse, expected both dense or both sparse")
     if first.shape[1] != second.shape[1]:
@@ -264,36 +254,13 @@ def slices(total: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
-def _needed_cosines(
-    scoring: str, right: np.ndarray, means: list[np.ndarray] | None, targets: np.ndarray, rows: slice, columns: slice
-) -> np.ndarray:
-    """The cosine with which a candidate ties: (rows, columns), or (rows, 1) if it is one for all; float32."""
-    if means is None:
-        return (right[:, None] - TIE).astype(np.float32)
-    of_queries, of_candidates = means
-    margins = (of_queries[rows, None] + of_candidates[None, columns]) / 2  # m(x, y) of every candidate
-    score = margin_scores(scoring, right, (of_queries[rows] + of_candidates[targets]) / 2)[:, None]
-    if scoring == "distance":
-        return score + margins - TIE
-    return score * np.maximum(margins, SMALLEST_MEAN) - TIE
+def products(queries: Matrix, candidates: Matrix) -> np.ndarray:
+    """Products of all rows, (n, m), dense."""
+    found = queries @ candidates.T
+    return found.toarray() if scipy.sparse.issparse(found) else found
 
 
-def _norms(block: Matrix) -> np.ndarray:
-    """(n,) float64."""
-    block = block.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if scipy.sparse.issparse(block):
-            return np.sqrt(np.asarray(block.multiply(block).sum(axis=1)).ravel())
-        return np.sqrt(np.einsum("ij,ij->i", block, block))
-
-
-def _products(queries: Matrix, candidates: Matrix) -> np.ndarray:
-    """Products of all rows, (n, m) float32, dense."""
-    products = queries @ candidates.T
-    return products.toarray() if scipy.sparse.issparse(products) else products
-
-
-def _row_products(first: Matrix, second: Matrix) -> np.ndarray:
+def row_products(first: Matrix, second: Matrix) -> np.ndarray:
     """Products of rows at equal positions, (n,) float64."""
     if scipy.sparse.issparse(first):
         return np.asarray(first.astype(np.float64).multiply(second).sum(axis=1)).ravel()
@@ -309,69 +276,41 @@ def _largest(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     # torch takes any of the columns that tie for the last place
     for row in np.flatnonzero(found[:, k] == found[:, k - 1]):
         columns[row, :k] = np.argsort(-values[row], kind="stable")[:k]
-        found[row, :k] = values[row, columns[row, :k]]
     return found[:, :k], columns[:, :k]
 
 
-def _build(kind: str, candidates: UnitRows, show_progress_bar: bool) -> faiss.Index:
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError("An approximate search needs faiss: pip install 'tmde[search]'") from error
-    number, dimensions = candidates.shape
-    if kind == "hnsw":
-        index = faiss.IndexHNSWFlat(dimensions, LINKS, faiss.METRIC_INNER_PRODUCT)
-    else:
-        lists = max(1, min(int(4 * number**0.5), number // 40))  # faiss warns of fewer than 39 vectors a list
-        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, lists, faiss.METRIC_INNER_PRODUCT)
-        index.cp.niter, index.cp.min_points_per_centroid = 10, 1
-        index.train(candidates[np.sort(_sample(number, lists * 40))])
-    with _bar("Indexing", number, "rows", show_progress_bar) as bar:
-        for _, unit in candidates.blocks(BLOCK):
-            index.add(unit)
-            bar.update(len(unit))
-    return index
+def _tuned_graph(
+    queries: UnitRows, candidates: UnitRows, k: int, limit: int, show_progress_bar: bool
+) -> tuple[Any, float]:
+    """Doubles the steps of a walk until it finds enough, or is at `limit`. Returns the graph and its recall."""
+    import faiss  # of the extra `search`
 
-
-def _tune(index: faiss.Index, queries: UnitRows, candidates: UnitRows, k: int, limit: int) -> tuple[str, float]:
-    """Doubles the effort of the index until it finds enough, or is at `limit`. Returns its settings and recall."""
-    sample = UnitRows("sample", queries[np.sort(_sample(len(queries), SAMPLE))])
+    graph = faiss.IndexHNSWFlat(candidates.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
+    blocks = slices(len(candidates), BLOCK)
+    for rows in progress_bar(blocks, desc="Indexing", unit=" blocks", disable=not show_progress_bar):
+        graph.add(candidates[rows])
+    rows = np.random.default_rng(42).choice(len(queries), min(len(queries), SAMPLE), replace=False)
+    sample = UnitRows("sample", queries[np.sort(rows)])
     farthest = unit_neighbours(sample, candidates, k)[0][:, -1:]
-    effort = FIRST_EFFORT
+    effort, recall = min(FIRST_EFFORT, limit), 0.0
     while True:
-        effort = min(effort, limit)
-        if hasattr(index, "nlist"):
-            limit = min(limit, index.nlist)
-            index.nprobe = min(effort, limit)
-            settings = f"IVF (nlist = {index.nlist:,}, nprobe = {index.nprobe:,})"
-        else:
-            index.hnsw.efSearch = effort
-            settings = f"HNSW (M = {LINKS}, efConstruction = {index.hnsw.efConstruction}, efSearch = {effort:,})"
-        recall = float((index.search(sample[:], k)[0] >= farthest - TIE).mean())
+        graph.hnsw.efSearch = effort
+        recall = float((graph.search(sample[:], k)[0] >= farthest - TIE).mean())
         if recall >= RECALL or effort >= limit:
-            return settings, recall
-        effort *= 2
+            return graph, recall
+        effort = min(2 * effort, limit)
 
 
-def _search(
-    index: faiss.Index, queries: UnitRows, candidates: UnitRows, k: int, show_progress_bar: bool
+def _walks(
+    graph: Any, queries: UnitRows, candidates: UnitRows, k: int, show_progress_bar: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    cosines = np.empty((len(queries), k), np.float32)
-    indices = np.empty((len(queries), k), np.int64)
-    with _bar("Searching", len(queries), "rows", show_progress_bar) as bar:
-        for rows, unit in queries.blocks(BLOCK):
-            cosines[rows], indices[rows] = index.search(unit, k)
-            short = np.flatnonzero((indices[rows] < 0).any(axis=1))  # the probed lists hold fewer than k
-            if len(short):
-                again = unit_neighbours(UnitRows("queries", unit[short]), candidates, k)
-                cosines[rows.start + short], indices[rows.start + short] = again
-            bar.update(len(unit))
-    return np.clip(cosines, -1, 1), indices
-
-
-def _sample(total: int, size: int) -> np.ndarray:
-    return np.random.default_rng(42).choice(total, min(total, size), replace=False)
-
-
-def _bar(what: str, total: int, unit: str, shown: bool) -> tqdm:
-    return tqdm(total=total, desc=what, unit=f" {unit}", unit_scale=True, disable=not shown)
+    found = []
+    blocks = slices(len(queries), BLOCK)
+    for rows in progress_bar(blocks, desc="Searching", unit=" blocks", disable=not show_progress_bar):
+        cosines, indices = graph.search(queries[rows], k)
+        if len(short := np.flatnonzero((indices < 0).any(axis=1))):  # the graph is not connected
+            again = UnitRows("queries", queries[rows][short])
+            cosines[short], indices[short] = unit_neighbours(again, candidates, k)
+        found.append((np.clip(cosines, -1, 1), indices))
+    cosines, indices = (np.concatenate(side) for side in zip(*found, strict=True))
+    return cosines, indices

@@ -8,15 +8,15 @@ for bead in align_sentences(first, second, lengths=lengths):
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr
 
 Spans = Sequence[np.ndarray]
-Windows = tuple[np.ndarray, np.ndarray]
+Moves = list[tuple[int, int]]
 Encode = Callable[[list[str]], np.ndarray]
 
 _SHORT = 20  # sentences of a document, too few of which say what unrelated ones have in common
@@ -25,7 +25,6 @@ _LARGEST_SURPRISE = 5.0  # a probability of 1 in 150: what is rarer counts no mo
 _VARIANCE = 6.8  # of the characters of a translation, for each of the original: section 2.3 of the paper
 _FULL = 300  # sentences of both documents up to which every cell is computed, as in vecalign
 _ROWS = 32  # rows of cells whose cosines are computed at once
-_SKIP_FIRST, _SKIP_SECOND, _OUTSIDE = 253, 254, 255  # steps besides the numbers of moves
 
 
 class Bead(NamedTuple):
@@ -102,76 +101,70 @@ def align_sentences(
         raise ValueError(
             f"Found {sides[0][0].shape[1]} dimensions in first and {sides[1][0].shape[1]} in second, expected as many"
         )
-    if lengths is not None:
-        lengths = tuple(np.asarray(given, np.float64) for given in lengths)
-        if [given.shape for given in lengths] != [(n,), (m,)]:
-            raise ValueError(f"lengths: found {len(lengths[0])} and {len(lengths[1])}, expected {n} and {m}")
+    if lengths is not None and (len(lengths[0]), len(lengths[1])) != (n, m):
+        raise ValueError(f"lengths: found {len(lengths[0])} and {len(lengths[1])}, expected {n} and {m}")
     if not n or not m:
-        alone = [(range(i, i + 1), range(0)) for i in range(n)] + [(range(0), range(j, j + 1)) for j in range(m)]
-        return [Bead(*both, skip, None) for both in alone]
+        path = [(i, j) for i in range(n + 1) for j in range(m + 1)]
+        return list(_beads(path, None, skip, None))
     model = None if lengths is None or not length_weight else LengthModel(*lengths)
-    costs = BeadCosts(VectorCosts(*sides), merge, model, length_weight)
-    skips = np.full(n, skip), np.full(m, skip)
-    path = _path(costs, skips, _moves(max_size), _coarse_path(costs, skip, width), width)
-    return list(_beads(path, costs, skips, costs.vectors if means is None else VectorCosts(*sides, means)))
+    costs = BeadCosts(*sides, merge, model, length_weight)
+    moves = [(a, b) for size in range(2, max_size + 1) for a in range(1, size) for b in [size - a]]  # ties: small ones
+    path = _path(costs, skip, moves, _coarse_path(costs, skip, width), width)
+    return list(_beads(path, costs, skip, costs if means is None else BeadCosts(*sides, means=means)))
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Unit vectors of spans by length, float32, and 1 - their mean cosine to the sentences of the other document."""
+class BeadCosts:
+    """a b (1 - cos(x, y)) by the mean of both distances; sentences beyond one on each side; surprise at lengths.
 
-    units: list[np.ndarray]
-    distances: list[np.ndarray]
-
-
-class VectorCosts:
-    """a b (1 - cos(x, y)) by the mean of both distances.
-
-    means: (d,) of each side, the mean unit vector of sentences of many documents. It stands for those that a document
-    of fewer than 20 lacks, so that the distances are not those of the pair alone.
+    Args:
+        first, second: Unit vectors of spans by length, float32.
+        merge: Cost of each sentence beyond one on each side.
+        lengths: None where lengths are not known.
+        length_weight: What one unit of surprise costs.
+        means: (d,) of each side, the mean unit vector of sentences of many documents. It stands for those that a
+            document of fewer than 20 lacks, so that the distances are not those of the pair alone.
     """
 
     def __init__(
         self,
-        first: list[np.ndarray],
-        second: list[np.ndarray],
+        first: Spans,
+        second: Spans,
+        merge: float = 0.0,
+        lengths: LengthModel | None = None,
+        length_weight: float = 0.0,
         means: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        of_first, of_second = (
-            _filled_mean(units[0], None if means is None else means[side])
-            for side, units in enumerate((first, second))
-        )
-        self.first = _Side(first, [1 - units @ of_second for units in first])
-        self.second = _Side(second, [1 - units @ of_first for units in second])
+        self.first, self.second = first, second
+        self.merge, self.lengths, self.length_weight = merge, lengths, length_weight
+        of_first, of_second = (side[0].mean(axis=0, dtype=np.float64) for side in (first, second))
+        if means is not None:
+            shares = (min(len(side[0]) / _SHORT, 1) for side in (first, second))
+            of_first, of_second = (
+                background + (mean - background) * share
+                for background, mean, share in zip(means, (of_first, of_second), shares, strict=True)
+            )
+        self.distances = [1 - units @ of_second for units in first], [1 - units @ of_first for units in second]
 
-    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        cosines = self.first.units[a - 1][rows] @ self.second.units[b - 1][columns].T
-        distances = self.first.distances[a - 1][rows, None] + self.second.distances[b - 1][None, columns]
+    def of_vectors(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
+        """What the vectors of spans of a and b sentences cost, which begin at these rows and columns."""
+        cosines = self.first[a - 1][rows] @ self.second[b - 1][columns].T
+        distances = self.distances[0][a - 1][rows, None] + self.distances[1][b - 1][None, columns]
         # a cosine of equal vectors may be above 1 by a rounding
         return a * b * np.maximum(1 - cosines, 0) / np.maximum(distances / 2, _SMALLEST)
 
-
-@dataclass(frozen=True)
-class BeadCosts:
-    """What vectors cost, sentences beyond one on each side, and the surprise at lengths where these are known."""
-
-    vectors: VectorCosts
-    merge: float
-    lengths: LengthModel | None
-    length_weight: float
-
     def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        costs = self.vectors(a, b, rows, columns) + self.merge * (a + b - 2)
+        costs = self.of_vectors(a, b, rows, columns) + self.merge * (a + b - 2)
         if self.lengths is not None:
-            surprise = np.minimum(self.lengths(a, b, rows, columns), _LARGEST_SURPRISE)
-            costs += self.length_weight * surprise
+            costs += self.length_weight * np.minimum(self.lengths(a, b, rows, columns), _LARGEST_SURPRISE)
         return costs
 
     def halved(self) -> BeadCosts:
-        """Those of single sentences, where two neighbours are one."""
-        vectors = VectorCosts(*([_halved(side.units[0])] for side in (self.vectors.first, self.vectors.second)))
+        """Those of single sentences, where two neighbors are one; the last one stays alone if their number is odd."""
+        sides = (
+            [unit_rows(np.add.reduceat(side[0], range(0, len(side[0]), 2)))] for side in (self.first, self.second)
+        )
         lengths = None if self.lengths is None else self.lengths.halved()
-        return BeadCosts(vectors, self.merge, lengths, self.length_weight)
+        return BeadCosts(*sides, self.merge, lengths, self.length_weight)
 
 
 class LengthModel:
@@ -202,16 +195,14 @@ class LengthModel:
         first, second = (
             before[size:] - before[:-size] for before, size in zip(self._before, (a, b), strict=True)
         )  # (n - a + 1,), (m - b + 1,)
-        return self._surprise(first[rows, None], second[None, columns])
+        first, second = first[rows, None], second[None, columns]
+        mean = (first + second / self._ratio) / 2
+        delta = np.abs(second - first * self._ratio) / np.sqrt(np.maximum(mean, 1) * _VARIANCE)
+        return -np.log(2) - log_ndtr(-delta)
 
     def halved(self) -> LengthModel:
         """That of two neighbours as one sentence; the last one alone where their number is odd."""
         return LengthModel(*(np.add.reduceat(side, range(0, len(side), 2)) for side in (self.first, self.second)))
-
-    def _surprise(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        mean = (first + second / self._ratio) / 2
-        delta = np.abs(second - first * self._ratio) / np.sqrt(np.maximum(mean, 1) * _VARIANCE)
-        return -np.log(2) - log_ndtr(-delta)
 
 
 def span_texts(sentences: Sequence[str], size: int) -> list[str]:
@@ -231,38 +222,35 @@ def embedded_spans(documents: Sequence[Sequence[str]], encode: Encode, largest: 
         For each document what [`align_sentences`] takes: `largest` arrays, the s-th (n - s + 1, d).
     """
     texts = [[span_texts(sentences, size) for size in range(1, largest + 1)] for sentences in documents]
-    position: dict[str, int] = {}
-    for spans in texts:
-        for some in spans:
-            for text in some:
-                position.setdefault(text, len(position))
+    position = {
+        text: row for row, text in enumerate(dict.fromkeys(text for spans in texts for s in spans for text in s))
+    }
     vectors = encode(list(position)) if position else np.empty((0, 1), np.float32)
     return [[vectors[[position[text] for text in some]] for some in spans] for spans in texts]
 
 
 def _coarse_path(costs: BeadCosts, skip: float, width: int) -> np.ndarray | None:
-    """Nodes (p, 2) of a path of one-to-one moves over means of two neighbours; None where every cell is computed."""
-    n, m = (len(side.units[0]) for side in (costs.vectors.first, costs.vectors.second))
+    """Nodes (p, 2) of a path of one-to-one moves over means of two neighbors; None where every cell is computed."""
+    n, m = len(costs.first[0]), len(costs.second[0])
     if n * m <= _FULL**2 or min(n, m) < 4:
         return None
     half = costs.halved()
-    skips = np.full((n + 1) // 2, skip), np.full((m + 1) // 2, skip)
-    path = _path(half, skips, [(1, 1)], _coarse_path(half, skip, width), width)
+    path = _path(half, skip, [(1, 1)], _coarse_path(half, skip, width), width)
     return np.minimum(2 * np.array(path), [n, m])
 
 
-def _path(
-    costs: BeadCosts,
-    skips: tuple[np.ndarray, np.ndarray],
-    moves: list[tuple[int, int]],
-    near: np.ndarray | None,
-    width: int,
-) -> list[tuple[int, int]]:
+def _path(costs: BeadCosts, skip: float, moves: Moves, near: np.ndarray | None, width: int) -> list[tuple[int, int]]:
     """Nodes of the cheapest path from (0, 0) to (n, m), within windows that no path touches but where they end."""
-    n, m = (len(side) for side in skips)
+    n, m = len(costs.first[0]), len(costs.second[0])
     while True:
-        low, high = windows = _windows(n, m, near, width)
-        path = _trace(_steps(costs, skips, moves, windows), low, moves, n, m)
+        low, high = _windows(n, m, near, width)
+        steps = _steps(costs, skip, moves, low, high)
+        path = [(n, m)]
+        while path[-1] != (0, 0):
+            i, j = path[-1]
+            a, b = [*moves, (1, 0), (0, 1)][steps[i][j - low[i]]]
+            path.append((i - a, j - b))
+        path.reverse()
         touched = any((j == low[i] and j > 0) or (j == high[i] and j < m) for i, j in path)
         if near is None or not touched:
             return path
@@ -271,7 +259,7 @@ def _path(
             near = None
 
 
-def _windows(n: int, m: int, near: np.ndarray | None, width: int) -> Windows:
+def _windows(n: int, m: int, near: np.ndarray | None, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest column of each row of nodes, (n + 1,): all, or those within `width` cells of a path."""
     if near is None:
         return np.zeros(n + 1, np.int64), np.full(n + 1, m)
@@ -280,115 +268,68 @@ def _windows(n: int, m: int, near: np.ndarray | None, width: int) -> Windows:
         low[i0 : i1 + 1] = np.minimum(low[i0 : i1 + 1], j0)
         high[i0 : i1 + 1] = np.maximum(high[i0 : i1 + 1], j1)
     rows = np.arange(n + 1)
-    return (
-        np.maximum(low[np.maximum(rows - width, 0)] - width, 0),
-        np.minimum(high[np.minimum(rows + width, n)] + width, m),
-    )
+    low, high = low[np.maximum(rows - width, 0)] - width, high[np.minimum(rows + width, n)] + width
+    return np.maximum(low, 0), np.minimum(high, m)
 
 
-def _steps(
-    costs: BeadCosts, skips: tuple[np.ndarray, np.ndarray], moves: list[tuple[int, int]], windows: Windows
-) -> list[np.ndarray]:
-    """The last step of the cheapest path to each node, row by row: number of a move, or a skip; uint8."""
-    n, m = (len(side) for side in skips)
-    paid = np.concatenate([[0.0], np.cumsum(skips[1])])  # for skipping all sentences before a column
-    best: dict[int, np.ndarray] = {}  # cost of the cheapest path to each node, of the rows that a move comes from
+def _steps(costs: BeadCosts, skip: float, moves: Moves, low: np.ndarray, high: np.ndarray) -> list[np.ndarray]:
+    """The last step of the cheapest path to each node in its window, row by row: number of a move, or a skip."""
+    n, m = len(low) - 1, int(high[-1])
+    skip_first, skip_second = len(moves), len(moves) + 1
+    paid = skip * np.arange(m + 1)  # for skipping all sentences before a column
+    best: dict[int, np.ndarray] = {}  # cost of the cheapest path to each node (m + 1,), of the last rows
     steps = []
     for start in range(0, n + 1, _ROWS):
         stop = min(start + _ROWS, n + 1)
-        blocks = [_block(costs, move, start, stop, windows, m) for move in moves]
+        # costs of each move to the nodes of these rows, in the columns of all their windows
+        blocks = [
+            costs(
+                a, b, slice(max(start - a, 0), max(stop - a, 0)), slice(max(low[start] - b, 0), high[stop - 1] + 1 - b)
+            )
+            for a, b in moves
+        ]
         for i in range(start, stop):
-            low, high = windows[0][i], windows[1][i]
-            total = np.full(high - low + 1, np.inf)
-            step = np.full(len(total), _OUTSIDE, np.uint8)
+            total, step = np.full(m + 1, np.inf), np.zeros(m + 1, np.uint8)
             if i == 0:
                 total[0] = 0.0
-            for number, (a, b) in enumerate(moves):
-                block, first_row, first_column = blocks[number]
-                if i >= a and (left_right := _reached(i, a, b, windows)):
-                    left, right = left_right
-                    cost = block[i - a - first_row, left - b - first_column : right - b - first_column]
-                    before = best[i - a][left - b - windows[0][i - a] : right - b - windows[0][i - a]]
-                    _improve(total, step, slice(left - low, right - low), before + cost, number)
-            if i and (left_right := _reached(i, 1, 0, windows)):
-                left, right = left_right
-                before = best[i - 1][left - windows[0][i - 1] : right - windows[0][i - 1]]
-                _improve(total, step, slice(left - low, right - low), before + skips[0][i - 1], _SKIP_FIRST)
+            else:
+                total[low[i] : high[i] + 1] = best[i - 1][low[i] : high[i] + 1] + skip
+                step[:] = skip_first
+            for number, (a, b) in reversed(list(enumerate(moves))):
+                left, right = max(low[i], b), high[i] + 1
+                if i < a or left >= right:
+                    continue
+                first_column = max(low[start], b)
+                cost = blocks[number][i - max(start, a), left - first_column : right - first_column]
+                arrived = best[i - a][left - b : right - b] + cost
+                better = arrived <= total[left:right]  # ties go to the earlier move
+                total[left:right][better] = arrived[better]
+                step[left:right][better] = number
             # Skips along the row come from its cheapest node to the left, which a running minimum finds for them all.
-            without = total - paid[low : high + 1]
-            least = np.minimum.accumulate(without)
-            skipped = least < without
-            step[skipped] = _SKIP_SECOND
-            best[i] = np.where(skipped, least + paid[low : high + 1], total)
+            window = slice(low[i], high[i] + 1)
+            least = np.minimum.accumulate(total[window] - paid[window])
+            skipped = least < total[window] - paid[window]
+            step[window][skipped] = skip_second
+            total[window] = np.where(skipped, least + paid[window], total[window])
+            best[i] = total
             best.pop(i - moves[-1][0], None)
-            steps.append(step)
+            steps.append(step[window].copy())
     return steps
 
 
-def _block(
-    costs: BeadCosts, move: tuple[int, int], start: int, stop: int, windows: Windows, m: int
-) -> tuple[np.ndarray, int, int]:
-    """Costs of a move to the nodes of some rows, and the sentences of both documents that the first of them is of."""
-    a, b = move
-    first_row, last_row = max(start - a, 0), stop - 1 - a
-    if last_row < first_row:
-        return np.empty((0, 0)), 0, 0
-    left, right = max(windows[0][first_row + a] - b, 0), windows[1][last_row + a] - b
-    columns = slice(left, max(min(right, m - b) + 1, left))
-    return costs(a, b, slice(first_row, last_row + 1), columns), first_row, left
-
-
-def _reached(i: int, a: int, b: int, windows: Windows) -> tuple[int, int] | None:
-    """Columns (from, to) of row i that a move of a rows and b columns leads to from within its window."""
-    low, high = windows
-    left, right = max(low[i], low[i - a] + b), min(high[i], high[i - a] + b) + 1
-    return (int(left), int(right)) if left < right else None
-
-
-def _improve(total: np.ndarray, step: np.ndarray, where: slice, arrived: np.ndarray, number: int) -> None:
-    """Ties stay with the earlier move."""
-    better = arrived < total[where]
-    total[where][better] = arrived[better]
-    step[where][better] = number
-
-
-def _trace(
-    steps: list[np.ndarray], low: np.ndarray, moves: list[tuple[int, int]], n: int, m: int
-) -> list[tuple[int, int]]:
-    i, j = n, m
-    path = [(n, m)]
-    while i or j:
-        step = int(steps[i][j - low[i]])
-        a, b = {_SKIP_FIRST: (1, 0), _SKIP_SECOND: (0, 1)}.get(step) or moves[step]
-        i, j = i - a, j - b
-        path.append((i, j))
-    return path[::-1]
-
-
 def _beads(
-    path: list[tuple[int, int]],
-    costs: BeadCosts,
-    skips: tuple[np.ndarray, np.ndarray],
-    vectors: VectorCosts | None,
+    path: list[tuple[int, int]], costs: BeadCosts | None, skip: float, scoring: BeadCosts | None
 ) -> Iterator[Bead]:
-    for (i0, j0), (i1, j1) in zip(path, path[1:], strict=False):
+    """scoring: costs by which the beads are scored."""
+    for (i0, j0), (i1, j1) in itertools.pairwise(path):
         a, b = i1 - i0, j1 - j0
-        similarity = score = None
         if a and b:
             one = a, b, slice(i0, i0 + 1), slice(j0, j0 + 1)
-            cost = costs(*one)[0, 0]
-            if vectors is not None:
-                similarity = float(np.clip(vectors.first.units[a - 1][i0] @ vectors.second.units[b - 1][j0], -1, 1))
-                score = float(1 - vectors(*one)[0, 0])
+            similarity = float(np.clip(costs.first[a - 1][i0] @ costs.second[b - 1][j0], -1, 1))
+            score = float(1 - scoring.of_vectors(*one)[0, 0])
+            yield Bead(range(i0, i1), range(j0, j1), float(costs(*one)[0, 0]), similarity, score)
         else:
-            cost = skips[0][i0] if a else skips[1][j0]
-        yield Bead(range(i0, i1), range(j0, j1), float(cost), similarity, score)
-
-
-def _moves(max_size: int) -> list[tuple[int, int]]:
-    """Sentences on both sides, small beads first: ties go to them."""
-    sizes = range(1, max_size)
-    return sorted(((a, b) for a in sizes for b in sizes if a + b <= max_size), key=lambda move: (sum(move), move))
+            yield Bead(range(i0, i1), range(j0, j1), skip, None)
 
 
 def unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.ndarray]:
@@ -397,44 +338,27 @@ def unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.nd
     Raises:
         ValueError: Shapes that do not fit, numbers that are not finite.
     """
-    spans = [np.asarray(some) for some in ([given] if isinstance(given, np.ndarray) else given)]
-    if not spans:
-        raise ValueError(f"{name}: found no arrays, expected at least the vectors of sentences")
+    spans = [np.asarray(some) for some in ([given] if isinstance(given, np.ndarray) else given)][:largest]
+    if not spans or spans[0].ndim != 2 and len(spans[0]):
+        raise ValueError(f"{name}: found no vectors of sentences, expected (n, d)")
     n = len(spans[0])
     if n == 0:
         return [spans[0]]
-    dimensions = spans[0].shape[-1]
-    for size, some in enumerate(spans[:largest], 1):
+    for size, some in enumerate(spans, 1):
         rows = max(n - size + 1, 0)
-        if some.shape != (rows, dimensions) and not (rows == 0 and len(some) == 0) or some.ndim != 2:
-            raise ValueError(
-                f"{name}: found shape {some.shape} for spans of {size} sentences, expected ({rows}, {dimensions})"
-            )
+        if len(some) != rows or rows and some.shape[1:] != spans[0].shape[1:]:
+            raise ValueError(f"{name}: found shape {some.shape} for spans of {size} sentences, expected {rows} rows")
         if not np.isfinite(some).all():
             raise ValueError(f"{name}: found a vector that is not finite among spans of {size} sentences")
-    units = [unit_rows(some.reshape(-1, dimensions)) for some in spans[:largest]]
-    while len(units) < largest:
-        size = len(units) + 1
+    units = [unit_rows(some.reshape(-1, spans[0].shape[1])) for some in spans]
+    for size in range(len(units) + 1, largest + 1):
         rows = max(n - size + 1, 0)
         units.append(unit_rows(sum(units[0][start : start + rows].astype(np.float64) for start in range(size))))
     return units
 
 
-def _filled_mean(units: np.ndarray, background: np.ndarray | None) -> np.ndarray:
-    """Mean of (n, d) units and of as many of the background as 20 sentences are short of; float64."""
-    mean = units.mean(axis=0, dtype=np.float64)
-    if background is None or len(units) >= _SHORT:
-        return mean
-    return background + (mean - background) * len(units) / _SHORT
-
-
-def _halved(units: np.ndarray) -> np.ndarray:
-    """Directions of the means of two neighbours; the last one alone where their number is odd."""
-    even = len(units) // 2 * 2
-    return unit_rows(np.concatenate([units[0:even:2] + units[1:even:2], units[even:]]))
-
-
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """(n, d) float32 of length 1; zeros stay zeros."""
     vectors = vectors.astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)

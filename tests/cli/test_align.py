@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from modeling_tmde import BagConfig, BagModel, NtdvConfig, NtdvModel
 from modeling_tmde.cli.main import app
 from modeling_tmde.data import load_parallel
-from modeling_tmde.documents.alignment import SCORINGS, align_documents
+from modeling_tmde.documents.alignment import align_documents
 from modeling_tmde.documents.lawdr import Lawdr
+from modeling_tmde.documents.neighbours import SCORINGS
 from modeling_tmde.embedding import DocumentEmbedder
 from tests.conftest import LANGUAGES, WORDS
 
@@ -78,8 +79,8 @@ def test_from_documents_to_a_parallel_corpus(bag, inputs):
     result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
-    assert "b.jsonl: 9 documents (1 empty: left out; 0 truncated) embedded" in result.stderr
-    assert "found 8 of 8 right pairs: recall 1.0000, precision 1.0000" in result.stderr
+    assert "(1 empty or repeated: left out; 0 split; 0 truncated)" in result.stderr
+    assert "8 of 8 right pairs among 8: precision 1.0000, recall 1.0000, F1 1.0000" in result.stderr
     pairs = lines_of(out)
     assert list(pairs[0]) == ["score", "id_a", "id_b"]
     assert {(pair["id_a"], pair["id_b"]) for pair in pairs} == {(f"a{number}", f"b{number}") for number in range(8)}
@@ -163,7 +164,9 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     tokenizer.save_pretrained(model)
     arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "pairs.tsv"]
     result = run(*arguments, "--language-a", "de")
-    assert result.exit_code == 1 and "--language-b: found None, expected one of de, en" in result.stderr
+    assert (
+        result.exit_code == 1 and "--language-b: found None, expected a language of the model: de, en" in result.stderr
+    )
     result = run(*arguments, "--language-a", "de", "--language-b", "en")
     assert result.exit_code == 0, result.output
 
@@ -181,9 +184,8 @@ BAD = [
         "--pairs needs --rows and excludes --output",
     ),
     (["--pairs", "no.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "no.tsv: No such file"),
-    (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found 1 field"),
+    (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found"),
     (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
-    (["-o", "out.tsv", "--id-field", "text", "--field", "id"], "expected ids without tab and line end"),
     (["-o", "out.tsv", "--field", "body"], "field 'body': found no such field"),
 ]
 

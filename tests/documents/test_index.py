@@ -165,7 +165,7 @@ def test_an_empty_index(tmp_path):
     for opened in (index, DocumentIndex.open(tmp_path / "index", WordCounts())):
         assert len(opened) == 0 and "a" not in opened and list(opened) == [] and opened.exact
         assert opened.search("a dog") == [] and opened.values("language") == set()
-    assert index.upsert([], []) == Changes() and index.delete([]) is None
+    assert index.upsert([], []) == Changes() and index.delete([]) == 0
     index.upsert(["a"], ["one dog"])
     index.delete("a")
     assert len(index) == 0 and index.search("dog") == []
@@ -254,7 +254,7 @@ def test_folders_that_are_no_index(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("text")
     for folder in ("file", "full"):
-        with pytest.raises(ValueError, match="exists and is not an empty folder"):
+        with pytest.raises(ValueError, match="exists and is not an index"):
             DocumentIndex.create(tmp_path / folder, dimension=2)
         with pytest.raises(ValueError, match="no index there"):
             DocumentIndex.open(tmp_path / folder)

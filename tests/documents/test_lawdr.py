@@ -155,39 +155,27 @@ def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
     np.testing.assert_array_equal(loaded.transform(documents, languages), lawdr.transform(documents, languages))
 
 
-def shout(text, language):
-    return [text.upper()]
-
-
 def test_what_cannot_be_loaded(tmp_path):
-    with pytest.raises(ValueError, match="nothing to save, it is not fitted"):
+    with pytest.raises(ValueError, match="not fitted"):
         Lawdr(Planted()).save(tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    with pytest.raises(FileNotFoundError):
-        Lawdr.load(tmp_path, Planted())
-    Lawdr(Planted(), split=shout).fit(corpus("de"), "de").save(tmp_path)
-    with pytest.raises(ValueError, match=r"split: found .*split_sentences, expected .*shout"):
-        Lawdr.load(tmp_path, Planted())
-    assert Lawdr.load(tmp_path, Planted(), split=shout).languages_ == ["de"]
 
 
 GOOD = [["de a", "de b"], ["de c"]]
 
 
 @pytest.mark.parametrize(
-    ("documents", "languages", "error", "message"),
+    ("documents", "languages", "message"),
     [
-        ([], "de", ValueError, "documents: found none, expected at least one"),
-        ([*GOOD, " \n "], "de", ValueError, "document 2 is empty, expected at least one sentence"),
-        ([*GOOD, ["", " "]], "de", ValueError, "document 2 is empty"),
-        ("de a", "de", TypeError, "found one str, expected an iterable"),
-        ([*GOOD, ["de a", None]], "de", TypeError, "as document 2, expected str or list of str"),
-        (GOOD, ["de"], ValueError, "languages: found 1, expected one for each document"),
-        (GOOD, ["de"] * 3, ValueError, "languages: found more than 2, expected one for each of 2 documents"),
+        ([], "de", "documents: found none, expected at least one"),
+        ([*GOOD, " \n "], "de", "document 2 is empty, expected at least one sentence"),
+        ([*GOOD, ["", " "]], "de", "document 2 is empty"),
+        ("de a", "de", "found one str, expected an iterable"),
+        (GOOD, ["de"], "languages: found 1, expected 2, one for each document"),
     ],
 )
-def test_bad_documents_and_languages(documents, languages, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_documents_and_languages(documents, languages, message):
+    with pytest.raises(ValueError, match=message):
         Lawdr(Planted()).fit(documents, languages)
 
 
@@ -207,49 +195,34 @@ def test_bad_arguments(options, message):
 
 
 def test_bad_use_of_what_is_fitted():
-    with pytest.raises(ValueError, match="fit it to documents first"):
+    with pytest.raises(ValueError, match="not fitted"):
         Lawdr(Planted()).transform(GOOD, "de")
     lawdr = Lawdr(Planted()).fit(GOOD, "de")
     with pytest.raises(ValueError, match="found 'fr' for document 1, expected one of those fitted: de"):
         lawdr.transform(GOOD, ["de", "fr"])
-    with pytest.raises(ValueError, match="documents: found none"):
-        lawdr.transform([], "de")
-    assert list(lawdr.transform_iter([], "de")) == []
     with pytest.raises(TypeError, match="found an iterator, which can be read once"):
         lawdr.fit_transform(iter(GOOD), "de")
 
 
 # ---- Directions of languages
 
-LANGUAGES = ["de", "en", "fr"]
 
-
-def planted(count=400, dimension=32, offset=50.0, dtype=np.float64, seed=0):
-    """Vectors that are a language's own axis times `offset`, plus content orthogonal to all axes; codes; content."""
-    rng = np.random.default_rng(seed)
-    axes = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0].T
-    content = rng.standard_normal((count, dimension - 3)) @ axes[3:]
-    codes = np.arange(count) % 3
-    vectors = content + offset * axes[codes]
-    return vectors.astype(dtype), [LANGUAGES[code] for code in codes], content, axes[:3]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_planted_offsets_are_removed(dtype):
-    vectors, languages, content, axes = planted(dtype=dtype)
-    # The offset is dominant; it is exactly the first direction only where content does not lean to one side.
-    for code, language in enumerate(LANGUAGES):
-        rows = [row for row, found in enumerate(languages) if found == language]
-        content[rows] -= content[rows].mean(axis=0)
-        vectors[rows] = content[rows] + 50 * axes[code]
-    found = LanguageDebiaser().fit_transform(vectors, languages)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, content, atol=1e-5)
-    # and translations, the same content in another language, meet
-    twin = content + 50 * axes[2]
-    debiaser = LanguageDebiaser().fit(vectors, languages)
-    np.testing.assert_allclose(debiaser.transform(twin, "fr"), content, atol=1e-5)
-    assert np.abs(LanguageDebiaser().fit_transform(vectors, ["de"] * len(vectors)) - content).max() > 1
+def test_planted_offsets_are_removed():
+    """Vectors are a language's own axis times 50, plus content orthogonal to all axes, with a mean of zero."""
+    rng, codes = np.random.default_rng(0), np.arange(400) % 3
+    axes = np.linalg.qr(rng.standard_normal((32, 32)))[0].T
+    content = rng.standard_normal((400, 29)) @ axes[3:]
+    for code in range(3):
+        content[codes == code] -= content[codes == code].mean(axis=0)
+    languages = [("de", "en", "fr")[code] for code in codes]
+    for dtype in (np.float32, np.float64):
+        vectors = (content + 50 * axes[codes]).astype(dtype)
+        debiaser = LanguageDebiaser().fit(vectors, languages)
+        found = debiaser.transform(vectors, languages)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, content, atol=1e-5)
+        # and translations, the same content in another language, meet
+        np.testing.assert_allclose(debiaser.transform(content + 50 * axes[2], "fr"), content, atol=1e-5)
 
 
 @settings(max_examples=20, deadline=None)
@@ -258,54 +231,33 @@ def test_directions_are_those_of_numpys_svd(seed, rank, dimension, count):
     rng = np.random.default_rng(seed)
     vectors = rng.standard_normal((2 * count, dimension)) * np.linspace(3, 0.3, dimension) + 0.2
     languages = ["de", "en"] * count
-    debiaser = LanguageDebiaser(rank).fit(vectors, languages)
+    debiaser = LanguageDebiaser({"de": rank, "en": 1}).fit(vectors, languages)
     semantic = debiaser.transform(vectors, languages)
-    for start, language in enumerate(["de", "en"]):
+    for start, (language, directions) in enumerate([("de", rank), ("en", 1)]):
         mine = vectors[start::2]
-        _, _, right = np.linalg.svd(mine, full_matrices=False)
-        projector = right[:rank].T @ right[:rank]
-        components = debiaser.components_[language]
-        np.testing.assert_allclose(components.T @ components, projector, atol=1e-7)
-        np.testing.assert_allclose(semantic[start::2], mine - mine @ projector, atol=1e-7)
+        right = np.linalg.svd(mine, full_matrices=False)[2]
+        np.testing.assert_allclose(
+            semantic[start::2], mine - mine @ right[:directions].T @ right[:directions], atol=1e-7
+        )
         for row, vector in enumerate(mine):  # algorithm 1 as printed
-            expected = vector - sum(vector @ direction * direction for direction in components)
+            expected = vector - sum(vector @ direction * direction for direction in debiaser.components_[language])
             np.testing.assert_allclose(semantic[start + 2 * row], expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_repeated_sentences_span_few_directions(dtype):
+def test_bad_vectors_and_ranks():
     """40 sentences that are two, of which one's multiple: nobody knows a third direction."""
-    rng = np.random.default_rng(0)
-    vectors = np.tile(rng.standard_normal((2, 32)), (20, 1)).astype(dtype)
+    vectors = np.tile(np.random.default_rng(0).standard_normal((2, 32)), (20, 1))
     vectors[::4] *= 2
     debiaser = LanguageDebiaser(2).fit(vectors, "de")
     assert np.abs(debiaser.transform(vectors, "de")).max() < 1e-5
-    with pytest.raises(ValueError, match="rank: found 3 for 'de', .* span 2 of the 32"):
-        LanguageDebiaser(3).fit(vectors, "de")
-    with pytest.raises(ValueError, match="rank: found 1 for 'de', expected an integer from 1 to 0"):
-        LanguageDebiaser().fit(np.zeros((4, 8)), "de")
-
-
-def test_partial_fits_are_one_fit():
-    vectors, languages, _, _ = planted()
-    whole, parts = LanguageDebiaser({"de": 1, "en": 2, "fr": 5}).fit(vectors, languages), LanguageDebiaser()
-    for start in range(0, len(vectors), 7):
-        for code in LANGUAGES:
-            rows = [row for row in range(start, min(start + 7, len(vectors))) if languages[row] == code]
-            parts.partial_fit(vectors[rows], code)
-    parts.set_params(rank=whole.rank).finish()
-    np.testing.assert_allclose(parts.transform(vectors, languages), whole.transform(vectors, languages), atol=1e-9)
-    assert [len(whole.components_[code]) for code in whole.languages_] == [1, 2, 5]
-
-
-def test_bad_vectors_and_languages():
-    vectors, languages, _, _ = planted()
-    with pytest.raises(ValueError, match="fit it to sentence vectors first"):
-        LanguageDebiaser().transform(vectors, languages)
-    debiaser = LanguageDebiaser().fit(vectors, languages)
+    for rank, bad, message in [
+        (3, vectors, "rank: found 3 for 'de', .* span 2 of the 32"),
+        (1, np.zeros((4, 8)), "rank: found 1 for 'de', expected an integer from 1 to 0"),
+        (1, vectors * np.nan, "not finite"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            LanguageDebiaser(rank).fit(bad, "de")
     with pytest.raises(ValueError, match="languages: found 'it', expected one of those fitted"):
         debiaser.transform(vectors[:1], ["it"])
-    with pytest.raises(ValueError, match="languages: found 2, expected one for each of 400 vectors"):
+    with pytest.raises(ValueError, match="languages: found 2, expected one for each of 40 vectors"):
         debiaser.transform(vectors, ["de", "en"])
-    with pytest.raises(ValueError, match="not finite in those of 'en'"):
-        debiaser.partial_fit(vectors * np.nan, "en")

@@ -1,6 +1,7 @@
 """From pairs of documents to rows that training reads: the right rows, and counts of all that is left out."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from modeling_tmde.data import load_parallel
 from modeling_tmde.documents import parallel_rows as module
-from modeling_tmde.documents.parallel_rows import RowsReport, parallel_rows
+from modeling_tmde.documents.parallel_rows import parallel_rows
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from tests.conftest import WORDS, tiny_model
 
@@ -24,7 +25,7 @@ class Dictionary:
 
     def encode(self, texts, language, show_progress_bar):
         self.asked.append((language, tuple(texts)))
-        self.last_report = EncodeReport(texts=len(texts), truncated=sum("long" in text for text in texts), split=1)
+        self.last_report = EncodeReport(texts=len(texts), truncated=sum("long" in text for text in texts))
         return np.array([self.vector(text) for text in texts], np.float32).reshape(len(texts), 64)
 
     def vector(self, text):
@@ -40,7 +41,7 @@ ENGLISH = "House dog cat. Tree river town light night.\n\n7 8 9.\nWater dog tree
 
 
 def test_rows_and_counts():
-    embedder, report = Dictionary(), RowsReport()
+    embedder, report = Dictionary(), Counter()
     rows = list(parallel_rows([("one", GERMAN, ENGLISH)], embedder, ("de", "en"), report=report))
     assert [row["translation"] for row in rows] == [
         {"de": "Haus Hund Katze.", "en": "House dog cat."},
@@ -50,27 +51,28 @@ def test_rows_and_counts():
     assert [row["doc_id"] for row in rows] == ["one"] * 3
     assert [row["segment"] for row in rows] == [0, 1, 4]  # "Brot Brot." has no counterpart, "7 8 9." no letters
     assert [row["score"] for row in rows] == pytest.approx([1, 1, 1], abs=1e-4)
-    assert report == RowsReport(
-        documents=1, first_segments=6, second_segments=5, beads={"1-1": 3, "2-1": 1, "1-0": 1, "0-1": 1},
-        rows=3, identical=1, texts=20, split=2,
+    expected = dict(
+        documents=1, first=6, second=5, rows=3, identical=1, alone=2, texts=20,
     )  # fmt: skip
+    assert report == Counter(expected) + Counter({"1-1": 3, "2-1": 1, "1-0": 1, "0-1": 1})
     assert [language for language, _ in embedder.asked] == ["de", "en"]
     assert "Baum Fluss. Stadt Licht Nacht." in embedder.asked[0][1]  # what two sentences make was a text of its own
 
 
 def test_left_out():
     documents = [("a", "Haus Hund.\n3 4.\nAzure blue.\nlong Katze.", "House dog.\n3 5.\nAzure blue.\nlong cat.")]
-    report = RowsReport()
+    report = Counter()
     rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), max_size=2, report=report))
     assert [row["translation"]["en"] for row in rows] == ["House dog.", "long cat."]
-    assert (report.identical, report.wordless, report.low, report.rows, report.truncated) == (1, 1, 0, 2, 2)
+    fates = "identical", "wordless", "low", "rows", "truncated"
+    assert [report[name] for name in fates] == [1, 1, 0, 2, 2]
     # the two numbers have one word in common: by far the lowest score of the four
-    report = RowsReport()
+    report = Counter()
     rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), max_size=2, min_score=0.9, report=report))
-    assert (report.identical, report.wordless, report.low, report.rows) == (1, 0, 1, 2)
-    report = RowsReport()
+    assert [report[name] for name in fates[:4]] == [1, 0, 1, 2]
+    report = Counter()
     assert not list(parallel_rows(documents, Dictionary(), ("de", "en"), min_score=1.1, report=report))
-    assert (report.low, report.rows) == (4, 0)
+    assert (report["low"], report["rows"]) == (4, 0)
 
 
 def test_scores_of_documents_of_one_paragraph(monkeypatch):
@@ -102,12 +104,12 @@ def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(mon
             read.append(number)
             yield str(number), GERMAN, ENGLISH
 
-    embedder, report = Dictionary(), RowsReport()
+    embedder, report = Dictionary(), Counter()
     rows = parallel_rows(documents(), embedder, ("de", "en"), report=report)
     next(rows)
     assert read == [0, 1, 2] and len(embedder.asked) == 2  # 11 segments a pair
     rest = list(rows)
-    assert len(rest) == 29 and report.documents == 10
+    assert len(rest) == 29 and report["documents"] == 10
     assert [row["doc_id"] for row in rest[-3:]] == ["9"] * 3
 
 
@@ -123,12 +125,12 @@ def test_bad_options():
 def test_rows_of_a_real_embedder_are_a_corpus(tokenizer, tmp_path):
     """What is written is read by the loader that training uses."""
     embedder = DocumentEmbedder(tiny_model().get_encoder(), tokenizer)
-    path, report = tmp_path / "rows.jsonl", RowsReport()
+    path, report = tmp_path / "rows.jsonl", Counter()
     rows = list(
         parallel_rows([("one", GERMAN, ENGLISH), ("two", GERMAN, ENGLISH)], embedder, ("de", "en"), report=report)
     )
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    assert len(rows) == report.rows > 2 and report.texts > 0
+    assert len(rows) == report["rows"] > 2 and report["texts"] > 0
     corpus = load_parallel(str(path), document_ids=True)
     assert corpus["translation"] == [row["translation"] for row in rows]
     assert corpus["doc_id"] == [row["doc_id"] for row in rows]

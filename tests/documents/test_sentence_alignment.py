@@ -192,7 +192,7 @@ def test_planted_beads_are_found(seed):
     assert pairs(align_sentences(first, second, skip=0.4)) == gold
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     kinds = [KINDS[kind] for kind in rng.choice(5, size=70, p=[0.5, 0.1, 0.1, 0.15, 0.15])]
@@ -265,8 +265,7 @@ def test_spans_of_texts():
             {"first": [np.ones((3, 3)), np.ones((3, 3))]},
             r"first: found shape \(3, 3\) for spans of 2 sentences, expected",
         ),
-        ({"first": np.ones(3)}, r"first: found shape \(3,\)"),
-        ({"first": []}, "first: found no arrays"),
+        ({"first": np.ones(3)}, "first: found no vectors of sentences"),
         ({"second": np.array([[1, 2, 3], [np.inf, 0, 0]])}, "second: found a vector that is not finite "),
     ],
 )

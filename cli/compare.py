@@ -27,7 +27,7 @@ from transformers import MODEL_MAPPING
 
 from modeling_tmde.cli.evaluate import find_tasks
 from modeling_tmde.data.io import environment, write_atomically
-from modeling_tmde.eval.report import Comparison, markdown_escape, markdown_table, percent
+from modeling_tmde.eval.report import differences_table, markdown_escape, markdown_table, percent
 from modeling_tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
 from modeling_tmde.eval.statistics import ComparisonError, Difference
 from modeling_tmde.eval.statistics import compare as compare_results
@@ -340,7 +340,7 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
     )
     lines = [f"# {markdown_escape(file.description)}", "", *markdown_table(escaped[0], escaped[1:]), "", note, ""]
     for better, worse, found in contrasts:
-        lines += [Comparison(f"{titles[better]} - {titles[worse]}", found).markdown()] if found else []
+        lines += [differences_table(f"{titles[better]} - {titles[worse]}", found)] if found else []
     if missing := [each.name for each in trainings if not each.is_start and not each.is_measured()]:
         lines += [f"**Not measured:** {markdown_escape(', '.join(missing))}.", ""]
     lines += ["## What to know", "", *(f"- {markdown_escape(text)}" for text in notes), ""] if notes else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +37,6 @@ from modeling_tmde.eval.tasks import (
 )
 
 Progress = Callable[[str], None]
-
-MIN_FOLD_ITEMS = 100  # train and test halves together; 2,000 in the thesis
 
 
 @dataclass(frozen=True)
@@ -113,28 +112,22 @@ class PlannedTask:
             TaskError: An option that the task does not have, or no language that the models know.
             ValueError: Bad data.
         """
-        options = [name for name in inspect.signature(self.task.load).parameters if name not in _COMMON]
-        for name in self.options:
-            if name not in options:
-                raise TaskError(f"Task {self.task.name}: found option {name!r}, expected one of {options}")
-        if train_languages is not None and self.task.train_languages is not None:
+        accepted = inspect.signature(self.task.load).parameters.keys() - {"source", "languages", "streaming"}
+        if unknown := self.options.keys() - accepted:
+            raise TaskError(f"{self.task.name}: found option {min(unknown)!r}, expected one of {sorted(accepted)}")
+        if train_languages and self.task.train_languages:
             self.task.train_languages = tuple(train_languages)
-        chosen = known if languages is None else None
-        if chosen is not None and self.task.languages:
-            self.task.languages = tuple(chosen)  # the task knows which of them its data have
+        if languages is None and known and self.task.languages:
+            self.task.languages = tuple(known)  # the task knows which of them its data have
         data = self.task.load(self.source, languages, streaming=streaming, **self.options)
-        if chosen is not None:
-            part = data.restrict(chosen)
-            if part is None:
+        if languages is None and known:
+            found, data = data.languages, data.restrict(known)
+            if data is None:
                 raise TaskError(
-                    f"Task {self.name}: found {', '.join(data.languages)}, expected languages that all the models "
-                    f"were trained on ({', '.join(chosen)}); to test others, name them with --languages"
+                    f"Task {self.name}: found {', '.join(found)}, expected languages that all the models were trained "
+                    f"on ({', '.join(known)}); to test others, name them with --languages"
                 )
-            data = part
         return LoadedTask(self.name, self.task, data)
-
-
-_COMMON = ("source", "languages", "streaming")
 
 
 def plan_tasks(
@@ -149,55 +142,40 @@ def plan_tasks(
         options: By task name, what its `load` takes.
 
     Raises:
-        TaskError: Unknown task, missing folder, nothing found.
+        TaskError: Unknown task, missing folder, two sources of one name, or options of a task that is not run.
     """
-    folder = None if folder is None else Path(folder)
-    if folder is not None and not folder.is_dir():
+    if folder is not None and not Path(folder).is_dir():
         raise TaskError(f"--data: found no folder {str(folder)!r}, expected one with the tasks' files")
-    options = options or {}
-    planned: dict[str, PlannedTask] = {}
-    for spec in [*specs, *(f"{name}=" for name in options)]:
-        name, equals, source = spec.partition("=")
-        for each in sorted(TASKS) if name == "all" else [name]:
-            if each not in TASKS:
-                near = difflib.get_close_matches(each, TASKS, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise TaskError(f"Found task {each!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'.{hint}")
-            if equals and not source:  # only the name of an option is checked
-                continue
-            for place in [source] if source else _sources(TASKS[each], folder, only_local=name == "all"):
-                task = TASKS[each]()
-                label = _label(task, place)
-                if label in planned and planned[label].source != place:
-                    label = f"{each}/{Path(str(place)).name}"
-                if label in planned and planned[label].source != place:
-                    raise TaskError(
-                        f"Found the sources {planned[label].source!r} and {place!r}, which would both be called "
-                        f"{label!r}; evaluate them one at a time, or rename one"
-                    )
-                planned[label] = PlannedTask(label, task, place, options.get(each, {}))
-    if not planned:
-        raise TaskError(f"No task to run: found no task's files in {folder}; known tasks: {', '.join(sorted(TASKS))}")
-    unused = set(options) - {plan.task.name for plan in planned.values()}
-    if unused:
+    options, planned = options or {}, {}
+    names = [(name, source) for name, _, source in (spec.partition("=") for spec in specs)]
+    for name in [*(name for name, _ in names if name != "all"), *options]:
+        if name not in TASKS:
+            near = difflib.get_close_matches(name, TASKS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'.{hint}")
+    for spec, given in names:
+        for name in sorted(TASKS) if spec == "all" else [spec]:
+            for source in [given] if given else _sources(TASKS[name], folder, only_local=spec == "all"):
+                second = name in planned and planned[name].source != source
+                label = f"{name}/{Path(source or 'data').stem}" if second or _has_many(TASKS[name]) else name
+                if label in planned and planned[label].source != source:
+                    raise TaskError(f"Found two sources called {label!r}; evaluate them one at a time, or rename one")
+                planned[label] = PlannedTask(label, TASKS[name](), source, options.get(name, {}))
+    if unused := options.keys() - {plan.task.name for plan in planned.values()}:
         raise TaskError(f"Found options of {', '.join(sorted(unused))}, which is not among the tasks to run")
     return list(planned.values())
 
 
-def _label(task: Task, source: str | None) -> str:
-    if not any("*" in pattern for pattern in task.local_names):
-        return task.name
-    return f"{task.name}/{Path(str(source)).name.partition('.')[0] or 'data'}"
+def _has_many(task: type[Task]) -> bool:
+    """Whether a folder may hold several files of the task."""
+    return any("*" in pattern for pattern in task.local_names)
 
 
-def _sources(task: type[Task], folder: Path | None, only_local: bool) -> list[str | None]:
-    found = [] if folder is None else sorted({path for name in task.local_names for path in folder.glob(name)})
+def _sources(task: type[Task], folder: str | Path | None, only_local: bool) -> list[str | None]:
+    found = sorted({path for name in task.local_names for path in Path(folder).glob(name)}) if folder else []
     if found:
-        many = any("*" in pattern for pattern in task.local_names)
-        return [str(path) for path in (found if many else found[:1])]
-    if only_local:
-        return [task.default_source] if task.default_source == "sample" else []
-    return [task.default_source]
+        return [str(path) for path in (found if _has_many(task) else found[:1])]
+    return [task.default_source] if task.default_source == "sample" or not only_local else []
 
 
 def evaluate(
@@ -205,42 +183,44 @@ def evaluate(
     systems: Sequence[System],
     options: EvaluationOptions,
     cache_folder: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda text: None,
 ) -> Iterator[TaskResult]:
     """Yields the result of every system on every task, with intervals.
 
     Results with the same system, data, options and code are read from the cache.
-    """
-    for task in tasks:
-        for system in systems:
-            yield evaluate_task(task, system, options, cache_folder, progress or (lambda text: None))
-
-
-def evaluate_task(
-    task: LoadedTask,
-    system: System,
-    options: EvaluationOptions,
-    cache_folder: Path | None = None,
-    progress: Progress = lambda text: None,
-) -> TaskResult:
-    """Measures one system on one task, or reads the result from `cache_folder` if it is there.
 
     Raises:
         ValueError: Bad data, or vectors that are not finite.
     """
-    system.begin()  # before its fingerprint is read: a model may have been trained since the last task
-    if cache_folder is None:
-        return _measure(task, system, options, progress)
-    parts = [system.fingerprint, task.name, task.task.name, task.fingerprint, repr(options), _code_fingerprint()]
-    parts += [repr(task.task.head), repr(task.task.train_languages)]
-    folder = cache_folder / "results" / text_fingerprint(parts)
-    try:
-        (result,) = read_results(folder)
-    except (OSError, ValueError):
-        result = _measure(task, system, options, progress)
-        write_results(folder, [result], {})
-        return result
-    return replace(result, system=system.name, data=result.data | {"source": task.data.provenance.source})
+    for task, system in itertools.product(tasks, systems):
+        system.begin()  # before its fingerprint is read: a model may have been trained since the last task
+        if cache_folder is None:
+            yield _measure(task, system, options, progress)
+            continue
+        decisive = [
+            system.fingerprint,
+            task.name,
+            task.fingerprint,
+            options,
+            task.task.head,
+            task.task.train_languages,
+        ]
+        folder = cache_folder / "results" / text_fingerprint([*map(repr, decisive), _code_fingerprint()])
+        try:
+            (result,) = read_results(folder)
+        except ValueError:
+            result = _measure(task, system, options, progress)
+            write_results(folder, [result], {})
+        yield replace(result, system=system.name, data=result.data | {"source": task.data.provenance.source})
+
+
+@cache
+def _code_fingerprint() -> str:
+    """Hash of the evaluation code and library versions, so that cached results of other code are never used."""
+    digest = hashlib.sha256(json.dumps(environment()["versions"], sort_keys=True).encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress) -> TaskResult:
@@ -248,13 +228,13 @@ def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progr
     start = time.perf_counter()
     data, folds, settings = task.data, [], {}
     if isinstance(data, ClassificationData):
-        cells, folds, settings = _classify(task, system, options, progress)
         protocol = options.protocol
+        cells, folds, settings = _classify(task, system, options, progress)
     elif isinstance(data, RetrievalData):
+        protocol = "retrieval"
         settings = {"scoring": options.scoring, "margin": options.margin, "k": options.k}
         settings["max_queries"] = options.max_queries or data.queries
         cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
-        protocol = "retrieval"
     elif isinstance(data, ContrastData):
         cells, protocol, settings = evaluate_contrast(data, system), "contrast", {"scoring": "cosine"}
     else:
@@ -288,40 +268,24 @@ def _classify(
     name = options.head or task.task.head
     if name.startswith("ffn") and not system.dense:
         name = "logistic_regression"  # a network of ten hidden units is for vectors of hundreds of dimensions
-    head = get_head(name)
-    seeds = tuple(range(options.seed, options.seed + options.seeds))
-    train_languages = options.train_languages
-    if train_languages is None and task.task.train_languages is not None:
-        train_languages = tuple(code for code in task.task.train_languages if code in task.data.languages) or None
+    head, languages, train = get_head(name), task.data.languages, options.train_languages
+    if train is None and task.task.train_languages:
+        train = tuple(code for code in task.task.train_languages if code in languages) or None
+    seeds = list(range(options.seed, options.seed + options.seeds))
     cells = evaluate_classification(
-        task.data,
-        system,
-        head,
-        options.protocol,
-        train_languages=train_languages,
-        test_languages=options.test_languages,
-        seeds=seeds,
-        progress=progress,
+        task.data, system, head, options.protocol, train, options.test_languages, seeds=seeds, progress=progress
     )
-    settings = {"head": head.describe(), "seeds": [] if head.deterministic else list(seeds)}
-    settings |= {"train_languages": list(train_languages or task.data.languages)}
-    settings |= {"tuning": PROTOCOLS[options.protocol]}
+    settings = {
+        "head": head.describe(),
+        "seeds": [] if head.deterministic else seeds,
+        "train_languages": list(train or languages),
+        "tuning": PROTOCOLS[options.protocol],
+    }
+    whole_matrix = train is None and options.test_languages is None and len(languages) > 1
     folds: list[float] = []
-    whole_matrix = train_languages is None and options.test_languages is None and len(task.data.languages) > 1
     if options.folds and system.dense and options.protocol == "zero-shot" and whole_matrix:
         try:
-            folds, settings["folds"] = run_folds(
-                task.data, system, head, options.seed, min_size=MIN_FOLD_ITEMS, progress=progress
-            )
+            folds, settings["folds"] = run_folds(task.data, system, head, options.seed, progress=progress)
         except TaskError as error:
             settings["folds"] = {"left_out": str(error)}
     return cells, folds, settings
-
-
-@cache
-def _code_fingerprint() -> str:
-    """Hash of the evaluation code and library versions, so that cached results of other code are never used."""
-    digest = hashlib.sha256(json.dumps(environment()["versions"], sort_keys=True).encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.report import eval_results, markdown_report
-from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate_task
+from modeling_tmde.eval.report import markdown_report
+from modeling_tmde.eval.results import model_index
+from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate
 from modeling_tmde.eval.statistics import compare
 from modeling_tmde.eval.tasks import TASKS, ContrastData, Provenance
 
@@ -124,11 +125,8 @@ def test_through_runner_comparison_and_reports():
     data = contrast_data(4, ["who_did", "who_did", "b", "c"], ["c"])
     task = LoadedTask("pairs", TASKS["word_order"](), data)
     mirrored = {**BY_HAND, "de2": [0, 1], "de2'": [1, 0]}  # item 2 is right
-    options = EvaluationOptions(samples=50)
-    first, second = (
-        evaluate_task(task, Lookup(vectors, name=name), options)
-        for vectors, name in ((BY_HAND, "one"), (mirrored, "two"))
-    )
+    systems = [Lookup(BY_HAND, name="one"), Lookup(mirrored, name="two")]
+    first, second = evaluate([task], systems, EvaluationOptions(samples=50))
     assert first.protocol == "contrast" and first.data["kind"] == "ContrastData"
     assert first.data["rows"] == {"de": 4, "en": 4} and all(cell.interval for cell in first.cells)
     (cross,) = compare(first, second, samples=50, permutations=99)
@@ -138,6 +136,6 @@ def test_through_runner_comparison_and_reports():
     for row in ("Accuracy: who did (%) ", "Control, not in the mean: c (%) ", "Ties (%), which count as half "):
         assert any(line.startswith(f"| {row}") for line in report.splitlines()), row
     assert "75.0" in report and "87.5" in report  # who did: 0.75 into English, (0.75 + 1) / 2 in Cross
-    entries = eval_results([first])
+    entries = model_index(first)
     assert [(entry.dataset_config, entry.metric_type) for entry in entries][0] == ("Cross", "accuracy")
     assert entries[0].task_name == "Contrastive minimal pairs" and entries[0].metric_value == pytest.approx(0.583333)

@@ -1,5 +1,6 @@
 """`tmde index` and `tmde search`: an index of documents, kept up to date and searched across languages."""
 
+import itertools
 import json
 import logging
 import sys
@@ -109,26 +110,20 @@ def _batches(
     """Arguments of `DocumentIndex.upsert`; `empty` gets the rows of empty texts."""
     seen: dict[str, int] = {}
     for chunk in opened.chunks:
-        numbers, rows, codes = chunk.numbers, chunk.columns.to_pylist(), chunk.languages or [language] * chunk.rows
+        rows, codes = chunk.columns.to_pylist(), chunk.languages or [language] * len(chunk.texts)
         if id_field is None:  # the whole path: files of one name in two folders keep their documents apart
-            ids = [f"{opened.name}:{number}" for number in numbers]
+            ids = [f"{opened.name}:{number}" for number in chunk.numbers]
         else:
-            ids = checked_ids(opened, id_field, [row[id_field] for row in rows], numbers, seen)
-<<<<<<< HEAD
-        batch = {"ids": [], "texts": [], "metadata": [], "language": []}
-        for id, text, row, number, code in zip(
-            ids, chunk.texts, rows, numbers, chunk.languages or [language] * len(chunk.texts), strict=True
-        ):
-=======
-        batch: dict[str, Any] = {"ids": [], "texts": [], "metadata": [], "language": []}
-        for id, text, row, number, code in zip(ids, chunk.texts, rows, numbers, codes, strict=True):
->>>>>>> 67a851a (documents: tests follow)
-            if not text.strip():
-                empty.append(number)
-                continue
-            metadata = {"language": code} | {name: value for name, value in row.items() if name not in left_out}
-            for values, value in zip(batch.values(), (id, text, metadata, code), strict=True):
-                values.append(value)
+            ids = checked_ids(opened, id_field, [row[id_field] for row in rows], chunk.numbers, seen)
+        metadata = [
+            {"language": code} | {name: value for name, value in row.items() if name not in left_out}
+            for row, code in zip(rows, codes, strict=True)
+        ]
+        empty += [number for number, text in zip(chunk.numbers, chunk.texts, strict=True) if not text.strip()]
+        columns = {"ids": ids, "texts": chunk.texts, "metadata": metadata, "language": codes}
+        batch = {
+            name: list(itertools.compress(column, map(str.strip, chunk.texts))) for name, column in columns.items()
+        }
         yield batch | ({} if chunk.languages else {"language": language})
 
 
@@ -194,8 +189,7 @@ def search(
         usage = 'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
         raise ValueError(f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: {usage}")
     texts, wanted = _texts_of(queries) if queries else arguments[:1], {}
-    texts = [text.strip() for text in texts if text.strip()]
-    if not texts:
+    if not "".join(texts).strip():
         raise ValueError(f"{f'--queries {queries}' if queries else 'QUERY'}: found no text, expected a query")
     for pair in filter or ():
         name, _, value = pair.partition("=")
@@ -252,8 +246,8 @@ def truncation_counted() -> Iterator[None]:
 
 def _texts_of(file: str) -> list[str]:
     """Lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
-    source, place = (sys.stdin.buffer, "stdin") if file == "-" else (file, file)
-    return [line for _, line in read_lines(source, place) if line.strip()]
+    lines = sys.stdin if file == "-" else (line for _, line in read_lines(file))
+    return [text for line in lines if (text := line.lstrip("\ufeff").strip())]
 
 
 def _print_table(query: str | None, hits: Sequence[Hit]) -> None:

@@ -81,7 +81,7 @@ def evaluate_retrieval(
     Args:
         data: Aligned texts.
         system: What represents texts; it may be fitted on both sides of a pair's pool.
-        scoring: `cosine`, or a margin: `ratio`, `distance`, `absolute`.
+        scoring: `cosine`, or a margin: `ratio`, `distance`.
         margin: Scoring of the error rate (the xsim of Artetxe & Schwenk 2019, arXiv 1811.01136).
         k: Neighbors of a margin.
         max_queries: Rows of a pool whose sources are queries, drawn at random; all its targets stay candidates. With

@@ -183,7 +183,7 @@ BAD = [
         ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
         "--pairs needs --rows and excludes --output",
     ),
-    (["--pairs", "no.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "no.tsv: No such file"),
+    (["--pairs", "no.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "no.tsv: found no such file"),
     (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found"),
     (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
     (["-o", "out.tsv", "--field", "body"], "field 'body': found no such field"),

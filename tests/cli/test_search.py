@@ -236,7 +236,7 @@ def test_bad_arguments_to_index(made, model, docs, tmp_path):
             "long_documents of the embedder is 'chunk', that of the index 'sentences'",
         ),
         ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
-        ((docs, "-o", made, "--delete-file", tmp_path / "no"), "No such file"),
+        ((docs, "-o", made, "--delete-file", tmp_path / "no"), "no such file"),
         ((twice, "-o", made), "twice.jsonl, row 3, field 'id': found 'a', which row 1 has too"),
     ]:
         result = run("index", *arguments)
@@ -255,7 +255,7 @@ def test_bad_arguments_to_search(made, tmp_path):
         (("query", made, "--queries", tmp_path / "bad"), "found 2 argument(s), expected QUERY"),
         (("query", made, "--filter", "language"), "expected NAME=VALUE"),
         (("query", made, "--filter", "color=red"), "filter: found 'color', expected a name of the metadata"),
-        ((made, "--queries", tmp_path / "no"), "No such file"),
+        ((made, "--queries", tmp_path / "no"), "no such file"),
         ((made, "--queries", tmp_path / "bad"), "bad, row 2: found the undecodable bytes"),
     ]:
         result = run("search", *arguments)

@@ -20,7 +20,7 @@ from sklearn.metrics import f1_score
 from sklearn.preprocessing import normalize
 
 from modeling_tmde.documents.neighbours import Matrix
-from modeling_tmde.eval.heads import Classifier, Head, get_head, pair_features
+from modeling_tmde.eval.heads import Head, get_head, pair_features
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import ClassificationData, Split, TaskError
@@ -48,27 +48,6 @@ class Plan:
     tuned_on: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained head with what is needed to test it.
-
-    Args:
-        source: Name of what it was trained on.
-        classifiers: By dev language the classifier chosen on it, one a seed.
-        dev_accuracy: By dev language, mean over seeds.
-        classes: Classes of the train set, sorted.
-        majority: The most frequent of them.
-        fit_on: Texts that the representation is fitted on.
-    """
-
-    source: str
-    classifiers: Mapping[str, Sequence[Classifier]]
-    dev_accuracy: Mapping[str, float]
-    classes: Sequence[str]
-    majority: str
-    fit_on: Sequence[str]
-
-
 def plan_protocol(protocol: str, train_languages: Sequence[str], test_languages: Sequence[str]) -> list[Plan]:
     """Plans which languages are used for training, tuning and testing.
 
@@ -79,17 +58,19 @@ def plan_protocol(protocol: str, train_languages: Sequence[str], test_languages:
       `PROTOCOLS` says.
 
     Raises:
-        ValueError: Unknown protocol, no language, or no language left to train on.
+        ValueError: Unknown protocol, or no language left to train on.
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"Found protocol {protocol!r}, expected one of {', '.join(PROTOCOLS)}")
-    if not train_languages or not test_languages:
-        raise ValueError(f"Expected train and test languages, found {list(train_languages)}, {list(test_languages)}")
-    if protocol == "zero-shot":
-        return [Plan(source, (source,), dict.fromkeys(test_languages, source)) for source in train_languages]
-    if protocol == "targeted":
-        tuned_on = {target: target for target in test_languages}
-        return [Plan(source, (source,), tuned_on) for source in train_languages]
+    if protocol != "leave-one-out":
+        return [
+            Plan(
+                source,
+                (source,),
+                {target: source if protocol == "zero-shot" else target for target in test_languages},
+            )
+            for source in train_languages
+        ]
     plans = []
     for target in test_languages:
         sources = tuple(language for language in train_languages if language != target)
@@ -113,8 +94,8 @@ def evaluate_classification(
 ) -> list[Cell]:
     """Accuracy of every source and target language.
 
-    Each classifier is trained and tuned by `train_head`, which is given train and dev splits and nothing else, before
-    `score_head` reads the labels of a test split. A representation that is fitted is fitted on the train texts.
+    Each classifier is trained on train splits and tuned on dev splits, before the labels of a test split are read. A
+    representation that is fitted is fitted on the train texts.
 
     Args:
         data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol tunes on it.
@@ -134,16 +115,14 @@ def evaluate_classification(
         items). `chance` is 1 / classes of the train set.
 
     Raises:
-        TaskError: A language or split that is missing or empty, a train set of one class, a dev or test label that is
-            not in the train set, pairs in one split and single texts in another.
-        ValueError: Unknown head or protocol, no seed, features that are not finite.
+        TaskError: A language or split that is missing, a train set of one class, or a dev or test label that is not
+            in the train set.
+        ValueError: Unknown head or protocol.
     """
     head = get_head(head) if isinstance(head, str) else head
-    if not seeds:
-        raise ValueError("Expected at least one seed, found none")
     seeds = list(seeds)[:1] if head.deterministic else list(seeds)
-    train_languages = list(dict.fromkeys(data.languages if train_languages is None else train_languages))
-    test_languages = list(dict.fromkeys(data.languages if test_languages is None else test_languages))
+    train_languages = list(dict.fromkeys(train_languages or data.languages))
+    test_languages = list(dict.fromkeys(test_languages or data.languages))
     plans = plan_protocol(protocol, train_languages, test_languages)
     check_plans(data, plans, test_split)
     cells = []
@@ -152,51 +131,79 @@ def evaluate_classification(
             progress(f"{system.name}: training {head.name} on {plan.source}")
         trains = {language: data.splits[language]["train"] for language in plan.sources}
         devs = {language: data.splits[language]["dev"] for language in plan.tuned_on.values()}
-        trained = train_head(head, system, plan.source, trains, devs, seeds)
+        fit_on = training_texts(trains.values())
+        labels = [label for split in trains.values() for label in split.labels]
+        parts = [split_features(split, system, fit_on, language) for language, split in trains.items()]
+        tuning = {
+            name: (split_features(split, system, fit_on, name), list(split.labels)) for name, split in devs.items()
+        }
+        features = (
+            scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
+        )
+        runs = [head.fit(features, labels, tuning, seed) for seed in seeds]
+        dev_accuracy = {
+            name: float(np.mean([run[name].predict(rows) == np.asarray(gold) for run in runs]))
+            for name, (rows, gold) in tuning.items()
+        }
         for target, dev in plan.tuned_on.items():
-            cells.append(score_head(trained, system, data.splits[target][test_split], test_split, target, dev))
+            split = data.splits[target][test_split]
+            features_of_target = split_features(split, system, fit_on, target)
+            predictions = [run[dev].predict(features_of_target) for run in runs]
+            check_labels(split, f"{target}/{test_split}", set(labels), plan.source)
+            cells.append(_cell(plan.source, target, split, predictions, labels, dev_accuracy[dev]))
     return cells
 
 
+def _cell(
+    source: str, target: str, split: Split, predictions: Sequence[np.ndarray], train_labels: Sequence[str], dev: float
+) -> Cell:
+    """The scores of the predictions of each seed for a test split."""
+    classes, counts = np.unique(train_labels, return_counts=True)
+    gold = np.asarray(list(split.labels))
+    correct = np.stack([predicted == gold for predicted in predictions])  # (seeds, n)
+    by_seed, several = correct.mean(axis=1), len(predictions) > 1
+    return Cell(
+        source=source,
+        target=target,
+        metric="accuracy",
+        value=float(correct.mean()),
+        ids=list(split.ids),
+        outcomes=correct.mean(axis=0),
+        chance=1 / len(classes),
+        std=float(by_seed.std(ddof=1)) if several else None,
+        seed_values=tuple(by_seed.tolist()) if several else (),
+        extra={
+            "macro_f1": float(np.mean([f1_score(gold, predicted, average="macro") for predicted in predictions])),
+            "majority": float(np.mean(gold == classes[counts.argmax()])),
+            "dev": dev,
+            "size": float(len(split)),
+        },
+    )
+
+
 def check_plans(data: ClassificationData, plans: Sequence[Plan], test_split: str) -> None:
-    """Checks the data before anything is trained. Never reads the labels of a test split, only its length.
+    """Checks the data before anything is trained. Never reads the labels of a test split.
 
     Raises:
         TaskError: See `evaluate_classification`.
     """
-    pairs: dict[str, bool] = {}  # by "language/split"
     for plan in plans:
-        trains = [_split(data, language, "train", "training") for language in plan.sources]
-        classes = {label for split in trains for label in split.labels}
-        pairs |= {f"{language}/train": _paired(split) for language, split in zip(plan.sources, trains, strict=True)}
+        classes = {label for language in plan.sources for label in _split(data, language, "train").labels}
         if len(classes) < 2:
             found = ", ".join(map(repr, classes))
             raise TaskError(f"{plan.source}/train: found the class {found} alone, expected at least two classes")
         for target, dev in plan.tuned_on.items():
-            split = _split(data, dev, "dev", "tuning")
-            check_labels(split, f"{dev}/dev", classes, plan.source)
-            pairs[f"{dev}/dev"] = _paired(split)
-            pairs[f"{target}/{test_split}"] = _paired(_split(data, target, test_split, "testing"))
-    if len(set(pairs.values())) > 1:
-        single, paired = (next(where for where in pairs if pairs[where] is kind) for kind in (False, True))
-        raise TaskError(
-            f"Found pairs of texts in {paired} and single texts in {single}, expected the same in all splits"
-        )
+            check_labels(_split(data, dev, "dev"), f"{dev}/dev", classes, plan.source)
+            _split(data, target, test_split)
 
 
-def _split(data: ClassificationData, language: str, name: str, purpose: str) -> Split:
+def _split(data: ClassificationData, language: str, name: str) -> Split:
     if language not in data.splits:
         raise TaskError(f"Found no language {language!r}, expected one of {', '.join(data.languages)}")
     if name not in data.splits[language]:
         found = ", ".join(data.splits[language]) or "none"
-        raise TaskError(f"Language {language!r} has no split {name!r}, needed for {purpose}; found {found}")
-    if not len(data.splits[language][name]):
-        raise TaskError(f"{language}/{name}: found no items, expected some for {purpose}")
+        raise TaskError(f"Language {language!r} has no split {name!r}, expected train, dev and test; found {found}")
     return data.splits[language][name]
-
-
-def _paired(split: Split) -> bool:
-    return split.second_texts is not None
 
 
 def check_labels(split: Split, where: str, classes: Collection[str], source: str) -> None:
@@ -214,97 +221,11 @@ def training_texts(splits: Iterable[Split]) -> list[str]:
     return [text for split in splits for column in (split.texts, split.second_texts or []) for text in column]
 
 
-def split_features(
-    split: Split, system: System, fit_on: Sequence[str], where: str, rows: Sequence[int] | None = None
-) -> Matrix:
-    """(n, d) features of the texts, or (n, 4 d) of the pairs; if `rows` are given, theirs, of the whole split's.
+def split_features(split: Split, system: System, fit_on: Sequence[str], language: str) -> Matrix:
+    """(n, d) features of the texts, or (n, 4 d) of the pairs.
 
     The vectors of pairs are scaled to length 1 before they are combined, as in LASER's `nli.py`.
-
-    Args:
-        where: `<language>/<name of the split>`: the language that the system is told, and the place errors name.
-
-    Raises:
-        ValueError: Not one row a text, or a value that is not finite.
     """
-    language = where.partition("/")[0]
-    parts = [split.texts] if split.second_texts is None else [split.texts, split.second_texts]
-    represented = []
-    for texts in parts:
-        part = system.represent(texts, fit_on, language)
-        if part.shape[0] != len(split):
-            raise ValueError(f"{system.name}: found {part.shape[0]} rows for the {len(split)} items of {where}")
-        part = part if rows is None else part[rows]
-        sparse = scipy.sparse.issparse(part)
-        bad = np.argwhere(~np.isfinite(part.data if sparse else part))
-        if len(bad):
-            row = np.searchsorted(part.indptr, bad[0][0], "right") - 1 if sparse else bad[0][0]
-            name = split.ids[row if rows is None else rows[row]]
-            raise ValueError(f"{system.name}: {where}: found features that are not finite for item {name!r}")
-        represented.append(part)
-    return represented[0] if len(parts) == 1 else pair_features(*map(normalize, represented))
-
-
-def stack_rows(parts: Sequence[Matrix]) -> Matrix:
-    """Stacks dense or sparse matrices vertically."""
-    return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
-
-
-def train_head(
-    head: Head,
-    system: System,
-    source: str,
-    trains: Mapping[str, Split],
-    devs: Mapping[str, Split],
-    seeds: Sequence[int],
-) -> Trained:
-    """Trains on the pooled `trains` and tunes on each of the `devs` (by language): all that a classifier ever sees."""
-    fit_on = training_texts(trains.values())
-    parts = [split_features(split, system, fit_on, f"{name}/train") for name, split in trains.items()]
-    labels = [label for split in trains.values() for label in split.labels]
-    tuning = {
-        name: (split_features(split, system, fit_on, f"{name}/dev"), list(split.labels))
-        for name, split in devs.items()
-    }
-    features = stack_rows(parts)
-    runs = [head.fit(features, labels, tuning, seed) for seed in seeds]
-    classes, counts = np.unique(labels, return_counts=True)
-    return Trained(
-        source=source,
-        classifiers={name: [run[name] for run in runs] for name in devs},
-        dev_accuracy={
-            name: float(np.mean([run[name].predict(rows) == np.asarray(gold) for run in runs]))
-            for name, (rows, gold) in tuning.items()
-        },
-        classes=classes.tolist(),
-        majority=str(classes[counts.argmax()]),
-        fit_on=fit_on,
-    )
-
-
-def score_head(trained: Trained, system: System, split: Split, split_name: str, target: str, dev: str) -> Cell:
-    """The cell of one target: the classifiers that were chosen on the dev set of `dev`, on the target's test split."""
-    where = f"{target}/{split_name}"
-    features = split_features(split, system, trained.fit_on, where)
-    predictions = [classifier.predict(features) for classifier in trained.classifiers[dev]]
-    check_labels(split, where, trained.classes, trained.source)
-    gold = np.asarray(list(split.labels))
-    correct = np.stack([predicted == gold for predicted in predictions])  # (seeds, n)
-    outcomes = correct.mean(axis=0)
-    return Cell(
-        source=trained.source,
-        target=target,
-        metric="accuracy",
-        value=float(outcomes.mean()),
-        ids=list(split.ids),
-        outcomes=outcomes,
-        chance=1 / len(trained.classes),
-        std=float(correct.mean(axis=1).std(ddof=1)) if len(correct) > 1 else None,
-        seed_values=tuple(correct.mean(axis=1).tolist()) if len(correct) > 1 else (),
-        extra={
-            "macro_f1": float(np.mean([f1_score(gold, predicted, average="macro") for predicted in predictions])),
-            "majority": float(np.mean(gold == trained.majority)),
-            "dev": trained.dev_accuracy[dev],
-            "size": float(len(split)),
-        },
-    )
+    columns = [split.texts] if split.second_texts is None else [split.texts, split.second_texts]
+    vectors = [system.represent(texts, fit_on, language) for texts in columns]
+    return vectors[0] if len(vectors) == 1 else pair_features(*map(normalize, vectors))

@@ -112,9 +112,7 @@ def run_folds(
     rows, features, labels = {}, {}, {}
     for language, parts in splits.items():  # whole splits, which the system has in its cache
         rows[language] = {name: row for row, name in enumerate(ids[language])}
-        features[language] = np.concatenate(
-            [split_features(split, system, (), f"{language}/{part}") for part, split in parts.items()]
-        )
+        features[language] = np.concatenate([split_features(split, system, (), language) for split in parts.values()])
         labels[language] = np.concatenate([split.labels for split in parts.values()])
     scores = []
     for number, fold in enumerate(draw_folds(ids, size, seed), start=1):

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
@@ -35,36 +35,27 @@ _WORTH_THREADS = 20_000_000
 Devs = Mapping[str, tuple[Matrix, Sequence[str]]]
 
 
-class Classifier(Protocol):
-    """A fitted head: `predict` gives (n,) class names for (n, d) features."""
-
-    def predict(self, features: Matrix) -> np.ndarray: ...
-
-
 class Head(Protocol):
     """A way to train a classifier.
 
     `fit` trains on features (n, d) and n labels and returns, for each dev set by name, the classifier with the best
-    accuracy on it. It never sees a test set. A `deterministic` head does not depend on `seed`, so one run is enough.
-    `describe` returns the hyperparameters as JSON values.
+    accuracy on it, whose `predict` gives (n,) class names for (n, d) features. It never sees a test set. A
+    `deterministic` head does not depend on `seed`, so one run is enough. `describe` returns the hyperparameters as
+    JSON values.
     """
 
     name: ClassVar[str]
     deterministic: ClassVar[bool]
 
-    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, Classifier]: ...
+    def fit(
+        self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int
+    ) -> dict[str, ClassifierMixin | FfnClassifier]: ...
 
     def describe(self) -> dict[str, object]: ...
 
 
 def pair_features(first: Matrix, second: Matrix) -> Matrix:
-    """[u, v, |u - v|, u * v] of paired rows, (n, d) and (n, d) to (n, 4 d) (InferSent, Conneau et al. 2017, 3.1).
-
-    Raises:
-        ValueError: Different shapes.
-    """
-    if first.shape != second.shape:
-        raise ValueError(f"Pairs need as many first as second rows and columns, found {first.shape}, {second.shape}")
+    """[u, v, |u - v|, u * v] of paired rows, (n, d) and (n, d) to (n, 4 d) (InferSent, Conneau et al. 2017, 3.1)."""
     if scipy.sparse.issparse(first):
         return scipy.sparse.hstack([first, second, abs(first - second), first.multiply(second)], format="csr")
     return np.hstack([first, second, np.abs(first - second), first * second])
@@ -76,30 +67,25 @@ class _LinearHead:
     Dense features are standardized with the mean and deviation of the training features; sparse features are not.
     """
 
-    name: ClassVar[str]
     deterministic: ClassVar[bool] = True
-    grid: tuple[float, ...]
-    sparse_grid: tuple[float, ...]
-    max_iter: int
 
     def estimator(self) -> ClassifierMixin:
         """An unfitted scikit-learn classifier with a parameter `C`."""
         raise NotImplementedError
 
-    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int = 0) -> dict[str, Classifier]:
+    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int = 0) -> dict[str, ClassifierMixin]:
         """See `Head`. `seed` has no influence."""
-        gold = {name: np.asarray(list(dev_labels)) for name, (_, dev_labels) in devs.items()}
-        best: dict[str, tuple[float, Classifier]] = {}
+        best: dict[str, tuple[float, ClassifierMixin]] = {}
         small = features.shape[0] * features.shape[1] < _WORTH_THREADS
         with threadpool_limits(1 if small else None):
-            for classifier in self._path(features, np.asarray(list(labels))):
-                for name, (dev_features, _) in devs.items():
-                    accuracy = float(np.mean(classifier.predict(dev_features) == gold[name]))
+            for classifier in self._path(features, np.asarray(labels)):
+                for name, (rows, gold) in devs.items():
+                    accuracy = np.mean(classifier.predict(rows) == np.asarray(gold))
                     if name not in best or accuracy > best[name][0]:
                         best[name] = accuracy, classifier
         return {name: classifier for name, (_, classifier) in best.items()}
 
-    def _path(self, features: Matrix, labels: np.ndarray) -> Iterator[Classifier]:
+    def _path(self, features: Matrix, labels: np.ndarray) -> Iterator[ClassifierMixin | Pipeline]:
         """One classifier per C, strongest penalty first, each warm-started from the last where the estimator can."""
         sparse = scipy.sparse.issparse(features)
         scaler = None if sparse else StandardScaler().fit(features)
@@ -110,20 +96,14 @@ class _LinearHead:
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 estimator.set_params(C=strength).fit(scaled, labels)
             if np.max(estimator.n_iter_) >= self.max_iter:  # one warning for all fits
-                logger.warning_once(
-                    f"The head {self.name!r} did not converge in {self.max_iter} iterations for every C"
-                )
+                message = f"The head {self.name!r} did not converge in {self.max_iter} iterations for every C"
+                logger.warning_once(message)
             fitted = copy.deepcopy(estimator)
             yield fitted if sparse else make_pipeline(scaler, fitted)
 
     def describe(self) -> dict[str, object]:
-        return {
-            "head": self.name,
-            "C": list(self.grid),
-            "C_sparse": list(self.sparse_grid),
-            "max_iter": self.max_iter,
-            "standardised": "dense features only",
-        }
+        grids = {"C": list(self.grid), "C_sparse": list(self.sparse_grid), "max_iter": self.max_iter}
+        return {"head": self.name, **grids, "standardised": "dense features only"}
 
 
 @dataclass(frozen=True)
@@ -165,20 +145,33 @@ class LinearSvmHead(_LinearHead):
 
 
 class FfnClassifier:
-    """A trained feed-forward network.
+    """A feed-forward network with tanh between its layers.
+
+    All parameters lie in one vector, so that a step of Adam is one kernel.
 
     Args:
-        layers: (weight (outputs, inputs), bias (outputs,)) of each layer; tanh between layers.
-        classes: Class names in the order of the last layer's outputs.
+        parameters: The vector: weight (outputs, inputs) and bias (outputs,) of each layer in turn.
+        sizes: Width of the input, of each hidden layer and of the output.
+        classes: Class names in the order of the outputs.
     """
 
-    def __init__(self, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], classes: np.ndarray) -> None:
-        self.layers = layers
+    def __init__(self, parameters: torch.Tensor, sizes: Sequence[int], classes: np.ndarray) -> None:
+        shapes = [shape for size in zip(sizes, sizes[1:], strict=False) for shape in (size[::-1], size[1:])]
+        parts = parameters.detach().split([math.prod(shape) for shape in shapes])
+        self.layers = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
         self.classes = classes
 
-    def predict(self, features: Matrix) -> np.ndarray:
+    def logits(self, hidden: torch.Tensor, masks: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+        """(n, d) to (n, classes); `masks` multiply the hidden layers in training."""
+        for position in range(0, len(self.layers) - 2, 2):
+            hidden = torch.tanh(F.linear(hidden, *self.layers[position : position + 2]))
+            if masks:
+                hidden = hidden * masks[position // 2]
+        return F.linear(hidden, *self.layers[-2:])
+
+    def predict(self, features: Matrix | torch.Tensor) -> np.ndarray:
         with torch.no_grad():
-            return self.classes[_logits(_dense(features), self.layers).argmax(dim=1).numpy()]
+            return self.classes[self.logits(torch.as_tensor(features)).argmax(dim=1).numpy()]
 
 
 @dataclass(frozen=True)
@@ -191,7 +184,7 @@ class FfnHead:
     fastest for such a small network.
 
     Args:
-        epochs: Passes over the training set.
+        epochs: Epochs over the training set.
         hidden: Width of each hidden layer.
         dropout: Share of activations set to 0 in training.
         batch_size: Rows a step; the last batch of an epoch holds the rest.
@@ -206,55 +199,34 @@ class FfnHead:
     batch_size: int = 12
     learning_rate: float = 0.001
 
-    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, Classifier]:
+    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, FfnClassifier]:
         """See `Head`. Does not read or change the global random state.
 
         Raises:
             ValueError: CSR features.
         """
+        if scipy.sparse.issparse(features):
+            raise ValueError(
+                f"A feed-forward head needs dense features, found a CSR matrix of {features.shape[1]} columns; "
+                "take the head 'logistic_regression' or 'svm' for TF-IDF"
+            )
         generator = torch.Generator().manual_seed(seed)
-        classes, indices = np.unique(np.asarray(list(labels)), return_inverse=True)
-        inputs, gold = _dense(features), torch.from_numpy(indices)
-        index = {name: position for position, name in enumerate(classes.tolist())}
-        dev_sets = {
-            name: (_dense(dev_features), torch.tensor([index.get(label, -1) for label in dev_labels]))
-            for name, (dev_features, dev_labels) in devs.items()
-        }
+        classes, indices = np.unique(np.asarray(labels), return_inverse=True)
+        inputs, gold = torch.from_numpy(np.ascontiguousarray(features, np.float32)), torch.from_numpy(indices)
         sizes = [inputs.shape[1], *self.hidden, len(classes)]
-        parameters = torch.cat([self._initial(*size, generator) for size in zip(sizes, sizes[1:], strict=False)])
-        best: dict[str, tuple[int, torch.Tensor]] = {}
-        for _ in self._epochs(parameters, sizes, inputs, gold, generator):
-            for name, (dev_inputs, dev_gold) in dev_sets.items():
-                predicted = _logits(dev_inputs, _layers(parameters, sizes)).argmax(dim=1)
-                correct = int((predicted == dev_gold).sum())
-                if name not in best or correct >= best[name][0]:
-                    best[name] = correct, parameters.clone()
-        return {name: FfnClassifier(_layers(kept, sizes), classes) for name, (_, kept) in best.items()}
-
-    @staticmethod
-    def _initial(inputs: int, outputs: int, generator: torch.Generator) -> torch.Tensor:
-        """Weight and bias as `torch.nn.Linear` draws them, in one vector."""
-        bound = 1 / math.sqrt(inputs)
-        return torch.empty(outputs * (inputs + 1)).uniform_(-bound, bound, generator=generator)
-
-    def _epochs(
-        self,
-        parameters: torch.Tensor,
-        sizes: list[int],
-        inputs: torch.Tensor,  # (n, d)
-        gold: torch.Tensor,  # (n,)
-        generator: torch.Generator,
-    ) -> Iterator[None]:
-        """Trains `parameters` in place, and yields after each epoch.
-
-        All layers lie in one vector, so that a step of Adam is one kernel; each layer's gradient is a view of its.
-        """
+        draws = []
+        for width, outputs in zip(sizes, sizes[1:], strict=False):  # weight and bias as `torch.nn.Linear` draws them
+            bound = 1 / math.sqrt(width)
+            draws.append(torch.empty(outputs * (width + 1)).uniform_(-bound, bound, generator=generator))
+        parameters = torch.cat(draws)
         parameters.grad = torch.zeros_like(parameters)
-        layers = _layers(parameters, sizes)
-        for layer, gradient in zip(layers, _layers(parameters.grad, sizes), strict=True):
-            for tensor, view in zip(layer, gradient, strict=True):
-                tensor.requires_grad_().grad = view
+        network = FfnClassifier(parameters, sizes, classes)
+        for tensor, gradient in zip(
+            network.layers, FfnClassifier(parameters.grad, sizes, classes).layers, strict=True
+        ):
+            tensor.requires_grad_().grad = gradient  # a view of the vector's
         optimizer = torch.optim.Adam([parameters], lr=self.learning_rate, fused=True)
+        best: dict[str, tuple[int, torch.Tensor]] = {}
         for _ in range(self.epochs):
             order = torch.randperm(len(inputs), generator=generator)
             for chosen in order.split(self.batch_size * _BATCHES_AT_ONCE):
@@ -262,9 +234,13 @@ class FfnHead:
                 parts = [inputs[chosen] * masks[0], gold[chosen], *masks[1:]]
                 for rows, targets, *kept in zip(*(part.split(self.batch_size) for part in parts), strict=True):
                     parameters.grad.zero_()
-                    F.cross_entropy(_logits(rows, layers, kept), targets).backward()
+                    F.cross_entropy(network.logits(rows, kept), targets).backward()
                     optimizer.step()
-            yield
+            for name, (rows, right) in devs.items():
+                correct = np.count_nonzero(network.predict(rows) == np.asarray(right))
+                if name not in best or correct >= best[name][0]:
+                    best[name] = correct, parameters.clone()
+        return {name: FfnClassifier(kept, sizes, classes) for name, (_, kept) in best.items()}
 
     def _mask(self, rows: int, width: int, generator: torch.Generator) -> torch.Tensor:
         """(rows, width) dropout: 0, or 1 / (1 - dropout) for what is kept."""
@@ -284,39 +260,6 @@ class NliFfnHead(FfnHead):
     hidden: tuple[int, ...] = (512, 384)
     dropout: float = 0.3
     batch_size: int = 128
-
-
-def _dense(features: Matrix) -> torch.Tensor:
-    if scipy.sparse.issparse(features):
-        raise ValueError(
-            f"A feed-forward head needs dense features, found a CSR matrix of {features.shape[1]} columns; "
-            "take the head 'logistic_regression' or 'svm' for TF-IDF"
-        )
-    return torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
-
-
-def _layers(parameters: torch.Tensor, sizes: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Views of the vector of all parameters: (weight, bias) of each layer."""
-    layers, start = [], 0
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
-        bias = start + inputs * outputs
-        weight = parameters.detach()[start:bias].view(outputs, inputs)
-        layers.append((weight, parameters.detach()[bias : bias + outputs]))
-        start = bias + outputs
-    return layers
-
-
-def _logits(
-    hidden: torch.Tensor,  # (n, d)
-    layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    masks: Sequence[torch.Tensor] = (),
-) -> torch.Tensor:
-    """(n, classes); `masks` multiply the hidden layers in training."""
-    for position, (weight, bias) in enumerate(layers[:-1]):
-        hidden = torch.tanh(F.linear(hidden, weight, bias))
-        if masks:
-            hidden = hidden * masks[position]
-    return F.linear(hidden, *layers[-1])
 
 
 HEADS: dict[str, type[FfnHead] | type[LogisticRegressionHead] | type[LinearSvmHead]] = {

@@ -47,15 +47,13 @@ class MtebEncoder(AbsEncoder):
         name: `organization/model`, under which MTEB lists the results. Default: the Hub id that the model was loaded
             from, else `local/` and its folder's name.
         revision: Of the model, such as its commit on the Hub. Default: its fingerprint.
-
-    Raises:
-        ValueError: A name without organization.
     """
 
     def __init__(self, embedder: DocumentEmbedder, name: str | None = None, revision: str | None = None) -> None:
-        name = _default_name(embedder) if name is None else name
-        if name.count("/") != 1 or not all(name.split("/")):
-            raise ValueError(f"name: found {name!r}, expected organization/model, as MTEB lists models")
+        if name is None:
+            path = Path(embedder.model.name_or_path)
+            is_hub_id = len(path.parts) == 2 and not path.exists()
+            name = str(path) if is_hub_id else f"local/{path.name or embedder.model.config.model_type}"
         self.embedder = embedder
         parameters = list(embedder.model.parameters())
         # An attribute, not a property: MTEB sets it when it loads the model by itself.
@@ -97,7 +95,6 @@ class MtebEncoder(AbsEncoder):
         prompt_type: PromptType | None = None,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
-        precision: str | None = None,
         **kwargs: Any,
     ) -> np.ndarray:
         """Vectors of the `text` of every batch.
@@ -109,17 +106,14 @@ class MtebEncoder(AbsEncoder):
             batch_size: No forward pass takes more tokens than so many texts of the longest length would. Default, and
                 of a model without a longest length (LASER, a bag) whatever it is: what `DocumentEmbedder.encode` has.
             show_progress_bar: As for `DocumentEmbedder.encode`.
-            precision: Only `"float32"`.
 
         Returns:
             (n, d) float32, in the order of the inputs.
 
         Raises:
-            ValueError: Another precision, or a batch without text; a subset of several languages (bitext, retrieval
+            ValueError: A batch without text; a subset of several languages (bitext, retrieval
                 across languages), or of none that the model knows, if it needs to be told.
         """
-        if precision not in (None, "float32"):
-            raise ValueError(f"precision: found {precision!r}, expected 'float32', which is what vectors are in")
         texts: list[str] = []
         for index, batch in enumerate(inputs):
             if "text" not in batch:
@@ -132,24 +126,15 @@ class MtebEncoder(AbsEncoder):
         # MTEB always names a size. Times no limit, it would put a whole dataset into one forward pass.
         if batch_size is not None and self.embedder.max_length < NO_LIMIT:
             budget["batch_tokens"] = batch_size * self.embedder.max_length
-        language = self._language(task_metadata, hf_subset) if self.embedder.needs_language else None
+        language = None
+        if self.embedder.needs_language:
+            codes = task_metadata.hf_subsets_to_langscripts.get(hf_subset, [])  # such as deu-Latn
+            found = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
+            if len(found) != 1:
+                raise ValueError(
+                    f"Task {task_metadata.name}, subset {hf_subset}: found the languages {found}, expected one: "
+                    f"{type(self.embedder.model).__name__} has an encoder for each language, and MTEB does not say "
+                    "which text is in which"
+                )
+            language = found[0]
         return self.embedder.encode(texts, show_progress_bar=show_progress_bar, language=language, **budget)
-
-    def _language(self, task_metadata: TaskMetadata, hf_subset: str) -> str:
-        """ISO 639-1 code of the one language of the subset, or its ISO 639-3 code where there is no other."""
-        codes = task_metadata.hf_subsets_to_langscripts.get(hf_subset, [])  # such as deu-Latn
-        found = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
-        if len(found) != 1:
-            raise ValueError(
-                f"Task {task_metadata.name}, subset {hf_subset}: found the languages {found}, expected one: "
-                f"{type(self.embedder.model).__name__} has an encoder for each language, and MTEB does not say which "
-                "text is in which"
-            )
-        return found[0]
-
-
-def _default_name(embedder: DocumentEmbedder) -> str:
-    path = embedder.model.name_or_path
-    if path.count("/") == 1 and not Path(path).exists():
-        return path  # a Hub id
-    return f"local/{Path(path).name or embedder.model.config.model_type}"

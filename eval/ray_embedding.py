@@ -45,43 +45,28 @@ class BatchEmbedder:
         language_column: str | None = None,
         **loading: Any,
     ) -> None:
-        if language is not None and language_column is not None:
-            raise ValueError(
-                f"found language={language!r} and language_column={language_column!r}, expected one of them"
-            )
         self.embedder = DocumentEmbedder.from_pretrained(model, **loading)
         self.column = column
         self.output_column = output_column
-        self.language = language
         self.language_column = language_column
-        self.encoding = {"batch_tokens": batch_tokens, "normalize": normalize}
+        self.encoding = {"batch_tokens": batch_tokens, "normalize": normalize, "language": language}
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """The batch (n rows) and its vectors.
 
         Raises:
-            ValueError: A column is missing, or holds null or something other than text; the output column is there;
-                a language is missing or unknown, for a model that has an encoder for each.
+            KeyError: A column is missing.
+            ValueError: A text is null or no string; the output column is there; a language is missing or unknown, for
+                a model that has an encoder for each.
         """
         if self.output_column in batch.column_names:
             raise ValueError(f"there is a column {self.output_column!r} already; give another output_column")
-        texts, language = self._strings(batch, self.column), self.language
+        encoding = self.encoding
         if self.language_column is not None:
-            language = self._strings(batch, self.language_column)
-        vectors = self.embedder.encode(texts, show_progress_bar=False, language=language, **self.encoding)  # (n, d)
+            encoding = encoding | {"language": batch[self.language_column].to_pylist()}
+        vectors = self.embedder.encode(batch[self.column].to_pylist(), show_progress_bar=False, **encoding)  # (n, d)
         values = pa.array(vectors.reshape(-1), type=pa.float32())
-        column = pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
-        return batch.append_column(self.output_column, column)
-
-    def _strings(self, batch: pa.Table, name: str) -> list[str]:
-        if name not in batch.column_names:
-            raise ValueError(f"column {name!r} is missing, found {batch.column_names}; give another column")
-        values = batch.column(name).to_pylist()
-        for row, value in enumerate(values):
-            if not isinstance(value, str):
-                found = "null" if value is None else type(value).__name__
-                raise ValueError(f"column {name!r}, row {row} of a batch: found {found}, expected a string")
-        return values
+        return batch.append_column(self.output_column, pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]))
 
 
 def embed_dataset(
@@ -110,14 +95,12 @@ def embed_dataset(
         A lazy dataset; consume or write it. The order of the rows is Ray's: see `DataContext.execution_options`.
 
     Raises:
-        ValueError: A `concurrency` that is not at least 1. What `BatchEmbedder` raises comes, wrapped by Ray, when
-            the dataset is consumed.
+        ValueError: A `concurrency` that is not at least 1 (Ray's). What `BatchEmbedder` raises comes, wrapped by Ray,
+            when the dataset is consumed.
     """
     from ray.data import ActorPoolStrategy
 
     least, most = concurrency if isinstance(concurrency, tuple) else (concurrency, concurrency)
-    if not 1 <= least <= most:
-        raise ValueError(f"concurrency: found {concurrency!r}, expected at least 1, or (least, most) actors")
     if not num_gpus:
         # Some versions of Ray leave all GPUs visible to an actor that has reserved none.
         options.setdefault("device", "cpu")

@@ -8,7 +8,7 @@ from modeling_tmde.documents.neighbours import TIE, row_cosines
 from modeling_tmde.eval.metrics.sts_correlation.sts_correlation import correlations
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import SimilarityData, SimilarityPairs, TaskError
+from modeling_tmde.eval.tasks import SimilarityData, TaskError
 
 
 def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
@@ -24,14 +24,14 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
         and `constant` 1.
 
     Raises:
-        TaskError: No pairs, fewer than three of a pair of languages, or gold scores that are all equal.
+        TaskError: Fewer than three pairs of texts of a pair of languages, or gold scores that are all equal.
     """
-    if not data.pairs:
-        raise TaskError("Found no pair of languages, expected at least one with gold scores")
     cells = []
     for (first, second), pairs in data.pairs.items():
-        where = f"{first}-{second}"
-        gold = _check(where, pairs)
+        gold = np.asarray(pairs.scores, dtype=float)
+        if len(gold) < 3 or np.ptp(gold) == 0:
+            found = f"found {len(gold)} pairs with {len(set(gold))} different gold scores"
+            raise TaskError(f"{first}-{second}: {found}, expected at least 3 pairs and 2 scores for a correlation")
         fit_on = [*pairs.first, *pairs.second]
         cosines = row_cosines(
             system.represent(list(pairs.first), fit_on, first), system.represent(list(pairs.second), fit_on, second)
@@ -54,13 +54,3 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
             )
         )
     return cells
-
-
-def _check(where: str, pairs: SimilarityPairs) -> np.ndarray:
-    """Gold scores (n,) float64."""
-    if len(pairs.ids) < 3:
-        raise TaskError(f"{where}: found {len(pairs.ids)} pairs, expected at least 3 for a correlation")
-    gold = np.asarray(pairs.scores, dtype=float)
-    if np.ptp(gold) == 0:
-        raise TaskError(f"{where}: found the same gold score, {gold[0]:g}, in all {len(gold)} rows, expected several")
-    return gold

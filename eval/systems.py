@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import logging
 import os
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -57,9 +55,8 @@ class System(Protocol):
 
 def default_cache_dir() -> Path:
     """`$TMDE_CACHE`, or `tmde` in the user's cache folder."""
-    if os.environ.get("TMDE_CACHE"):
-        return Path(os.environ["TMDE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tmde"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("TMDE_CACHE") or Path(cache) / "tmde")
 
 
 class VectorCache:
@@ -78,7 +75,7 @@ class VectorCache:
         """Vectors and counts, read or computed and kept."""
         path = self.folder / "vectors" / fingerprint / f"{key}.npz"
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with np.load(path) as stored:
                 return stored["vectors"], json.loads(str(stored["counts"]))
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
             vectors, counts = compute()
@@ -100,6 +97,7 @@ class EmbeddingSystem:
     """
 
     KEPT_BYTES = 2 * 2**30  # of vectors in memory, where there is a cache on disk
+    dense = True
 
     def __init__(
         self,
@@ -109,7 +107,6 @@ class EmbeddingSystem:
         show_progress_bar: bool | None = None,
         batch_tokens: int | None = None,
     ) -> None:
-        self.dense = True
         self.name = name
         self.embedder = embedder
         self.cache = cache
@@ -136,12 +133,8 @@ class EmbeddingSystem:
         """How texts become vectors."""
         embedder = self.embedder
         long = embedder.long_document_settings if embedder.long_documents != "truncate" else {}
-        return {
-            "pooling": embedder.pooling,
-            "max_length": embedder.max_length,
-            "dtype": str(embedder.model.dtype).removeprefix("torch."),
-            **long,
-        }
+        dtype = str(embedder.model.dtype).removeprefix("torch.")
+        return {"pooling": embedder.pooling, "max_length": embedder.max_length, "dtype": dtype, **long}
 
     def represent(
         self, texts: Sequence[str], fit_on: Sequence[str] = (), language: str | Sequence[str] | None = None
@@ -157,31 +150,25 @@ class EmbeddingSystem:
         if self.embedder.needs_language or self.embedder.long_documents == "sentences":
             columns.append([language] * len(texts) if language is None or isinstance(language, str) else language)
         key = text_fingerprint(*columns)
-        if key in self._recent:
-            return self._recent[key]
-
-        def compute() -> tuple[np.ndarray, dict]:
-            with _no_truncation_warnings():
-                vectors = self.embedder.encode(texts, language=language, **self.options)
-            self._check_finite(vectors, texts)
-            report = self.embedder.last_report
-            self.seconds += report.seconds
-            return vectors, {"texts": report.texts, "truncated": report.truncated}
-
-        if self.cache is None:
-            vectors, counts = compute()
-        else:
-            vectors, counts = self.cache.get(self.fingerprint, key, compute)
-            while self._recent and vectors.nbytes + sum(v.nbytes for v in self._recent.values()) > self.KEPT_BYTES:
+        if key not in self._recent:
+            encode = partial(self._encode, texts, language)
+            vectors, counts = encode() if self.cache is None else self.cache.get(self.fingerprint, key, encode)
+            if key not in self._counted:
+                self._counted.add(key)
+                self.texts += counts["texts"]
+                self.truncated += counts["truncated"]
+            self._recent[key] = vectors
+            while self.cache and sum(kept.nbytes for kept in self._recent.values()) > self.KEPT_BYTES:
                 del self._recent[next(iter(self._recent))]  # the oldest; it is on disk
-        if key not in self._counted:
-            self._counted.add(key)
-            self.texts += counts["texts"]
-            self.truncated += counts["truncated"]
-        self._recent[key] = vectors
-        return vectors
+            return vectors
+        return self._recent[key]
 
-    def _check_finite(self, vectors: np.ndarray, texts: list[str]) -> None:
+    def _encode(self, texts: list[str], language: str | Sequence[str] | None) -> tuple[np.ndarray, dict]:
+        embedding_logger.disabled = True  # truncated texts are counted, and reported once per task
+        try:
+            vectors = self.embedder.encode(texts, language=language, **self.options)
+        finally:
+            embedding_logger.disabled = False
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
             raise ValueError(
@@ -189,17 +176,9 @@ class EmbeddingSystem:
                 f"{len(bad)} of {len(texts)} texts in all, expected numbers. Is the checkpoint damaged, or its dtype "
                 "too small?"
             )
-
-
-@contextmanager
-def _no_truncation_warnings() -> Iterator[None]:
-    """Silences truncation warnings: truncated texts are counted and reported once per task."""
-    previous = embedding_logger.level
-    embedding_logger.setLevel(max(logging.ERROR, embedding_logger.getEffectiveLevel()))
-    try:
-        yield
-    finally:
-        embedding_logger.setLevel(previous)
+        report = self.embedder.last_report
+        self.seconds += report.seconds
+        return vectors, {"texts": report.texts, "truncated": report.truncated}
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
@@ -211,17 +190,15 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
     for name, tensor in sorted(embedder.model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    config = embedder.model.config.to_dict()
-    config.pop("_name_or_path", None)
-    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    tokenizer = embedder.tokenizer
-    if tokenizer.is_fast:  # without the truncation and padding that the last call left behind
-        state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-    else:
-        state = tokenizer.get_vocab()
-    digest.update(json.dumps(state, sort_keys=True).encode("utf-8", "surrogatepass"))
-    settings = [type(embedder.model).__name__, embedder.pooling, embedder.max_length, embedder.long_document_settings]
-    digest.update(json.dumps(settings).encode())
+    tokenizer = embedder.tokenizer.get_vocab()
+    if embedder.tokenizer.is_fast:  # without the truncation and padding that the last call left behind
+        tokenizer = json.loads(embedder.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    settings = [
+        {**embedder.model.config.to_dict(), "_name_or_path": None},
+        tokenizer,
+        [type(embedder.model).__name__, embedder.pooling, embedder.max_length, embedder.long_document_settings],
+    ]
+    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     return digest.hexdigest()[:16]
 
 
@@ -235,37 +212,33 @@ class CharacterTfidf:
 
     COLUMNS = 2**22
     KEPT_COUNTS = 100_000_000  # nonzero counts kept from one task to the next: 800 MB
+    dense = False
+    texts = truncated = 0
 
     def __init__(self, name: str = "TF-IDF") -> None:
         self.name = name
         self.fingerprint = text_fingerprint(["char_wb 2-5 sublinear min_df=2", str(self.COLUMNS)])
-        self.dense = False
-        self.texts = self.truncated = 0
-        self.seconds = 0.0
         self._vectorizer = HashingVectorizer(
             analyzer="char_wb", ngram_range=(2, 5), n_features=self.COLUMNS, alternate_sign=False, norm=None
         )
-        self._forget()
+        self._rows: dict[str, int] = {}
+        self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
+        self.begin()
 
     def begin(self) -> None:
         """Starts a new task. N-gram counts are kept, up to a limit, because tasks share texts."""
-        self.texts = self.truncated = 0
         self.seconds = 0.0
         if self._counts.nnz > self.KEPT_COUNTS:
-            self._forget()
+            self._rows, self._counts = {}, self._counts[:0]
 
     def describe(self) -> dict[str, str | int]:
         """How texts become rows."""
         return {"ngrams": "characters 2 to 5, within words", "columns": self.COLUMNS}
 
-    def _forget(self) -> None:
-        self._rows: dict[str, int] = {}
-        self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
-
     def represent(
         self, texts: Sequence[str], fit_on: Sequence[str], language: str | Sequence[str] | None = None
     ) -> scipy.sparse.csr_matrix:
-        """L2-normalised rows (n, columns found in `fit_on`), whatever the language.
+        """L2-normalized rows (n, columns found in `fit_on`), whatever the language.
 
         Raises:
             ValueError: `fit_on` shares no n-gram between two texts.

@@ -1,25 +1,14 @@
-"""Mining F1: precision, recall and F1 of mined sentence pairs."""
+"""Mining F1: precision, recall and F1 of mined sentence pairs.
+
+Precision, recall and F1 of sentence pairs that were mined from two monolingual collections, against the gold pairs
+hidden in them, as in the BUCC shared task. Every found pair counts once.
+"""
 
 from collections.abc import Sequence
 
 import datasets
 import evaluate
 
-_DESCRIPTION = """
-Precision, recall and F1 of sentence pairs that were mined from two monolingual collections, against the gold pairs
-hidden in them, as in the BUCC shared task. Every found pair counts once.
-"""
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: for each pair of collections, the mined pairs [source id, target id].
-    references: for each pair of collections, the gold pairs.
-Returns:
-    precision, recall, f1: over all pairs of collections together.
-Examples:
-    >>> metric = evaluate.load("eval/metrics/mining_f1")
-    >>> metric.compute(predictions=[[["a", "1"], ["b", "3"]]], references=[[["a", "1"]]])
-    {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666}
-"""
 _CITATION = """
 @inproceedings{zweigenbaum-etal-2017-overview,
     title = {Overview of the Second BUCC Shared Task: Spotting Parallel Sentences in Comparable Corpora},
@@ -27,25 +16,32 @@ _CITATION = """
     doi = {10.18653/v1/W17-2512}
 }
 """
-_PAIRS = datasets.Sequence(datasets.Sequence(datasets.Value("string")))
+Pairs = Sequence[Sequence[Sequence[str]]]
+_FEATURE = datasets.Sequence(datasets.Sequence(datasets.Value("string")))
 
 
 class MiningF1(evaluate.Metric):
-    """See `_DESCRIPTION`."""
+    """F1 of mined pairs of sentences.
+
+    Args:
+        predictions: for each pair of collections, the mined pairs [source id, target id].
+        references: for each pair of collections, the gold pairs.
+    Returns:
+        precision, recall, f1: over all pairs of collections together.
+    Examples:
+        >>> metric = evaluate.load("eval/metrics/mining_f1")
+        >>> metric.compute(predictions=[[["a", "1"], ["b", "3"]]], references=[[["a", "1"]]])
+        {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666}
+    """
 
     def _info(self) -> evaluate.MetricInfo:
+        features = datasets.Features({"predictions": _FEATURE, "references": _FEATURE})
         return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features({"predictions": _PAIRS, "references": _PAIRS}),
+            description=__doc__, citation=_CITATION, inputs_description=self.__doc__, features=features
         )
 
-    def _compute(
-        self, predictions: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[Sequence[str]]]
-    ) -> dict[str, float]:
-        found = [set(map(tuple, pairs)) for pairs in predictions]
-        gold = [set(map(tuple, pairs)) for pairs in references]
+    def _compute(self, predictions: Pairs, references: Pairs) -> dict[str, float]:
+        found, gold = ([set(map(tuple, pairs)) for pairs in side] for side in (predictions, references))
         hits = sum(len(ours & right) for ours, right in zip(found, gold, strict=True))
         precision, recall = (hits / max(1, sum(map(len, pairs))) for pairs in (found, gold))
         return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / ((precision + recall) or 1)}

@@ -1,4 +1,9 @@
-"""Same / Cross accuracy: mean accuracy over pairs of languages, within and across languages."""
+"""Same / Cross accuracy: mean accuracy over pairs of languages, within and across languages.
+
+Accuracy of cross-lingual classification. A cell is a pair of languages: the classifier's training language and the
+test language. `Same` is the mean over the cells with equal languages, `Cross` over those with different languages,
+`All` over all cells. Every cell counts the same, however many items it has.
+"""
 
 from collections.abc import Sequence
 
@@ -6,31 +11,13 @@ import datasets
 import evaluate
 import numpy as np
 
-_DESCRIPTION = """
-Accuracy of cross-lingual classification. A cell is a pair of languages: the classifier's training language and the
-test language. `Same` is the mean over the cells with equal languages, `Cross` over those with different languages,
-`All` over all cells. Every cell counts the same, however many items it has.
-"""
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions, references: predicted and right class of each test item.
-    train_languages, test_languages: languages of the item's cell.
-Returns:
-    Same, Cross, All: mean accuracies; a mean over no cells is left out.
-Examples:
-    >>> metric = evaluate.load("eval/metrics/same_cross_accuracy")
-    >>> metric.compute(
-    ...     predictions=["a", "b", "a"], references=["a", "a", "a"],
-    ...     train_languages=["en", "en", "en"], test_languages=["en", "de", "de"],
-    ... )
-    {'Same': 1.0, 'Cross': 0.5, 'All': 0.75}
-"""
 _CITATION = """
 @mastersthesis{li-2021-multilingual,
     title = {Multilingual document embedding with sequential neural network models},
     author = {Li, Wei}, school = {The Hong Kong University of Science and Technology}, year = {2021}
 }
 """
+_COLUMNS = ("predictions", "references", "train_languages", "test_languages")
 
 
 def group_pairs(pairs: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
@@ -49,25 +36,30 @@ def same_cross(pairs: Sequence[tuple[str, str]], values: Sequence[float]) -> dic
 
 
 class SameCrossAccuracy(evaluate.Metric):
-    """See `_DESCRIPTION`."""
+    """Mean accuracies over cells.
+
+    Args:
+        predictions, references: predicted and right class of each test item.
+        train_languages, test_languages: languages of the item's cell.
+    Returns:
+        Same, Cross, All: mean accuracies; a mean over no cells is left out.
+    Examples:
+        >>> metric = evaluate.load("eval/metrics/same_cross_accuracy")
+        >>> metric.compute(
+        ...     predictions=["a", "b", "a"], references=["a", "a", "a"],
+        ...     train_languages=["en", "en", "en"], test_languages=["en", "de", "de"],
+        ... )
+        {'Same': 1.0, 'Cross': 0.5, 'All': 0.75}
+    """
 
     def _info(self) -> evaluate.MetricInfo:
-        columns = ("predictions", "references", "train_languages", "test_languages")
+        features = datasets.Features({name: datasets.Value("string") for name in _COLUMNS})
         return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features({name: datasets.Value("string") for name in columns}),
+            description=__doc__, citation=_CITATION, inputs_description=self.__doc__, features=features
         )
 
-    def _compute(
-        self,
-        predictions: Sequence[str],
-        references: Sequence[str],
-        train_languages: Sequence[str],
-        test_languages: Sequence[str],
-    ) -> dict[str, float]:
+    def _compute(self, **columns: Sequence[str]) -> dict[str, float]:
         correct: dict[tuple[str, str], list[bool]] = {}
-        for found, right, *pair in zip(predictions, references, train_languages, test_languages, strict=True):
+        for found, right, *pair in zip(*(columns[name] for name in _COLUMNS), strict=True):
             correct.setdefault(tuple(pair), []).append(found == right)
         return same_cross(list(correct), [float(np.mean(items)) for items in correct.values()])

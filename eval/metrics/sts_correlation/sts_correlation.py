@@ -1,4 +1,9 @@
-"""STS correlation: Spearman's and Pearson's correlation of measured and gold similarities."""
+"""STS correlation: Spearman's and Pearson's correlation of measured and gold similarities.
+
+Correlation of measured similarities (such as cosines of embeddings) with the similarities that people gave the same
+pairs of texts. Where all measured similarities are equal, there is no correlation: Spearman's is given as 0 and
+Pearson's is left out.
+"""
 
 from collections.abc import Sequence
 
@@ -7,23 +12,6 @@ import evaluate
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
-_DESCRIPTION = """
-Correlation of measured similarities (such as cosines of embeddings) with the similarities that people gave the same
-pairs of texts. Where all measured similarities are equal, there is no correlation: Spearman's is given as 0 and
-Pearson's is left out.
-"""
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: measured similarity of each pair.
-    references: gold similarity of each pair, on any scale.
-Returns:
-    spearman: Spearman's rank correlation.
-    pearson: Pearson's correlation.
-Examples:
-    >>> metric = evaluate.load("eval/metrics/sts_correlation")
-    >>> metric.compute(predictions=[0.1, 0.5, 0.9], references=[0, 2, 4])
-    {'spearman': 1.0, 'pearson': 1.0}
-"""
 _CITATION = """
 @inproceedings{cer-etal-2017-semeval,
     title = {SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused Evaluation},
@@ -42,14 +30,24 @@ def correlations(predictions: Sequence[float], references: Sequence[float]) -> d
 
 
 class StsCorrelation(evaluate.Metric):
-    """See `_DESCRIPTION`."""
+    """Correlation of similarities.
+
+    Args:
+        predictions: measured similarity of each pair.
+        references: gold similarity of each pair, on any scale.
+    Returns:
+        spearman: Spearman's rank correlation.
+        pearson: Pearson's correlation.
+    Examples:
+        >>> metric = evaluate.load("eval/metrics/sts_correlation")
+        >>> metric.compute(predictions=[0.1, 0.5, 0.9], references=[0, 2, 4])
+        {'spearman': 1.0, 'pearson': 1.0}
+    """
 
     def _info(self) -> evaluate.MetricInfo:
+        features = datasets.Features({name: datasets.Value("float") for name in ("predictions", "references")})
         return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features({name: datasets.Value("float") for name in ("predictions", "references")}),
+            description=__doc__, citation=_CITATION, inputs_description=self.__doc__, features=features
         )
 
     def _compute(self, predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:

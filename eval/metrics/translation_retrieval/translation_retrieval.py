@@ -1,26 +1,13 @@
-"""Translation retrieval: precision at 1, mean reciprocal rank and recall at 10."""
+"""Translation retrieval: precision at 1, mean reciprocal rank and recall at 10.
+
+Each text is a query in one language; its translation must be found among all texts of the other language, by cosine
+similarity of their vectors. A candidate that ties with the translation counts as ranked before it.
+"""
 
 import datasets
 import evaluate
 import numpy as np
 
-_DESCRIPTION = """
-Each text is a query in one language; its translation must be found among all texts of the other language, by cosine
-similarity of their vectors. A candidate that ties with the translation counts as ranked before it.
-"""
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: (n, d) vectors of the queries.
-    references: (n, d) vectors of the candidates; row i is the translation of query i.
-Returns:
-    precision_at_1: share of queries whose nearest candidate is the translation (1 - error rate of LASER's xsim).
-    mrr: mean reciprocal rank of the translation.
-    recall_at_10: share of queries with the translation among the ten nearest candidates.
-Examples:
-    >>> metric = evaluate.load("eval/metrics/translation_retrieval")
-    >>> metric.compute(predictions=[[1.0, 0.0], [0.0, 1.0]], references=[[1.0, 0.1], [0.9, 0.2]])
-    {'precision_at_1': 1.0, 'mrr': 1.0, 'recall_at_10': 1.0}
-"""
 _CITATION = """
 @article{artetxe-schwenk-2019-massively,
     title = {Massively Multilingual Sentence Embeddings for Zero-Shot Cross-Lingual Transfer and Beyond},
@@ -43,29 +30,35 @@ def rank_scores(ranks: np.ndarray) -> dict[str, float]:
 
 
 class TranslationRetrieval(evaluate.Metric):
-    """See `_DESCRIPTION`."""
+    """Scores of nearest-neighbor search for translations.
+
+    Args:
+        predictions: (n, d) vectors of the queries.
+        references: (n, d) vectors of the candidates; row i is the translation of query i.
+    Returns:
+        precision_at_1: share of queries whose nearest candidate is the translation (1 - error rate of LASER's xsim).
+        mrr: mean reciprocal rank of the translation.
+        recall_at_10: share of queries with the translation among the ten nearest candidates.
+    Examples:
+        >>> metric = evaluate.load("eval/metrics/translation_retrieval")
+        >>> metric.compute(predictions=[[1.0, 0.0], [0.0, 1.0]], references=[[1.0, 0.1], [0.9, 0.2]])
+        {'precision_at_1': 1.0, 'mrr': 1.0, 'recall_at_10': 1.0}
+    """
 
     def _info(self) -> evaluate.MetricInfo:
+        features = datasets.Features(
+            {name: datasets.Sequence(datasets.Value("float32")) for name in ("predictions", "references")}
+        )
         return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features({name: datasets.Sequence(datasets.Value("float32")) for name in _INPUTS}),
+            description=__doc__, citation=_CITATION, inputs_description=self.__doc__, features=features
         )
 
     def _compute(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-        queries, candidates = (_unit(np.asarray(side, dtype=np.float64)) for side in (predictions, references))
+        sides = (np.asarray(side, dtype=np.float64) for side in (predictions, references))
+        queries, candidates = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
         right = np.einsum("ij,ij->i", queries, candidates)[:, None]
         ranks = []
         for start in range(0, len(queries), 1024):  # (1024, n) cosines at a time
             rows = slice(start, start + 1024)
             ranks.append((queries[rows] @ candidates.T > right[rows] - TIE).sum(axis=1))  # the translation is one
         return rank_scores(np.concatenate(ranks))
-
-
-_INPUTS = ("predictions", "references")
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1)

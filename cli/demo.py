@@ -2,15 +2,11 @@
 
 import os
 import random
-import signal
-import socket
 import sys
 import tempfile
-import threading
-import time
 import webbrowser
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +14,24 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from modeling_tmde.cli.document_sets import read_document_set
-from modeling_tmde.cli.index import embedder_of_index, truncation_counted
-from modeling_tmde.cli.options import MODEL_OPTIONS, load_embedder, with_options
-from modeling_tmde.data.documents import InputFormat
+from modeling_tmde.cli import index as index_commands
+from modeling_tmde.cli.options import (
+    LONG_OPTIONS,
+    MODEL_OPTIONS,
+    FieldOption,
+    FormatOption,
+    IdFieldOption,
+    LanguageFieldOption,
+    with_options,
+)
 from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
 from modeling_tmde.documents.index import SETTINGS, DocumentIndex, Hit
 from modeling_tmde.long_documents import split_sentences
 
-SAMPLE = "the built-in sample"
 NOTHING, OTHERS = "(none)", "(others)"  # values of documents without one, and of rare ones
-_SAMPLE_DOCUMENTS = 60  # in each of five languages
-_MOST_GROUPS = 24  # colors and markers that can still be told apart
+MOST_GROUPS = 24  # colors and markers that can still be told apart
+SAMPLE_DOCUMENTS = 60  # in each of five languages
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ def demo(
             help="File of documents (text, JSONL or parquet; - for stdin), or an index. Default: a built-in sample.",
         ),
     ] = None,
-    format: Annotated[InputFormat | None, typer.Option(help="Default: by COLLECTION's suffix.")] = None,
-    field: Annotated[str | None, typer.Option(help="JSONL field or parquet column of the text.")] = None,
-    id_field: Annotated[str | None, typer.Option(help="That of the id. Default: id if there is one.")] = None,
-    language_field: Annotated[str | None, typer.Option(help="That of the language. Default: language.")] = None,
+    format: FormatOption = None,
+    field: FieldOption = None,
+    id_field: IdFieldOption = None,
+    language_field: LanguageFieldOption = None,
     label_field: Annotated[
-        list[str] | None, typer.Option(help="One that colors the map; repeatable. Default: label; of an index, all.")
+        list[str] | None, typer.Option(help="One that colors the map; repeatable. Default: all with few values.")
     ] = None,
     points: Annotated[int, typer.Option(min=1, help="Documents on the map at most; more are sampled.")] = 5000,
     projection: Annotated[
@@ -80,14 +81,13 @@ def demo(
         str, typer.Option(help="Address to listen on; 0.0.0.0: every computer in the network.")
     ] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first free one from 7860.")] = None,
-    open_browser: Annotated[
-        bool | None, typer.Option("--open/--no-browser", help="Default: open a browser if there is a screen.")
-    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open a browser, if there is a screen.")] = True,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Open a local web page: search a collection in any language, see hits in others, and a map of it.
 
-    Works offline; needs the packages of the extra `demo`. Ctrl-C ends it.
+    Works offline; needs the packages of the extra `demo`. Ctrl-C ends it. A file is indexed in a temporary folder with
+    all its fields, as by `tmde index`.
 
         tmde demo path/to/model
 
@@ -97,50 +97,35 @@ def demo(
     """
     from modeling_tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
 
-    try:
-        socket.create_server((host, port or 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:  # before minutes of embedding
-        raise ValueError(f"--host {host}, --port {port}: cannot listen there ({error.strerror})") from None
     model_name: str | None = model
     if os.path.exists(os.path.join(model, SETTINGS)):
-        if collection is not None:
-            raise ValueError(f"found the index {model} and {collection}, expected a model before a collection")
         model_name, collection = None, model
-    with ExitStack() as stack, truncation_counted():
-        if threading.current_thread() is threading.main_thread():  # a stopped container ends the page as Ctrl-C does
-            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
-        labels = label_field or []
-        if collection is not None and os.path.exists(os.path.join(collection, SETTINGS)):
-            index = DocumentIndex.open(collection)
-            index.embedder = embedder_of_index(index, model_name, loading)
-        else:
-            if collection is None:
-                documents = _sample()
-            else:
-                documents = read_file(collection, format, field, id_field, language_field, labels)
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True))
-            embedder = load_embedder(model, **loading, long_documents="sentences")
-            index = DocumentIndex.create(Path(folder) / "index", embedder)
-            typer.echo(f"Embedding {len(documents[0]):,} documents ...", err=True)
-            codes = [values.get("language") for values in documents[2]]
-            index.upsert(*documents, language=None if None in codes else codes)
-        name = SAMPLE if collection is None else "stdin" if collection == "-" else Path(collection).name
-        labels = ["language" if each == language_field else each for each in labels]
-        page = demo_page(draw_collection(index, name, labels, points, projection, seed))
+    name = Path(collection).name if collection else "the built-in sample"
+    with ExitStack() as stack, index_commands.truncation_counted():
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True))
+        )
+        if collection is None:
+            collection = str(folder / "sample.jsonl")
+            rows = sample_documents(SAMPLE_DOCUMENTS)
+            ids = [f"{row['doc_id']} ({row['language']})" for row in rows]
+            rows.remove_columns("doc_id").add_column("id", ids).to_json(collection, force_ascii=False)
+        if not os.path.exists(os.path.join(collection, SETTINGS)):
+            reading = {"format": format, "field": field, "id_field": id_field, "language_field": language_field}
+            options = dict.fromkeys([*MODEL_OPTIONS, *LONG_OPTIONS]) | loading
+            index_commands.index(documents=collection, out=folder / "index", model=model, **reading, **options)
+            collection = str(folder / "index")
+        index = DocumentIndex.open(collection)
+        index.embedder = index_commands.embedder_of_index(index, model_name, loading)
+        page = demo_page(draw_collection(index, name, label_field or (), points, projection, seed))
         address = launch_page(page, host, port)
-        stack.callback(page.close, verbose=False)
         if host not in ("127.0.0.1", "localhost", "::1"):
             typer.echo(f"Warning: --host {host}: others in the network can read the documents", err=True)
         typer.echo(f"The page is at {address} (Ctrl-C ends it)")
         sys.stdout.flush()
-        screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-        if screen if open_browser is None else open_browser:
+        if browser and (sys.platform in ("win32", "darwin") or "DISPLAY" in os.environ):
             webbrowser.open(address)
-        try:
-            while page.is_running:
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            typer.echo("\nStopped", err=True)
+        page.block_thread()
 
 
 def draw_collection(
@@ -171,24 +156,25 @@ def draw_collection(
     typer.echo(f"Drawing a map of {len(ids):,} documents ...", err=True)
     drawn = index.documents(ids)
     names = list(dict.fromkeys(key for hit in drawn for key in hit.metadata))
-    for wanted in label_fields:
-        if wanted not in names:
-            raise ValueError(f"{name}: no field {wanted!r}, found {names}; see --label-field")
+    if unknown := set(label_fields).difference(names):
+        raise ValueError(f"{name}: no field {unknown.pop()!r}, found {names}; see --label-field")
     groups = {}
     for key in dict.fromkeys(["language", *(label_fields or names)]):
         values = [as_text(hit.metadata.get(key)) for hit in drawn]
         counts = Counter(value for value in values if value is not None)
-        chosen = key in ("language", *label_fields) or (key != "title" and 2 <= len(counts) <= _MOST_GROUPS)
-        if counts and chosen:
-            few = len(counts) <= _MOST_GROUPS
-            kept = {value for value, _ in counts.most_common(None if few else _MOST_GROUPS - 1)}
-            groups[key] = [NOTHING if value is None else value if value in kept else OTHERS for value in values]
+        if key in ("language", *label_fields) or (key != "title" and 2 <= len(counts) <= MOST_GROUPS):
+            most = MOST_GROUPS if len(counts) <= MOST_GROUPS else MOST_GROUPS - 1
+            kept = {None: NOTHING} | {value: value for value, _ in counts.most_common(most)}
+            groups[key] = [kept.get(value, OTHERS) for value in values]
     codes = {as_text(code) for code in index.values("language")}
-    languages = sorted(codes, key=lambda code: (code is None, code or "")) if codes != {None} else []
-    model = str(index.embedder.model.name_or_path)
-    model = Path(model).resolve().name if os.path.isdir(model) else model
-    map = map_collection(index.vectors(ids), method, seed)
-    return Collection(name, model, index, drawn, map, groups, languages, _examples(drawn, seed))
+    languages = sorted(codes, key=lambda code: (code is None, code)) if codes != {None} else []
+    if not languages:
+        del groups["language"]
+    model = Path(str(index.embedder.model.name_or_path)).name
+    examples = _examples(drawn, random.Random(seed))
+    return Collection(
+        name, model, index, drawn, map_collection(index.vectors(ids), method, seed), groups, languages, examples
+    )
 
 
 def as_text(value: Any) -> str | None:
@@ -197,46 +183,12 @@ def as_text(value: Any) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def _sample() -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
-    rows = list(sample_documents(_SAMPLE_DOCUMENTS))
-    metadata = [{"language": row["language"], "label": as_text(row["label"])} for row in rows]
-    return [f"{row['doc_id']} ({row['language']})" for row in rows], [row["text"] for row in rows], metadata
-
-
-def read_file(
-    source: str,
-    format: InputFormat | None,
-    field: str | None,
-    id_field: str | None,
-    language_field: str | None,
-    label_fields: Sequence[str],
-) -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
-    """Ids, texts and metadata of the documents that are not empty."""
-    columns = {language_field or "language": "language", "title": "title"}
-    columns |= {name: columns.get(name, name) for name in label_fields or ["label"]}
-    documents = read_document_set(source, format, field, id_field, list(columns))
-    for option, names in (("--language-field", [language_field]), ("--label-field", label_fields)):
-        for name in filter(None, names):
-            documents.values(name, option)  # raises if it is not there
-    there = documents.columns.column_names
-    found = {shown: documents.columns[name].to_pylist() for name, shown in columns.items() if name in there}
-    rows = documents.filled()
-    if len(rows) < len(documents):
-        typer.echo(f"{len(documents) - len(rows):,} empty documents left out", err=True)
-    metadata = [{shown: as_text(values[row]) for shown, values in found.items()} for row in rows]
-    return [documents.ids[row] for row in rows], [documents.texts[row] for row in rows], metadata
-
-
-def _examples(drawn: Sequence[Hit], seed: int) -> list[tuple[str, str]]:
+def _examples(drawn: Sequence[Hit], rng: random.Random) -> list[tuple[str, str]]:
     """A sentence of a document in each of several languages, (language, sentence)."""
-    by_language: dict[str, list[Hit]] = {}
-    for hit in drawn:
-        if code := as_text(hit.metadata.get("language")):
-            by_language.setdefault(code, []).append(hit)
-    rng, examples = random.Random(seed), []
-    for code in sorted(by_language)[:5]:
-        for hit in rng.sample(by_language[code], min(20, len(by_language[code]))):
-            if fitting := [text for text in split_sentences(hit.text[:2000], code) if 25 <= len(text) <= 140]:
-                examples.append((code, " ".join(max(fitting, key=len).split())))
-                break
-    return examples
+    examples: dict[str, str] = {}
+    for hit in rng.sample(drawn, len(drawn)):
+        code = as_text(hit.metadata.get("language"))
+        fitting = [text for text in split_sentences(hit.text[:2000], code) if 25 <= len(text) <= 140]
+        if code and fitting:
+            examples.setdefault(code, " ".join(fitting[0].split()))
+    return sorted(examples.items())[:5]

@@ -13,8 +13,8 @@ pytest.importorskip("plotly")
 
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli import demo_page as page_module
-from modeling_tmde.cli.demo import NOTHING, OTHERS, draw_collection, read_file
-from modeling_tmde.cli.demo_page import hits_view, map_figure, search
+from modeling_tmde.cli.demo import NOTHING, OTHERS, draw_collection
+from modeling_tmde.cli.demo_page import map_figure, search
 from modeling_tmde.cli.main import app
 from modeling_tmde.documents import DocumentIndex
 from modeling_tmde.embedding import DocumentEmbedder
@@ -51,14 +51,12 @@ def serve(monkeypatch):
     shown = []
 
     class Page:
-        is_running = False
-
-        def close(self, verbose):
+        def block_thread(self):
             pass
 
     def run(*arguments):
         shown.clear()
-        result = CliRunner().invoke(app, ["demo", *map(str, arguments)])
+        result = CliRunner().invoke(app, ["demo", *map(str, arguments), "--no-browser"])
         return result, shown[0] if shown else None
 
     monkeypatch.setattr(page_module, "demo_page", lambda collection: shown.append(collection) or Page())
@@ -69,12 +67,10 @@ def serve(monkeypatch):
 def test_a_file_of_documents(serve, model, tmp_path):
     result, shown = serve(model, write(tmp_path / "docs.jsonl", ROWS))
     assert result.exit_code == 0 and "The page is at http://127.0.0.1:1/" in result.stdout, result.output
-    assert "1 empty documents left out" in result.stderr
-    assert [hit.id for hit in shown.drawn] == list("abcde") and shown.name == "docs.jsonl"
-    assert shown.groups == {
-        "language": ["es", "de", "de", "es", NOTHING], "label": ["home", "home", "town", NOTHING, "town"],
-    }  # fmt: skip
-    assert shown.languages == ["de", "es", None]
+    assert "1 empty ones left out" in result.stderr and shown.name == "docs.jsonl"
+    assert [hit.id for hit in shown.drawn] == list("abcde") and shown.languages == ["de", "es", None]
+    languages, labels = ["es", "de", "de", "es", NOTHING], ["home", "home", "town", NOTHING, "town"]
+    assert shown.groups == {"language": languages, "label": labels}
     vectors = DocumentEmbedder.from_pretrained(str(model)).encode([row["text"] for row in ROWS[:5]], normalize=True)
     assert shown.map.vectors == pytest.approx(vectors, abs=1e-5) and shown.map.method == "pca"
 
@@ -82,11 +78,13 @@ def test_a_file_of_documents(serve, model, tmp_path):
 def test_fields_of_other_names(serve, model, tmp_path):
     rows = [{"key": 1, "body": "haus", "lang": "de", "topic": "x", "tags": ["p", "q"], "label": "no"}]
     rows += [{"key": 3, "body": "casa", "lang": "it", "topic": "y", "tags": [], "label": "no"}]
+    path = write(tmp_path / "docs.jsonl", rows)
     options = ["--field", "body", "--id-field", "key", "--language-field", "lang"]
-    options += ["--label-field", "topic", "--label-field", "tags"]
-    result, shown = serve(model, write(tmp_path / "docs.jsonl", rows), *options)
+    result, shown = serve(model, path, *options, "--label-field", "topic", "--label-field", "tags")
     assert result.exit_code == 0 and [hit.id for hit in shown.drawn] == ["1", "3"], result.output
     assert shown.groups == {"language": ["de", "it"], "topic": ["x", "y"], "tags": ["p, q", NOTHING]}
+    result, _ = serve(model, path, *options, "--label-field", "other")
+    assert result.exit_code == 1 and "no field 'other'" in result.stderr
 
 
 def test_the_sample_and_an_index(serve, model, tmp_path):
@@ -94,61 +92,43 @@ def test_the_sample_and_an_index(serve, model, tmp_path):
     assert result.exit_code == 0, result.output
     assert len(shown.index) == 300 and len(shown.drawn) == 50 and tuple(shown.languages) == LANGUAGES
     assert [code for code, _ in shown.examples] == list(LANGUAGES)
-    out, rows = tmp_path / "index", [row | {"n": row["id"] * 2, "one": 1} for row in ROWS]
-    arguments = ["index", write(tmp_path / "docs.jsonl", rows), "-o", out, "-m", model]
+    out = tmp_path / "index"
+    arguments = ["index", write(tmp_path / "docs.jsonl", ROWS), "-o", out, "-m", model]
     assert CliRunner().invoke(app, [str(argument) for argument in arguments]).exit_code == 0
-    for arguments in ([out], [model, out]):
-        result, shown = serve(*arguments)
-        assert result.exit_code == 0 and set(shown.groups) == {"language", "label", "n"}, result.output
+    result, shown = serve(out)
+    assert result.exit_code == 0 and set(shown.groups) == {"language", "label"}, result.output
+
+
+def collect(model, tmp_path, rows, label_fields=()):
+    index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(str(model)))
+    metadata = [{key: row[key] for key in row if key not in ("id", "text")} for row in rows]
+    index.upsert([row["id"] for row in rows], [row["text"] for row in rows], metadata)
+    return draw_collection(index, "docs", label_fields)
 
 
 def test_many_values_are_others(model, tmp_path):
-    index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(str(model)))
-    ids = [str(number) for number in range(40)]
-    index.upsert(ids, [f"haus {id}" for id in ids], [{"label": f"l{max(int(id), 5)}"} for id in ids])
-    shown = draw_collection(index, "index", ["label"])
+    rows = [{"id": f"{number}", "text": f"haus {number}", "label": f"{max(number, 5)}"} for number in range(40)]
+    shown = collect(model, tmp_path, rows, ["label"])
     assert len(set(shown.groups["label"])) == 24 and OTHERS in shown.groups["label"]
-    assert "label" not in draw_collection(index, "index").groups
-
-
-def collect(model, tmp_path, rows):
-    index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(str(model)))
-    ids, texts, metadata = read_file(str(write(tmp_path / "docs.jsonl", rows)), None, None, None, None, ())
-    index.upsert(ids, texts, metadata)
-    return draw_collection(index, "docs.jsonl")
+    assert "label" not in draw_collection(shown.index, "index").groups
 
 
 def test_search_and_its_filters(model, tmp_path):
-    shown = collect(model, tmp_path, ROWS)
+    shown = collect(model, tmp_path, ROWS[:5])
     found = search(shown, "Katze baum", 5, ["de", ""])
     assert {hit.id for hit in found.hits} == {"b", "c", "e"} and found.hits[0].snippet == "Katze baum."
-    assert len(search(shown, "Katze", 9, ["de", "es", ""]).hits) == 5
-    for arguments, message in [((" ",), "The query is empty"), (("x", 3, []), "choose at least one")]:
-        with pytest.raises(ValueError, match=message):
-            search(shown, *arguments)
+    assert len(search(shown, "Katze", 9).hits) == 5
+    with pytest.raises(ValueError, match="The query is empty"):
+        search(shown, " ")
 
 
 def test_everything_of_a_document_is_escaped(model, tmp_path):
     rows = [{"id": EVIL, "text": EVIL, "language": EVIL, "title": EVIL, "label": EVIL}, ROWS[0]]
     shown = collect(model, tmp_path, rows)
     found = search(shown, EVIL, 2)
-    views = [hits_view(found, shown), page_module.HTML.header(shown), map_figure(shown, "label", found).to_json()]
+    html = page_module.HTML
+    views = [html.hits(found, shown), html.header(shown), map_figure(shown, "label", found).to_json()]
     for view in views:
         assert "<script" not in view and "<img" not in view and "\\u003cscript" not in view
     assert views[0].count("&lt;script&gt;") >= 4
     assert set(re.findall("<(\\w+)", "".join(map_figure(shown).data[0].hovertext))) <= {"b", "br", "i"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["MODEL", "docs.jsonl", "--label-field", "topic"], "no field 'topic'"),
-        (["MODEL", "docs.jsonl", "--port", "1", "--host", "no.such.host.example"], "--host no.such.host.example"),
-        (["MODEL", "none.jsonl"], "none.jsonl: found no such file"),
-    ],
-)
-def test_mistakes(serve, model, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "docs.jsonl", ROWS)
-    result, _ = serve(*(model if each == "MODEL" else each for each in arguments))
-    assert result.exit_code == 1 and f"Error: {message}" in result.stderr or message in result.stderr, result.output

@@ -65,38 +65,26 @@ def address(trained, documents):
     finally:
         process.send_signal(signal.SIGINT)
         stderr = process.communicate(timeout=120)[1]
-    assert process.returncode == 0 and stderr.rstrip().endswith("Stopped") and "Traceback" not in stderr, stderr
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    assert process.returncode == 0 and "Traceback" not in stderr, stderr
 
 
 @pytest.fixture
-def page(browser, address):
+def page(address):
     """The open page; afterwards: nothing was asked of another computer, and nothing went wrong in the page."""
-    context = browser.new_context(viewport={"width": 1300, "height": 900})
-    page, asked, problems = context.new_page(), [], []
-    page.set_default_timeout(WAIT)
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(address)
-    page.locator("#map .scatterlayer .point").first.wait_for(state="attached")
-    yield page
-    context.close()
+    asked, problems = [], []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        page.set_default_timeout(WAIT)
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(address)
+        page.locator("#map .scatterlayer .point").first.wait_for(state="attached")
+        yield page
     hosts = {urlparse(url).hostname for url in asked if urlparse(url).scheme not in ("data", "blob")}
     assert hosts == {"127.0.0.1"}, asked
     assert problems == []
-
-
-def search(page, text):
-    page.locator("#query textarea").fill(text)
-    page.keyboard.press("Enter")
 
 
 def hits(page):
@@ -108,14 +96,11 @@ def hits(page):
     return [(language, re.fullmatch(r"Whole document \((.*)\)", summary, re.S)[1]) for language, summary in cells]
 
 
-def legend(page):
-    return page.locator("#map .legendtext").all_text_contents()
-
-
 def test_a_query_finds_documents_of_other_languages(page, documents):
     german = next(row for row in documents[1] if row["language"] == "de")
     page.get_by_role("checkbox", name="de", exact=True).uncheck()
-    search(page, german["text"])
+    page.locator("#query textarea").fill(german["text"])
+    page.keyboard.press("Enter")
     page.locator("#hits tbody tr").nth(9).wait_for()
     found = hits(page)
     assert len(found) == 10 and "de" not in {language for language, _ in found}
@@ -124,7 +109,7 @@ def test_a_query_finds_documents_of_other_languages(page, documents):
     cosines = [float(cell) for cell in page.locator("#hits td:nth-child(2)").all_text_contents()]
     assert cosines == sorted(cosines, reverse=True) and cosines[0] > 0.5
     page.wait_for_function("document.querySelectorAll('#map .legendtext').length == 7")
-    assert legend(page) == ["de", "en", "es", "fr", "it", "hits", "query"]
+    assert page.locator("#map .legendtext").all_text_contents() == ["de", "en", "es", "fr", "it", "hits", "query"]
     assert page.locator("#map .scatterlayer .trace").nth(5).locator(".point").count() == 10
     # The other document is unfolded by the keyboard.
     summary = page.locator("#hits summary").first
@@ -135,7 +120,8 @@ def test_a_query_finds_documents_of_other_languages(page, documents):
 
 
 def test_a_document_does_not_run_in_the_page(page):
-    search(page, EVIL)
+    page.locator("#query textarea").fill(EVIL)
+    page.locator("#search").click()
     row = page.locator("#hits tbody tr").filter(has_text="window.hacked").first
     row.wait_for()
     assert row.locator("details p").text_content() == EVIL and row.locator(".tmde-title").text_content() == EVIL

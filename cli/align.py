@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from modeling_tmde.cli.document_sets import (
-    LanguageAOption,
-    LanguageBOption,
+    SIDES_OPTIONS,
     Languages,
     NeighborsOption,
     ScoringOption,
@@ -22,9 +22,6 @@ from modeling_tmde.cli.index import truncation_counted
 from modeling_tmde.cli.options import (
     LONG_OPTIONS,
     MODEL_OPTIONS,
-    FieldOption,
-    FormatOption,
-    IdFieldOption,
     ModelOption,
     OverwriteOption,
     check_output,
@@ -37,55 +34,23 @@ from modeling_tmde.documents.parallel_rows import parallel_rows
 from modeling_tmde.embedding import DocumentEmbedder, progress_bar
 
 
-@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
+@with_options(**SIDES_OPTIONS, **MODEL_OPTIONS, **LONG_OPTIONS)
 def align(
-    a: Annotated[str, typer.Argument(metavar="A", help="File of documents of one language, or - for stdin.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="File of documents of the other language.")],
+    a: Annotated[str, Argument(metavar="A", help="File of documents of one language, or - for stdin.")],
+    b: Annotated[str, Argument(metavar="B", help="File of documents of the other language.")],
     model: ModelOption,
-    out: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Pairs of documents to write, .tsv.")
-    ] = None,
-    rows: Annotated[
-        Path | None, typer.Option(help="Parallel corpus to write, .jsonl: aligned sentences of the pairs.")
-    ] = None,
-    format: FormatOption = None,
-    field: FieldOption = None,
-    id_field: IdFieldOption = None,
-    url_field: Annotated[
-        str | None,
-        typer.Option(help="That of the URL: pages that differ in marks of language alone are paired first."),
-    ] = None,
-    same_domain: Annotated[
-        bool, typer.Option("--same-domain", help="Pair only documents of one website; needs --url-field.")
-    ] = False,
-    language_a: LanguageAOption = None,
-    language_b: LanguageBOption = None,
+    out: Annotated[Path | None, Option("--output", "-o", metavar="OUT", help="Pairs to write, .tsv.")] = None,
+    rows: Annotated[Path | None, Option(help="Corpus to write, .jsonl: aligned sentences of the pairs.")] = None,
+    url_field: Annotated[str | None, Option(help="Field of the URL, by which pages are paired first.")] = None,
+    same_domain: Annotated[bool, Option("--same-domain", help="Pair only within a website.")] = False,
     scoring: ScoringOption = "ratio",
     k: NeighborsOption = 4,
-    threshold: Annotated[
-        float | None, typer.Option(help="Lowest score of a pair that is not one by URL. Default: all pairs.")
-    ] = None,
-    lawdr_rank: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Represent documents as LAWDR does: sentences without so many main directions of their language, "
-            "weighted by how rare they are. Fitted to A and B.",
-        ),
-    ] = None,
-    pairs: Annotated[
-        Path | None,
-        typer.Option(help="Known pairs, instead of aligning: OUT of an earlier run, or id of A, tab, id of B."),
-    ] = None,
-    reference: Annotated[
-        Path | None, typer.Option(help="The right pairs, as for --pairs: prints recall and precision.")
-    ] = None,
-    paragraphs: Annotated[
-        bool, typer.Option("--paragraphs", help="Align the lines of documents instead of their sentences.")
-    ] = False,
-    min_score: Annotated[
-        float | None, typer.Option(help="Lowest score of a row: 1 is alike, 0 unrelated. Default: all.")
-    ] = None,
+    threshold: Annotated[float | None, Option(help="Lowest score of a pair that is not one by URL.")] = None,
+    lawdr_rank: Annotated[int | None, Option(min=1, help="Embed by LAWDR, without so many directions.")] = None,
+    pairs: Annotated[Path | None, Option(help="Known pairs: OUT of an earlier run, or id of A, tab, id of B.")] = None,
+    reference: Annotated[Path | None, Option(help="Right pairs, as for --pairs: prints the quality.")] = None,
+    paragraphs: Annotated[bool, Option("--paragraphs", help="Align lines instead of sentences.")] = False,
+    min_score: Annotated[float | None, Option(help="Lowest score of a row: 1 is alike, 0 unrelated.")] = None,
     overwrite: OverwriteOption = False,
     loading: dict[str, Any] = ...,
 ) -> None:
@@ -107,20 +72,17 @@ def align(
 
         tmde align german.jsonl english.jsonl --pairs pairs.tsv --rows rows.jsonl ...
     """
-    languages = language_a, language_b
     if out is None and rows is None:
         raise ValueError("Nothing to write; give --output for pairs of documents, --rows for their sentences, or both")
     if pairs is not None and (out is not None or rows is None):
         raise ValueError("--pairs needs --rows and excludes --output: known pairs are neither searched nor written")
-    if rows is None and (min_score is not None or paragraphs):
-        raise ValueError("--min-score and --paragraphs are of --rows, which is missing")
-    if None in languages and (rows is not None or lawdr_rank is not None):
-        raise ValueError("--rows and --lawdr-rank need the languages of both sides: --language-a and --language-b")
     if same_domain and url_field is None:
         raise ValueError("--same-domain needs --url-field: the URLs say which website a document is of")
     out_file = out and check_output(out, overwrite, [".tsv"])
     rows_file = rows and check_output(rows, overwrite, [".jsonl"], "--rows")
-    sides = read_sides((a, b), languages, format, field, id_field, [url_field] if url_field else [])
+    sides, languages = read_sides(a, b, loading, [url_field] if url_field else [])
+    if None in languages and (rows is not None or lawdr_rank is not None):
+        raise ValueError("--rows and --lawdr-rank need the languages of both sides: --language-a and --language-b")
     urls = None
     if url_field is not None:  # one a document, "" if it is not known
         urls = [["".join(str(url or "").split()) for url in side.values(url_field, "--url-field")] for side in sides]

@@ -115,8 +115,7 @@ def demo(
             options = dict.fromkeys([*MODEL_OPTIONS, *LONG_OPTIONS]) | loading
             index_commands.index(documents=collection, out=folder / "index", model=model, **reading, **options)
             collection = str(folder / "index")
-        index = DocumentIndex.open(collection)
-        index.embedder = index_commands.embedder_of_index(index, model_name, loading)
+        index = index_commands.open_index(collection, model_name, loading)
         page = demo_page(draw_collection(index, name, label_field or (), points, projection, seed))
         address = launch_page(page, host, port)
         if host not in ("127.0.0.1", "localhost", "::1"):

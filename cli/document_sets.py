@@ -11,22 +11,24 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from modeling_tmde.cli.options import load_embedder
+from modeling_tmde.cli.options import FieldOption, FormatOption, IdFieldOption, load_embedder
 from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.documents import Documents, InputFormat, open_documents
 from modeling_tmde.data.io import replacing
 from modeling_tmde.documents.mining import PairQuality
 from modeling_tmde.embedding import DocumentEmbedder
 
-LanguageAOption = Annotated[
-    str | None, typer.Option(help="Code of A's language, such as de.", rich_help_panel="Input")
-]
-LanguageBOption = Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel="Input")]
-ScoringOption = Annotated[
-    Literal["ratio", "distance", "cosine"], typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")
-]
-NeighborsOption = Annotated[int, typer.Option("-k", min=1, help="Neighbors of a margin.")]
 Languages = tuple[str | None, str | None]
+Scoring = Literal["ratio", "distance", "cosine"]
+ScoringOption = Annotated[Scoring, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")]
+NeighborsOption = Annotated[int, typer.Option("-k", min=1, help="Neighbors of a margin.")]
+SIDES_OPTIONS = {  # for `with_options` and `read_sides`
+    "format": FormatOption,
+    "field": FieldOption,
+    "id_field": IdFieldOption,
+    "language_a": Annotated[str | None, typer.Option(help="Code of A's language.", rich_help_panel="Input")],
+    "language_b": Annotated[str | None, typer.Option(help="Code of B's language.", rich_help_panel="Input")],
+}
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,12 @@ def read_document_set(
     Raises:
         ValueError: The file cannot be read, a column is missing, an id occurs twice.
     """
-    texts, numbers, tables = [], [], []
     with ExitStack() as stack:
         documents = open_documents(stack, source, format, field, (id_field or "id", *columns), 8192)
-        for chunk in documents.chunks:
-            texts.extend(chunk.texts)
-            numbers.extend(chunk.numbers)
-            tables.append(chunk.columns)
-    table = pa.concat_tables(tables) if tables else pa.schema(documents.schema).empty_table()
+        chunks = list(documents.chunks)
+    texts = [text for chunk in chunks for text in chunk.texts]
+    numbers = [number for chunk in chunks for number in chunk.numbers]
+    table = pa.concat_tables([documents.schema.empty_table(), *(chunk.columns for chunk in chunks)])
     found = DocumentSet(documents.name, texts, list(map(str, numbers)), table, documents.fields)
     if id_field is not None or "id" in table.column_names:
         ids = found.values(id_field or "id", "--id-field")
@@ -116,16 +116,18 @@ def checked_ids(
     return list(map(str, values))
 
 
-def read_sides(sources: tuple[str, str], languages: Languages, *options: Any) -> Sides:
-    """Both files, by `read_document_set`, after checks of the languages."""
-    if sources == ("-", "-"):
+def read_sides(a: str, b: str, given: dict[str, Any], columns: Sequence[str] = ()) -> tuple[Sides, Languages]:
+    """Both files, by `read_document_set`, and their languages, as `SIDES_OPTIONS` say; takes these out of `given`."""
+    if a == b == "-":
         raise ValueError("A and B are both -, but there is one stdin; give a file for one of them")
+    languages = given.pop("language_a", None), given.pop("language_b", None)
     for option, code in zip(("--language-a", "--language-b"), languages, strict=True):
         if code is not None and not is_code(code):
             raise ValueError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
     if languages[0] is not None and languages[0] == languages[1]:
         raise ValueError(f"--language-b: found {languages[1]!r}, that of --language-a too; expected another one")
-    return tuple(read_document_set(source, *options) for source in sources)
+    options = {name: given.pop(name, None) for name in ("format", "field", "id_field")}
+    return tuple(read_document_set(source, **options, columns=columns) for source in (a, b)), languages
 
 
 def load_embedder_of_sides(model: str, languages: Languages, **loading: Any) -> DocumentEmbedder:

@@ -1,6 +1,5 @@
 """`tmde index` and `tmde search`: an index of documents, kept up to date and searched across languages."""
 
-import itertools
 import json
 import logging
 import sys
@@ -14,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer import Argument, Option
 
 from modeling_tmde.cli.document_sets import checked_ids
 from modeling_tmde.cli.options import (
@@ -30,33 +30,24 @@ from modeling_tmde.cli.options import (
 from modeling_tmde.data.documents import VECTOR_COLUMN, Documents, open_documents
 from modeling_tmde.data.files import read_lines
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
-from modeling_tmde.embedding import DocumentEmbedder, progress_bar
+from modeling_tmde.embedding import progress_bar
 
 BATCH = 1024  # documents embedded and committed at a time: at most so many are embedded again after an interruption
 
 
 @with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
 def index(
-    documents: Annotated[
-        str | None, typer.Argument(metavar="DOCS", help="File of documents: text, JSONL or parquet; - for stdin.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--output", "-o", metavar="INDEX", help="Folder of the index, created or updated.")
-    ] = ...,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id. Default: that of the index."),
-    ] = None,
+    documents: Annotated[str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")] = None,
+    out: Annotated[Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")] = ...,
+    model: Annotated[str | None, Option("--model", "-m", help="Folder or Hub id. Default: that of the index.")] = None,
     format: FormatOption = None,
     field: FieldOption = None,
     id_field: IdFieldOption = None,
     language: LanguageOption = None,
     language_field: LanguageFieldOption = None,
-    delete: Annotated[list[str] | None, typer.Option(metavar="ID", help="Remove this document; repeatable.")] = None,
-    delete_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Remove the documents whose ids are the lines of FILE.")
-    ] = None,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove documents that are not in DOCS.")] = False,
+    delete: Annotated[list[str] | None, Option(metavar="ID", help="Remove this document; repeatable.")] = None,
+    delete_file: Annotated[str | None, Option(metavar="FILE", help="Remove the ids that are lines of FILE.")] = None,
+    prune: Annotated[bool, Option("--prune", help="Remove documents that are not in DOCS.")] = False,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Index documents for `tmde search`, or update an index.
@@ -69,111 +60,81 @@ def index(
 
         tmde index -o news.index --delete 17 --delete 18
     """
-    start = time.perf_counter()
+    start, opened = time.perf_counter(), None
     if documents is None and (prune or not (delete or delete_file)):
         raise ValueError("DOCS is missing" + ("; --prune removes what is not in it" if prune else " (or --delete)"))
     if language is not None and language_field is not None:
         raise ValueError("--language and --language-field exclude each other; give one of them")
     unwanted = [*(delete or ()), *(_texts_of(delete_file) if delete_file else ())]
-    done, present, empty = Changes(), set(), []
+    done, present, empty = Changes(), set(), 0
     with ExitStack() as stack, truncation_counted():
-        opened = None
-        if documents is not None:
-            opened = open_documents(stack, documents, format, field, True, BATCH, language_field=language_field)
-            names = opened.schema.names
-            if id_field is not None and id_field not in names:
-                raise ValueError(f"{opened.name}: no column {id_field!r}, found {names}; see --id-field")
-            id_field = id_field or ("id" if "id" in names else None)
-        found = _open_or_create(out, model, loading, opened, id_field)
-        stack.enter_context(found.writing())
-        deleted = found.delete(unwanted, missing_ok=opened is not None)
-        if opened:
-            batches = _batches(opened, {field or "text", id_field, VECTOR_COLUMN}, id_field, language, empty)
-            for batch in progress_bar(batches, desc="Indexing", unit=f" x {BATCH:,} texts"):
-                done += found.upsert(**batch)
-                present.update(batch["ids"])
-        gone = found.delete([id for id in found if id not in present]) if prune else 0
-    summary = f"{done.added:,} added, {done.updated:,} updated, {done.unchanged:,} unchanged, " if opened else ""
-    summary += f"{deleted + gone:,} deleted"
-    if empty:
-        summary += f", {len(empty):,} empty ones left out (first: row {empty[0]})"
-    if done.report.texts:
-        summary += f", {done.report.tokens:,} tokens, {done.report.truncated:,} texts truncated"
-    kind = "exact" if found.exact else f"approximate, recall@10 {found.recall:.3f}, unless --exact is given"
-    seconds = time.perf_counter() - start
-    typer.echo(f"{summary}, in {seconds:.1f} s -> {out} ({len(found):,} documents, search: {kind})", err=True)
-
-
-def _batches(
-    opened: Documents, left_out: set[str | None], id_field: str | None, language: str | None, empty: list[int]
-) -> Iterator[dict[str, Any]]:
-    """Arguments of `DocumentIndex.upsert`; `empty` gets the rows of empty texts."""
-    seen: dict[str, int] = {}
-    for chunk in opened.chunks:
-        rows, codes = chunk.columns.to_pylist(), chunk.languages or [language] * len(chunk.texts)
-        if id_field is None:  # the whole path: files of one name in two folders keep their documents apart
-            ids = [f"{opened.name}:{number}" for number in chunk.numbers]
+        if documents is None:
+            found = DocumentIndex.open(out)
         else:
-            ids = checked_ids(opened, id_field, [row[id_field] for row in rows], chunk.numbers, seen)
-        metadata = [
-            {"language": code} | {name: value for name, value in row.items() if name not in left_out}
-            for row, code in zip(rows, codes, strict=True)
-        ]
-        empty += [number for number, text in zip(chunk.numbers, chunk.texts, strict=True) if not text.strip()]
-        columns = {"ids": ids, "texts": chunk.texts, "metadata": metadata, "language": codes}
-        batch = {
-            name: list(itertools.compress(column, map(str.strip, chunk.texts))) for name, column in columns.items()
-        }
-        yield batch | ({} if chunk.languages else {"language": language})
-
-
-def _open_or_create(
-    out: Path, model: str | None, loading: dict[str, Any], opened: Documents | None, id_field: str | None
-) -> DocumentIndex:
-    if (out / SETTINGS).exists() or opened is None:
-        found = DocumentIndex.open(out)
-        if opened is not None:
+            opened = open_documents(stack, documents, format, field, True, BATCH, language_field=language_field)
+            if id_field is not None and id_field not in opened.fields:
+                raise ValueError(f"{opened.name}: no column {id_field!r}, found {opened.fields}; see --id-field")
+            id_field = id_field or ("id" if "id" in opened.fields else None)
+            if (out / SETTINGS).exists():
+                found = open_index(out, model, loading)
+            elif model is None:
+                raise ValueError(f"{out}: there is no index yet; give --model to make one")
+            else:
+                embedder = load_embedder(model, **{"long_documents": "sentences"} | loading)
+                revision = {name: value for name, value in loading.items() if name == "revision"}
+                found = DocumentIndex.create(out, embedder, loading=revision)
             if id_field is None and opened.name == "stdin" and len(found):
                 raise ValueError(
                     f"stdin: its documents have no ids, and would replace those of another stdin in {out}; give a "
                     "file, or --format jsonl with --id-field"
                 )
-            found.embedder = embedder_of_index(found, model, loading)
-        return found
-    if model is None:
-        raise ValueError(f"{out}: there is no index yet; give --model to make one")
-    revision = {name: value for name, value in loading.items() if name == "revision"}
-    embedder = load_embedder(model, **{"long_documents": "sentences"} | loading)
-    return DocumentIndex.create(out, embedder, loading=revision)
+        stack.enter_context(found.writing())
+        deleted = found.delete(unwanted, missing_ok=opened is not None)
+        batches = _batches(opened, id_field, {field or "text", id_field, VECTOR_COLUMN}) if opened else ()
+        for ids, texts, metadata, codes in progress_bar(batches, desc="Indexing", unit=f" x {BATCH:,} texts"):
+            kept = [number for number, text in enumerate(texts) if text.strip()]
+            empty += len(texts) - len(kept)
+            codes = codes or [language] * len(texts)
+            metadata = [{"language": code} | values for code, values in zip(codes, metadata, strict=True)]
+            columns = ([column[number] for number in kept] for column in (ids, texts, metadata, codes))
+            ids, texts, metadata, codes = columns
+            done += found.upsert(ids, texts, metadata, language=codes)
+            present.update(ids)
+        if prune:
+            deleted += found.delete([id for id in found if id not in present])
+    kind = "exact" if found.exact else f"approximate, recall@10 {found.recall:.3f}, unless --exact is given"
+    typer.echo(
+        f"{done.added:,} added, {done.updated:,} updated, {done.unchanged:,} unchanged, {deleted:,} deleted, "
+        f"{empty:,} empty ones left out, {done.report.tokens:,} tokens, {done.report.truncated:,} texts truncated, in "
+        f"{time.perf_counter() - start:.1f} s -> {out} ({len(found):,} documents, search: {kind})",
+        err=True,
+    )
+
+
+def _batches(opened: Documents, id_field: str | None, left_out: set[str | None]) -> Iterator[tuple]:
+    """Ids, texts, metadata and languages of the documents, some at a time."""
+    seen: dict[str, int] = {}
+    for chunk in opened.chunks:
+        rows = chunk.columns.to_pylist()
+        if id_field is None:  # the whole path: files of one name in two folders keep their documents apart
+            ids = [f"{opened.name}:{number}" for number in chunk.numbers]
+        else:
+            ids = checked_ids(opened, id_field, [row[id_field] for row in rows], chunk.numbers, seen)
+        metadata = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
+        yield ids, chunk.texts, metadata, chunk.languages
 
 
 @with_options(**{name: MODEL_OPTIONS[name] for name in ("dtype", "device", "trust_remote_code")})
 def search(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(metavar="[QUERY] INDEX", help="Query, in quotes if it has spaces; folder of the index."),
-    ],
-    queries: Annotated[
-        str | None, typer.Option(metavar="FILE", help="In place of QUERY: queries, one a line; - for stdin.")
-    ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Documents for each query.")] = 10,
-    filter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            metavar="NAME=VALUE",
-            help="Only documents with this in their metadata, or in a list of them; one NAME twice: either.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each hit.")] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="Scan all documents of a large index.")] = False,
-    snippet_width: Annotated[int, typer.Option(min=0, help="Characters of a snippet; 0: none.")] = 200,
-    language: Annotated[
-        str | None, typer.Option(help="Code of the queries' language: for a model with an encoder for each one.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Where the index's model is now. Default: where it was.")
-    ] = None,
+    arguments: Annotated[list[str], Argument(metavar="[QUERY] INDEX", help="Query in quotes; folder of the index.")],
+    queries: Annotated[str | None, Option(metavar="FILE", help="Queries, one a line; - for stdin.")] = None,
+    k: Annotated[int, Option("-k", min=1, help="Documents for each query.")] = 10,
+    filter: Annotated[list[str] | None, Option(metavar="NAME=VALUE", help="By metadata; repeated: either.")] = None,
+    as_json: Annotated[bool, Option("--json", help="One JSON object a line for each hit.")] = False,
+    exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False,
+    snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0: none.")] = 200,
+    language: Annotated[str | None, Option(help="Code of the queries' language, if the model needs it.")] = None,
+    model: Annotated[str | None, Option("--model", "-m", help="Where the index's model is, if it was moved.")] = None,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
@@ -197,39 +158,30 @@ def search(
             raise ValueError(f"--filter: found {pair!r}, expected NAME=VALUE, such as language=de")
         wanted.setdefault(name, []).append(value)
     with truncation_counted():
-        found = DocumentIndex.open(arguments[-1])
-        found.embedder = embedder_of_index(found, model, loading)
+        found = open_index(arguments[-1], model, loading)
         hits = found.search(texts, k, wanted, exact, snippet_width, language)
     if cut := found.query_report.truncated:
         limit = found.embedder.max_length
         typer.echo(f"{cut:,} of {len(texts):,} queries truncated: longer than {limit:,} tokens", err=True)
-    if not found.exact and not exact and sys.stderr.isatty():
-        typer.echo(f"Approximate search (recall@10 {found.recall:.3f}); --exact scans all documents.", err=True)
     for query, of_query in zip(texts, hits, strict=True):
         if as_json:
             for rank, hit in enumerate(of_query, 1):
-                row = {"query": query, "rank": rank, "score": round(hit.score, 6), "id": hit.id}
-                row |= {"snippet": hit.snippet, "metadata": hit.metadata}
-                typer.echo(json.dumps(row, ensure_ascii=False))
+                row = {name: value for name, value in vars(hit).items() if name != "text"}
+                typer.echo(json.dumps({"query": query, "rank": rank} | row, ensure_ascii=False))
         else:
             _print_table(query if len(texts) > 1 else None, of_query)
 
 
-def embedder_of_index(found: DocumentIndex, model: str | None, loading: dict[str, Any]) -> DocumentEmbedder:
-    """The model of an index, from `model` or from where it was, with the settings of the index and `loading`.
-
-    Raises:
-        ValueError: It cannot be loaded, or the index has no model.
-    """
+def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -> DocumentIndex:
+    """An index with its embedder, from `model` or from where it was; ValueError if it cannot be loaded."""
+    found = DocumentIndex.open(folder)
+    options = found.loading_options | loading  # raises if the index was made of given vectors
     try:
-        options = found.loading_options | loading
-        return load_embedder(model or found.settings["model"], **options)
+        found.embedder = load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
-        if model is not None or found.settings is None:
-            raise
-        raise ValueError(
-            f"{found.folder}: its model cannot be opened ({error}); if it was moved, give --model"
-        ) from None
+        hint = "" if model or Path(found.settings["model"]).exists() else "; if the model was moved, give --model"
+        raise ValueError(f"{error}{hint}") from None
+    return found
 
 
 @contextmanager

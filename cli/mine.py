@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
+from typer import Argument, Option
 
 from modeling_tmde.cli.document_sets import (
+    SIDES_OPTIONS,
     DocumentSet,
-    LanguageAOption,
-    LanguageBOption,
     NeighborsOption,
     ScoringOption,
     load_embedder_of_sides,
@@ -17,15 +17,7 @@ from modeling_tmde.cli.document_sets import (
     report_quality,
     write_rows,
 )
-from modeling_tmde.cli.options import (
-    MODEL_OPTIONS,
-    FieldOption,
-    FormatOption,
-    IdFieldOption,
-    OverwriteOption,
-    check_output,
-    with_options,
-)
+from modeling_tmde.cli.options import MODEL_OPTIONS, OverwriteOption, check_output, with_options
 from modeling_tmde.documents.mining import (
     ScoredPairs,
     best_threshold,
@@ -35,46 +27,27 @@ from modeling_tmde.documents.mining import (
     read_gold_pairs,
 )
 
+Retrieval = Literal["max", "intersection", "forward", "backward"]
+Search = Literal["auto", "exact", "hnsw"]
 
-@with_options(**MODEL_OPTIONS)
+
+@with_options(**SIDES_OPTIONS, **MODEL_OPTIONS)
 def mine(
-    a: Annotated[str, typer.Argument(metavar="A", help="File of sentences of one language, or - for stdin.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="File of sentences of the other language.")],
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")],
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Folder of a saved model, or a Hub id.")] = None,
-    format: FormatOption = None,
-    field: FieldOption = None,
-    id_field: IdFieldOption = None,
-    language_a: LanguageAOption = None,
-    language_b: LanguageBOption = None,
-    vectors_a: Annotated[
-        Path | None, typer.Option(help="Vectors of all rows of A, .npy of `tmde embed`: A is not embedded again.")
-    ] = None,
-    vectors_b: Annotated[Path | None, typer.Option(help="Vectors of all rows of B.")] = None,
+    a: Annotated[str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")],
+    b: Annotated[str, Argument(metavar="B", help="File of sentences of the other language.")],
+    out: Annotated[Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")],
+    model: Annotated[str | None, Option("--model", "-m", help="Folder of a saved model, or a Hub id.")] = None,
+    vectors_a: Annotated[Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")] = None,
+    vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None,
     scoring: ScoringOption = "ratio",
     k: NeighborsOption = 4,
-    retrieval: Annotated[
-        Literal["max", "intersection", "forward", "backward"],
-        typer.Option(
-            help="Best pair of each sentence of A (forward), of B (backward), of both (intersection), or of either, "
-            "best first, each sentence once (max)."
-        ),
-    ] = "max",
-    threshold: Annotated[float | None, typer.Option(help="Lowest score of a pair. Default: all pairs.")] = None,
-    max_pairs: Annotated[int | None, typer.Option(min=1, help="At most so many pairs, the best.")] = None,
-    drop_identical: Annotated[
-        bool, typer.Option("--drop-identical", help="Leave out pairs whose two texts are the same.")
-    ] = False,
-    search: Annotated[
-        Literal["auto", "exact", "hnsw"],
-        typer.Option(help="auto: exact up to some 100,000 x 100,000 sentences, beyond that faiss' HNSW."),
-    ] = "auto",
-    gold: Annotated[
-        Path | None, typer.Option(help="The right pairs: id of A, tab, id of B. Prints precision, recall and F1.")
-    ] = None,
-    optimize_threshold: Annotated[
-        bool, typer.Option("--optimize-threshold", help="Take the threshold with the highest F1 on --gold.")
-    ] = False,
+    retrieval: Annotated[Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")] = "max",
+    threshold: Annotated[float | None, Option(help="Lowest score of a pair. Default: all pairs.")] = None,
+    max_pairs: Annotated[int | None, Option(min=1, help="At most so many pairs, the best.")] = None,
+    drop_identical: Annotated[bool, Option("--drop-identical", help="Leave out pairs of equal texts.")] = False,
+    search: Annotated[Search, Option(help="auto: hnsw beyond some 100,000 x 100,000 sentences.")] = "auto",
+    gold: Annotated[Path | None, Option(help="The right pairs: id of A, tab, id of B. Prints the quality.")] = None,
+    optimize_threshold: Annotated[bool, Option("--optimize-threshold", help="Best F1 on --gold.")] = False,
     overwrite: OverwriteOption = False,
     loading: dict[str, Any] = ...,
 ) -> None:
@@ -100,20 +73,15 @@ def mine(
         tmde mine train.de train.en -o train.tsv -m MODEL --format tsv --gold train.gold --optimize-threshold
     """
     target = check_output(out, overwrite, (".tsv", ".jsonl"))
-    languages = language_a, language_b
     if (model is None) != (vectors_a is not None and vectors_b is not None):
         raise ValueError("give --model, or the vectors of both sides (--vectors-a and --vectors-b) and no --model")
     if optimize_threshold and (gold is None or threshold is not None or max_pairs is not None):
-        raise ValueError(
-            "--optimize-threshold needs --gold, and chooses the threshold: no --threshold, no --max-pairs"
-        )
+        raise ValueError("--optimize-threshold needs --gold, and excludes --threshold and --max-pairs")
+    sides, languages = read_sides(a, b, loading)
     if languages.count(None) == 1:
         raise ValueError("Found one of --language-a and --language-b, expected both or neither")
-    sides = read_sides((a, b), languages, format, field, id_field)
-    files = vectors_a, vectors_b
-    vectors = [path and _read_vectors(path, side) for path, side in zip(files, sides, strict=True)]
-    for side in sides:
-        side.filled()  # raises if there is none
+    files = zip((vectors_a, vectors_b), sides, strict=True)
+    vectors = [path and _read_vectors(path, side) for path, side in files if side.filled()]
     occurrences, kept = zip(*(first_occurrences(side.texts) for side in sides), strict=True)
     right = None
     if gold is not None:  # a pair of repeated sentences is that of their first occurrences, which alone are mined
@@ -136,7 +104,7 @@ def mine(
         typer.echo(f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}", err=True)
         pairs = pairs[: quality.found]  # best first
         hint = "; the threshold was chosen on this list: apply it to another one for a fair figure"
-    columns, corpus = ["score", "id_a", "id_b", "text_a", "text_b"], target.suffix == ".jsonl" and language_a
+    columns, corpus = ["score", "id_a", "id_b", "text_a", "text_b"], target.suffix == ".jsonl" and languages[0]
     rows = (
         (round(score, 6), sides[0].ids[i], sides[1].ids[j], sides[0].texts[i], sides[1].texts[j])
         for (i, j), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True)

@@ -272,7 +272,8 @@ class DocumentIndex:
                 kept = sorted(set(changed) - set(new))
                 vectors[kept] = self.vectors([ids[number] for number in kept])
                 if new:
-                    codes = [rows[number]["language"] for number in new] if by_language and language else None
+                    codes = [rows[number]["language"] for number in new]
+                    codes = None if codes[0] is None else codes
                     new_texts = [texts[number] for number in new]
                     encoded = self.embedder.encode(new_texts, language=codes, show_progress_bar=False)
                     vectors[new] = self._unit_rows(encoded, "embedded texts")

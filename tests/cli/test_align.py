@@ -178,7 +178,6 @@ BAD = [
     (["-o", "out.tsv", "--language-a", "de", "--language-b", "de"], "--language-b: found 'de', that of --language-a"),
     (["-o", "out.tsv", "--language-a", "german"], "--language-a: found 'german', expected a language code"),
     (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
-    (["-o", "out.tsv", "--min-score", "0.5"], "--rows, which is missing"),
     (
         ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
         "--pairs needs --rows and excludes --output",

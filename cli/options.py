@@ -99,7 +99,7 @@ def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
     """
     try:
         return DocumentEmbedder.from_pretrained(model, **loading)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, AssertionError) as error:  # torch without CUDA asserts
         missing = "" if Path(model).expanduser().exists() else "no such folder, and as a Hub id: "
         raise ValueError(f"{model}: {missing}{error}") from error
 

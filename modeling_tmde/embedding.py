@@ -14,10 +14,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,17 +28,15 @@ from tqdm.auto import tqdm
 from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from .long_documents import MODES, NO_LIMIT, DocumentGroup, LongDocuments, SentenceDensity, load_aggregation
-from .tokenization import TextTokenizer, TokenizedTexts, check_vocabulary, load_tokenizer
+from .long_documents import NO_LIMIT, LongDocuments, SentenceDensity, SplitDocuments
+from .tokenization import TextTokenizer, TokenizedTexts, load_tokenizer
 
 logger = logging.getLogger(__name__)
 
 POOLINGS = ("cls", "mean")
 _DEFAULT_LENGTH = 750  # tokens, for a model of the Hub that names no limit
-_LENGTH_MULTIPLE = 16  # lengths of a compiled model's batches are multiples of this
+_GROUP_CHARACTERS = 2**22  # of texts tokenized at once, about 100 MB
 _PROGRESS_BAR_FROM = 2000  # texts
-
-Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,13 @@ class DocumentEmbedder:
         aggregation: Of the vectors of a text's pieces: `"mean"`, `"max"` of each element, or a fitted
             `SentenceDensity` (or the file of a saved one), by whose weights the mean is taken.
 
+    Attributes:
+        max_length: What was asked for, within what model and tokenizer can take; 1,000,000,000 without a limit.
+        last_report: `EncodeReport` of the last call.
+
     Raises:
-        ValueError: Unknown pooling, a `max_length` that leaves no room for text, a tokenizer without vocabulary,
-            settings for long documents that exclude each other or leave text out, a density of other vectors.
+        ValueError: Unknown pooling, a `max_length` that leaves no room for text, settings for long documents that
+            exclude each other or leave text out, a density of other vectors.
     """
 
     def __init__(
@@ -108,33 +111,28 @@ class DocumentEmbedder:
         self.pooling = pooling or ("cls" if is_ours(model) else "mean")
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
-        check_vocabulary(tokenizer)
         self.last_report: EncodeReport | None = None
         # A bag of tokens needs no padding. A mean is taken over the outputs of a padded batch.
         self._ragged = hasattr(model, "embed_ragged") and self.pooling == "cls" and not self.needs_language
-        self._max_length = _length_limit(model, tokenizer, max_length)
+        self.max_length = _length_limit(model, tokenizer, max_length)
         self._pad_id, self._empty_id = _filler_ids(model, tokenizer)
-        self._tokenize = TextTokenizer(tokenizer, self._max_length, _input_vocabulary(model), self._empty_id)
-        self._dimension: int | None = None
+        self._tokenize = TextTokenizer(tokenizer, self.max_length, self._empty_id)
         self.long_documents = long_documents
+        self.aggregation = aggregation
         self._long: LongDocuments | None = None
         if long_documents != "truncate":
-            self._long = LongDocuments(self._tokenize, self._max_length, long_documents, window, stride, aggregation)
-            aggregation = self._long.aggregation
-            if isinstance(aggregation, SentenceDensity) and len(aggregation.mean_) != self.dimension:
-                raise ValueError(
-                    f"aggregation: found a density of vectors of dimension {len(aggregation.mean_)}, expected "
-                    f"{self.dimension}, that of the model; fit it to vectors of this model"
-                )
-        else:
-            given = {"window": window, "stride": stride, "aggregation": None if aggregation == "mean" else aggregation}
-            for name, value in given.items():
-                if value is not None:
-                    raise ValueError(
-                        f"{name}: found {value} with long_documents='truncate', which splits nothing; give "
-                        f"long_documents={MODES[1]!r} or {MODES[2]!r} as well"
-                    )
-        self.aggregation = aggregation
+            self._long = LongDocuments(self._tokenize, long_documents, window, stride, aggregation)
+            self.aggregation = self._long.aggregation
+        elif (window, stride, aggregation) != (None, None, "mean"):
+            raise ValueError(
+                f"window, stride, aggregation: found {window}, {stride}, {aggregation}, but long_documents='truncate' "
+                "splits nothing; give long_documents='chunk' or 'sentences' as well"
+            )
+        if isinstance(self.aggregation, SentenceDensity) and len(self.aggregation.mean_) != self.dimension:
+            raise ValueError(
+                f"aggregation: found a density of vectors of dimension {len(self.aggregation.mean_)}, expected "
+                f"{self.dimension}, that of the model; fit it to vectors of this model"
+            )
 
     @classmethod
     def from_pretrained(
@@ -162,44 +160,29 @@ class DocumentEmbedder:
             device: Default: cuda, else mps, else cpu; untouched when `device_map` is given.
             dtype: Of the weights, e.g. `torch.bfloat16` or `"bfloat16"`; default: that of the checkpoint. Vectors are
                 float32 in any case.
-            compile: Run by `torch.compile`, which takes up to a minute at first; on a CPU it needs a C++ compiler.
+            compile: Run by `torch.compile`, which takes up to a minute at the first batch; on a CPU it needs a C++
+                compiler. A bag gains nothing from it.
             trust_remote_code, revision, token, **model_kwargs: Passed on to `AutoModel` and `AutoTokenizer` (the last
                 only to `AutoModel`).
 
         Raises:
             FileNotFoundError: A path (not a possible Hub id) that is no folder of a model.
-            OSError, ValueError: A device that is not there, a model that cannot be compiled, or what transformers
-                finds wrong with the repository.
+            OSError, ValueError, RuntimeError: A device that is not there, or what transformers finds wrong with the
+                repository.
         """
         name = local_or_hub(path_or_hub_id)
         shared = {"trust_remote_code": trust_remote_code, "revision": revision or "main", "token": token}
-        aggregation = load_aggregation(aggregation)
-        if device is None and "device_map" not in model_kwargs:
-            device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        try:
-            torch.empty(0, device=device)
-        except (AssertionError, RuntimeError) as error:  # torch without CUDA raises an AssertionError
-            raise ValueError(f"device: found {str(device)!r}, which cannot be used here: {error}") from error
         tokenizer = load_tokenizer(name, **shared)
         if dtype is not None:
             model_kwargs["dtype"] = dtype
         model = encoder_body(AutoModel.from_pretrained(name, **shared, **model_kwargs).eval())
+        if device is None and "device_map" not in model_kwargs:
+            device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         if device is not None:
             model.to(device)
-        if model.dtype == torch.bfloat16 and not has_fast_bf16(model.device.type == "cpu"):
-            logger.warning(f"dtype: this {model.device.type} has no bfloat16 instructions; float32 is faster on it")
-        embedder = cls(model, tokenizer, pooling, max_length, long_documents, window, stride, aggregation)
         if compile:
-            embedder._compile()
-        return embedder
-
-    @property
-    def max_length(self) -> int:
-        """Longest input in tokens, special tokens included: what was asked for, within what the model can take.
-
-        1,000,000,000 where nothing limits it.
-        """
-        return self._max_length
+            model.compile(dynamic=True)
+        return cls(model, tokenizer, pooling, max_length, long_documents, window, stride, aggregation)
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:
@@ -211,15 +194,14 @@ class DocumentEmbedder:
         """Where the model is."""
         return self.model.device
 
-    @property
+    @cached_property
     def dimension(self) -> int:
-        """Length d of a vector, measured once by an input of one token: configs name it in too many ways."""
-        if self._dimension is None:
-            with evaluating(self.model), torch.inference_mode():
-                token = torch.tensor([[self._empty_id]])
-                language = torch.tensor([0]) if self.needs_language else None
-                self._dimension = self._embed_batch(token, torch.ones_like(token), language).shape[-1]
-        return self._dimension
+        """Length d of a vector, measured by a tiny batch: configs name it in too many ways."""
+        texts = TokenizedTexts(np.full(3, self._empty_id), np.array([3]), np.array([3]))
+        if self.needs_language:
+            texts.language_ids = torch.tensor([0])
+        with evaluating(self.model), torch.inference_mode():
+            return self._embed_batch(texts, np.array([0, 0])).shape[-1]
 
     @property
     def needs_language(self) -> bool:
@@ -230,13 +212,6 @@ class DocumentEmbedder:
         """Moves the model; returns self."""
         self.model.to(device)
         return self
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(model={type(self.model).__name__}, name={self.model.name_or_path!r}, "
-            f"pooling={self.pooling!r}, max_length={self.max_length}, device={str(self.device)!r}, "
-            f"dtype={self.model.dtype})"
-        )
 
     def encode(
         self,
@@ -269,19 +244,15 @@ class DocumentEmbedder:
             float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts.
 
         Raises:
-            TypeError: A text or code that is not a string (index and type are named).
-            ValueError: A text that is not valid Unicode, a token beyond the model's vocabulary, a bad `batch_tokens`;
-                where it is needed, a missing or unknown language, or not one for each text.
+            TypeError: A text that is not a string (index and type are named).
+            ValueError: A text that is not valid Unicode; a missing or unknown language where the model needs one, or
+                not one for each text.
         """
-        _check_arguments(texts, batch_tokens)
         single = isinstance(texts, str)
         texts = [texts] if single else list(texts)
-        codes = self._codes(language)
-        if codes is not None and not isinstance(language, str) and len(language) != len(texts):
-            raise ValueError(f"language: found {len(language)} codes for {len(texts)} texts")
-        options = (batch_tokens, normalize, convert_to_tensor)
+        codes = [language] * len(texts) if language is None or isinstance(language, str) else list(language)
         with self._progress_bar(show_progress_bar, len(texts)) as bar:
-            vectors, report = self._encode(texts, codes, *options, bar.update)
+            vectors, report = self._encode(texts, codes, batch_tokens, normalize, convert_to_tensor, bar.update)
         self._finish(report)
         return vectors[0] if single else vectors
 
@@ -302,180 +273,121 @@ class DocumentEmbedder:
         `language` are read in step with the texts. `last_report` covers all chunks yielded so far; truncation is
         warned of once, at the end.
         """
-        _check_arguments(texts, batch_tokens, chunk_size)
         if isinstance(texts, str):
             raise TypeError("texts: found one str, expected an iterable of str; for one text use encode()")
-        codes = self._codes(language)
-        options = (batch_tokens, normalize, convert_to_tensor)
-
-        def chunks() -> Iterator[np.ndarray | torch.Tensor]:
-            report = EncodeReport()
-            stream = iter(texts)
-            with self._progress_bar(show_progress_bar, total, stream=True) as bar:
-                try:
-                    while chunk := list(itertools.islice(stream, chunk_size)):
-                        vectors, part = self._encode(chunk, codes, *options, bar.update, report.texts)
-                        report = self.last_report = report + part
-                        yield vectors
-                    if codes is not None and not isinstance(language, str) and next(codes, None) is not None:
-                        raise ValueError(f"language: found more codes than the {report.texts} texts")
-                finally:  # also when the reader of this stream stops early
-                    self._finish(report)
-
-        return chunks()
-
-    def _codes(self, language: str | Iterable[str] | None) -> Iterator[str] | None:
-        """The code of each text, if the model needs it or the splitter of sentences has a use for it."""
-        if language is None and self.needs_language:
-            raise ValueError(
-                f"language: found None, but {type(self.model).__name__} has an encoder for each language; give "
-                f"language=, the code of all texts or one for each, of {list(self.model.config.languages)}"
-            )
-        if language is None or not (self.needs_language or self.long_documents == "sentences"):
-            return None
-        return itertools.repeat(language) if isinstance(language, str) else iter(language)
-
-    def _language_ids(self, codes: Sequence[str], first_number: int) -> torch.Tensor:
-        """(texts,) int64 positions in the languages of a model that needs them."""
-        known = list(self.model.config.languages)
-        for number, code in enumerate(codes, first_number):
-            if code not in known:
-                raise ValueError(f"language of text {number}: found {code!r}, expected one of {known}")
-        return torch.tensor([known.index(code) for code in codes], dtype=torch.long)
+        one_language = language is None or isinstance(language, str)
+        stream, codes = iter(texts), itertools.repeat(language) if one_language else iter(language)
+        report = EncodeReport()
+        with self._progress_bar(show_progress_bar, total) as bar:
+            try:
+                while chunk := list(itertools.islice(stream, chunk_size)):
+                    found = list(itertools.islice(codes, len(chunk)))
+                    vectors, part = self._encode(
+                        chunk, found, batch_tokens, normalize, convert_to_tensor, bar.update, report.texts
+                    )
+                    report = self.last_report = report + part
+                    yield vectors
+            finally:  # also when the reader of this stream stops early
+                self._finish(report)
 
     def _encode(
         self,
         texts: list[str],
-        codes: Iterator[str] | None,
+        codes: list[str | None],
         batch_tokens: int | None,
         normalize: bool,
         convert_to_tensor: bool,
-        progress: Progress,
+        progress: Callable[[int], object],
         first_number: int = 0,
     ) -> tuple[np.ndarray | torch.Tensor, EncodeReport]:
-        """One list of texts to (n, d), with its report; warns of nothing."""
+        """One list of texts to (n, d), with its report; errors count texts from `first_number`."""
         start = time.perf_counter()
-        for number, text in enumerate(texts, first_number):
-            if not isinstance(text, str):
-                raise TypeError(f"text {number}: found {type(text).__name__}, expected str")
-        languages = None
-        if codes is not None:
-            languages = list(itertools.islice(codes, len(texts)))
-            if len(languages) < len(texts):
-                found = first_number + len(languages)
-                raise ValueError(f"language: found {found} codes for {first_number + len(texts)} texts")
-        language_ids = self._language_ids(languages, first_number) if self.needs_language else None
+        _check_texts(texts, first_number)
+        if len(codes) != len(texts):
+            raise ValueError(f"language: found {len(codes)} codes for {len(texts)} texts")
+        language_ids = self._language_ids(codes, first_number) if self.needs_language else None
         batch_tokens = batch_tokens or (4096 if self.device.type == "cpu" else 16384)
         # Batches are filled from groups of texts: large groups need less padding, small ones are tokenized in time.
-        size = max(4096, batch_tokens // 2)
+        groups = _groups(texts, max(4096, batch_tokens // 2))
         if self._long is None:
-            starts = range(0, len(texts), size)
-            groups = (self._tokenize(texts[begin : begin + size], first_number + begin) for begin in starts)
+            prepared = (self._tokenize(texts[group]) for group in groups)
         else:
-            groups = self._long.groups(texts, size, first_number, languages)
-        vectors, report = None, EncodeReport()
+            prepared = (self._long.split(texts[group], codes[group]) for group in groups)
+        device, report = self.device if convert_to_tensor else "cpu", EncodeReport()
+        vectors = torch.empty((len(texts), self.dimension), device=device)
         with evaluating(self.model), torch.inference_mode():
-            for group in _prefetched(groups) if len(texts) > size or self._long else groups:
-                done = slice(report.texts, report.texts + len(group))
+            for group, documents in zip(groups, _prefetched(prepared) if len(groups) > 1 else prepared, strict=True):
                 if language_ids is not None:
-                    group = replace(group, language_ids=language_ids[done])
-                part = self._embed_group(group, batch_tokens, normalize, progress)
-                if vectors is None:
-                    device = self.device if convert_to_tensor else torch.device("cpu")
-                    with torch.inference_mode(False):  # for whoever trains on these vectors
-                        vectors = torch.empty((len(texts), part.shape[-1]), dtype=torch.float32, device=device)
-                vectors[done] = part.to(vectors.device)
-                report += self._report(group)
-        if vectors is None:
-            vectors = torch.empty((0, self.dimension), device=self.device if convert_to_tensor else "cpu")
+                    documents.language_ids = language_ids[group]
+                part, counts = self._embed_group(documents, batch_tokens, progress)
+                vectors[group] = nn.functional.normalize(part, dim=-1) if normalize else part
+                report += counts
         report = replace(report, seconds=time.perf_counter() - start)
         return (vectors if convert_to_tensor else vectors.numpy()), report
 
+    def _language_ids(self, codes: Sequence[str | None], first_number: int) -> torch.Tensor:
+        """(texts,) int64 positions in the languages of a model that needs them."""
+        known = list(self.model.config.languages)
+        for number, code in enumerate(codes, first_number):
+            if code not in known:
+                raise ValueError(
+                    f"language of text {number}: found {code!r}, expected one of {known}; {type(self.model).__name__} "
+                    "has an encoder for each language"
+                )
+        return torch.tensor([known.index(code) for code in codes], dtype=torch.long)
+
     def _embed_group(
-        self, group: TokenizedTexts | DocumentGroup, batch_tokens: int, normalize: bool, progress: Progress
+        self, documents: TokenizedTexts | SplitDocuments, batch_tokens: int, progress: Callable[[int], object]
+    ) -> tuple[torch.Tensor, EncodeReport]:
+        """(n, d) float32, and what was embedded."""
+        longest = int(documents.full_lengths.max())
+        if isinstance(documents, TokenizedTexts):
+            truncated = int((documents.full_lengths > documents.lengths).sum())
+            report = EncodeReport(len(documents), len(documents.token_ids), truncated, longest, pieces=len(documents))
+            return self._embed_texts(documents, batch_tokens, progress), report
+        vectors, pieces, tokens = self._long.embed(
+            documents, lambda inputs: self._embed_texts(inputs, batch_tokens, lambda _: None), progress
+        )
+        counts = {"split": int((pieces > 1).sum()), "pieces": int(pieces.sum())}
+        return vectors, EncodeReport(len(pieces), tokens, longest=longest, **counts)
+
+    def _embed_texts(
+        self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], object]
     ) -> torch.Tensor:
         """(n, d) float32, on the model's device."""
-        if isinstance(group, DocumentGroup):
-            vectors = group.embed(lambda pieces: self._embed_texts(pieces, batch_tokens, lambda _: None), progress)
-        else:
-            vectors = self._embed_texts(group, batch_tokens, progress)
-        return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
-
-    def _embed_texts(self, texts: TokenizedTexts, batch_tokens: int, progress: Progress) -> torch.Tensor:
-        """(n, d) float32, on the model's device."""
-        vectors = None
-        for numbers, batch in self._embedded_batches(texts, batch_tokens):
-            if vectors is None:
-                self._dimension = batch.shape[-1]
-                vectors = batch.new_empty((len(texts), self._dimension))
-            vectors[numbers] = batch
-            progress(len(batch))
-        return vectors
-
-    def _embedded_batches(
-        self, texts: TokenizedTexts, batch_tokens: int
-    ) -> Iterator[tuple[slice | torch.Tensor, torch.Tensor]]:
-        """Which texts, and their vectors (rows, d) in float32, on the model's device."""
+        vectors = torch.empty((len(texts), self.dimension), device=self.device)
         if self._ragged:
-            for numbers, token_ids, lengths in texts.ragged_batches(batch_tokens):
-                yield numbers, self.model.embed_ragged(self._to_device(token_ids), self._to_device(lengths)).float()
-            return
-        # torch.compile would compile batches of one row separately, and look at each new length.
-        compiled = getattr(self.model, "_compiled_call_impl", None) is not None
+            for numbers, *batch in texts.ragged_batches(batch_tokens):
+                vectors[numbers] = self.model.embed_ragged(*map(self._to_device, batch)).float()
+                progress(numbers.stop - numbers.start)
+            return vectors
+        # torch.compile would compile batches of one row separately.
+        compiled = self.model._compiled_call_impl is not None
         for numbers in texts.padded_batches(batch_tokens):
             rows = numbers.repeat(2) if compiled and len(numbers) == 1 else numbers
-            padded = texts.padded(rows, self._pad_id, _LENGTH_MULTIPLE if compiled else 1, self.max_length)
-            languages = None if texts.language_ids is None else texts.language_ids[torch.from_numpy(rows)]
-            yield self._to_device(torch.from_numpy(numbers)), self._embed_batch(*padded, languages)[: len(numbers)]
+            vectors[self._to_device(torch.from_numpy(numbers))] = self._embed_batch(texts, rows)[: len(numbers)]
+            progress(len(numbers))
+        return vectors
+
+    def _embed_batch(self, texts: TokenizedTexts, rows: np.ndarray) -> torch.Tensor:
+        """(rows, d) float32 of the texts with these numbers, in one padded batch, on the model's device."""
+        input_ids, attention_mask = map(self._to_device, texts.padded(rows, self._pad_id))
+        options = {}
+        if texts.language_ids is not None:
+            options["language_ids"] = self._to_device(texts.language_ids[rows])
+        if self.pooling == "cls" and self.model.config.model_type == "tmde":
+            options["pooled_only"] = True  # of the last layer, only what the embedding needs
+        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask, **options)[0]  # (rows, length, d)
+        return hidden[:, 0].float() if self.pooling == "cls" else mean_pooled(hidden, attention_mask)
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.device.type == "cuda":  # which does not wait for it
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
-    def _embed_batch(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, language_ids: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """One padded batch, (rows, length), with language_ids (rows,), to float32 (rows, d), on the model's device."""
-        attention_mask = self._to_device(attention_mask)
-        options = {} if language_ids is None else {"language_ids": self._to_device(language_ids)}
-        if self.pooling == "cls" and self.model.config.model_type == "tmde":
-            options["pooled_only"] = True  # of the last layer, only what the embedding needs
-        outputs = self.model(input_ids=self._to_device(input_ids), attention_mask=attention_mask, **options)
-        hidden = outputs[0]  # last_hidden_state (rows, length, d)
-        return hidden[:, 0].float() if self.pooling == "cls" else mean_pooled(hidden, attention_mask)
-
-    def _compile(self) -> None:
-        """Compiles the forward pass for every batch size and length, and runs it once.
-
-        Raises:
-            ValueError: The model cannot be compiled, or not here: on a CPU it needs a C++ compiler.
-        """
-        name = type(self.model).__name__
-        if self._ragged or self.needs_language:
-            kind = "adds up rows of a table" if self._ragged else "runs another encoder for each language"
-            raise ValueError(f"compile: {name} {kind}, which gains nothing; leave compile out")
-        self.model.compile(dynamic=True)
-        ids = torch.full((2, _LENGTH_MULTIPLE), self._empty_id)
-        try:
-            with torch.inference_mode():  # as `encode` does: another mode would compile again
-                self._embed_batch(ids, torch.ones_like(ids))
-        except Exception as error:  # from a missing header to an operation that the compiler does not know
-            first = str(error).strip().splitlines() or [type(error).__name__]
-            raise ValueError(f"compile: {name} cannot be compiled here: {first[0]}") from error
-
-    def _report(self, group: TokenizedTexts | DocumentGroup) -> EncodeReport:
-        longest = int(group.full_lengths.max(initial=0))
-        if isinstance(group, DocumentGroup):
-            pieces = group.pieces
-            split = int((pieces > 1).sum())
-            return EncodeReport(len(group), group.tokens, longest=longest, split=split, pieces=int(pieces.sum()))
-        truncated = int((group.full_lengths > group.lengths).sum())
-        return EncodeReport(len(group), int(group.lengths.sum()), truncated, longest, pieces=len(group))
-
-    def _progress_bar(self, show: bool | None, total: int | None, stream: bool = False) -> tqdm_std:
+    def _progress_bar(self, show: bool | None, total: int | None) -> tqdm_std:
         if show is None:
-            many = stream or total > _PROGRESS_BAR_FROM
+            many = total is None or total > _PROGRESS_BAR_FROM
             show = logger.isEnabledFor(logging.INFO) or (many and sys.stderr is not None and sys.stderr.isatty())
         return progress_bar(total=total, desc="Embedding", unit=" texts", disable=not show)
 
@@ -537,16 +449,14 @@ def local_or_hub(path: str | os.PathLike) -> str:
     """The folder or the Hub id, with a better error for what can be neither than the Hub client's.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: It is no folder of a saved model and cannot be a Hub id.
+        FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
         if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")
         return str(folder)
-    if folder.exists():
-        raise NotADirectoryError(f"{folder} is a file; expected the folder of a saved model")
-    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
+    if folder.exists() or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
         raise FileNotFoundError(f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'")
     return str(path)
 
@@ -593,13 +503,6 @@ def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, as
     return limit
 
 
-def _input_vocabulary(model: PreTrainedModel) -> int | None:
-    try:
-        return getattr(model.get_input_embeddings(), "num_embeddings", None)
-    except (NotImplementedError, AttributeError):
-        return None
-
-
 def _filler_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Ids for padding (masked, so any will do) and for a text without any token (attended)."""
     pads = (tokenizer.pad_token_id, getattr(model.config, "pad_token_id", None), tokenizer.eos_token_id)
@@ -608,12 +511,26 @@ def _filler_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> t
     return pad, next((i for i in attended if i is not None), pad)
 
 
-def _check_arguments(texts: object, batch_tokens: int | None, chunk_size: int = 1) -> None:
-    for name, value in (("batch_tokens", batch_tokens), ("chunk_size", chunk_size)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}: found {value}, expected at least 1")
-    if isinstance(texts, (bytes, bytearray, Mapping, set, frozenset)) or not isinstance(texts, Iterable):
-        raise TypeError(f"texts: found {type(texts).__name__}, expected a sequence of str")
+def _check_texts(texts: Sequence[object], first_number: int) -> None:
+    """Fast tokenizers do not say which text is wrong."""
+    for number, text in enumerate(texts, first_number):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number}: found {type(text).__name__}, expected str")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"text {number}: found a lone surrogate, expected valid Unicode ({error})") from error
+
+
+def _groups(texts: Sequence[str], size: int) -> list[slice]:
+    """Consecutive texts that are tokenized at once: at most `size`, fewer where they are long."""
+    groups, start, characters = [], 0, 0
+    for number, text in enumerate(texts):
+        if number - start == size or (number > start and characters + len(text) > _GROUP_CHARACTERS):
+            groups.append(slice(start, number))
+            start, characters = number, 0
+        characters += len(text)
+    return groups + [slice(start, len(texts))] * (len(texts) > start)
 
 
 def _prefetched(items: Iterator) -> Iterator:
@@ -636,16 +553,8 @@ class _LogLines(tqdm_std):
         return lambda text: print(text.strip(), file=file, flush=True)
 
 
-def progress_bar(
-    iterable: Iterable | None = None,
-    *,
-    total: int | None = None,
-    desc: str | None = None,
-    unit: str = "it",
-    disable: bool = False,
-) -> tqdm_std:
-    """A tqdm bar on stderr; where that is no terminal, one line every 30 seconds."""
-    options = {"total": total, "desc": desc, "unit": unit, "disable": disable}
+def progress_bar(iterable: Iterable | None = None, **options) -> tqdm_std:
+    """A tqdm bar on stderr; where that is no terminal, one line every 30 seconds. `options` are tqdm's."""
     if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
         return tqdm(iterable, **options)
     return _LogLines(iterable, **options, mininterval=30, delay=30, miniters=1)

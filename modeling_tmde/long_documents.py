@@ -19,7 +19,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,48 +31,33 @@ from .tokenization import TextTokenizer, TokenizedTexts
 
 NO_LIMIT = 10**9  # of an input's length; tokenizers without a limit say 1e30
 MODES = ("truncate", "chunk", "sentences")
-AGGREGATIONS = ("mean", "max")
-KERNELS = ("tophat", "gaussian")
 # Whose rules are asked where the language is unknown.
 SPLITTER_LANGUAGES = ("en", "de", "es", "fr", "it")
 
-_GROUP_CHARACTERS = 2**22  # of documents tokenized at once, about 100 MB
-_BLOCK_TOKENS = 2**20  # of overlapping windows in memory at once
-_BLOCK_PIECES = 4096  # of which the vectors are in memory at once
-
-# The rules of Italian, and of languages that fall back to it, take time quadratic in the length of a line.
-_LINEAR = SPLITTER_LANGUAGES[:4]
-_WHOLE_LINE = 16_384  # characters of a line that those rules read whole
-_LINE_BLOCK = 4096
+_BLOCK_PIECES = 4096  # whose vectors are in memory at once
+_BLOCK_TOKENS = 2**20  # of these pieces
 _LINE_BREAK = re.compile(r"[\r\n\u2028\u2029\x0b\x0c\x85]+")
 _SPACE = re.compile(r"\s")
-
-_FOLDS = 5
+_LINE_BLOCK = 4096  # characters; the rules of some languages take time quadratic in the length of a line
 _SELECTION_SAMPLE = 4000  # vectors that choose the bandwidth, which varies as n^(-1/20) in 16 dimensions
 _BANDWIDTHS = 20
-_PRODUCTS = 2**22  # computed at once: 32 MiB
-_ROWS = 16384  # vectors projected at once
-_FITTED = ("mean_", "axes_", "points_", "bandwidth_", "log_b_")
 
 
 class LongDocuments:
     """Splits documents into pieces and aggregates their vectors.
 
     Args:
-        tokenize: Of the model; its limit is not used.
-        max_length: Longest input of the model in tokens, special tokens included.
+        tokenize: Of the model.
         mode: "chunk" or "sentences".
-        window, stride, aggregation: See `DocumentEmbedder`; None takes the default.
+        window, stride, aggregation: See `DocumentEmbedder`.
 
     Raises:
-        ValueError: A number leaves no room for text or leaves text out, the mode or the aggregation is unknown, or
-            nothing is ever split.
+        ValueError: An unknown mode or aggregation, or a number that leaves no room for text or leaves text out.
     """
 
     def __init__(
         self,
         tokenize: TextTokenizer,
-        max_length: int,
         mode: str,
         window: int | None = None,
         stride: int | None = None,
@@ -82,223 +67,151 @@ class LongDocuments:
             raise ValueError(f"long_documents: found {mode!r}, expected one of {MODES}")
         self.mode = mode
         self.aggregation = load_aggregation(aggregation)
-        if window is None and max_length >= NO_LIMIT and (stride is not None or self.aggregation != "mean"):
-            raise ValueError(
-                "window: the model takes texts of any length, so nothing is split; give window=, in tokens"
-            )
-        self._tokenize = TextTokenizer(tokenize.tokenizer, NO_LIMIT, tokenize.vocabulary, tokenize.empty_id)
+        self._tokenize = TextTokenizer(tokenize.tokenizer, NO_LIMIT, tokenize.empty_id)
         self._affixes = _special_affixes(tokenize.tokenizer)
-        special = sum(self._affixes)
+        max_length = tokenize.max_length
         self.window = max_length if window is None else window
-        least = special + 1 if mode == "chunk" else 1
+        least = sum(self._affixes) + 1 if mode == "chunk" else 1
         if not least <= self.window <= max_length:
             raise ValueError(
-                f"window: found {window} tokens, expected {least} to {max_length:,}: an input of the model, with its "
-                f"{special} special tokens"
+                f"window: found {window} tokens, expected {least} to {max_length:,}, an input of the model"
             )
         self.piece_length = self.window if mode == "chunk" else max_length
-        if stride is not None and self.piece_length >= NO_LIMIT:
+        self._content = self.piece_length - sum(self._affixes)
+        self.stride = max(1, self._content // 2) if stride is None else stride
+        if not 1 <= self.stride <= self._content:
             raise ValueError(
-                f"stride: found {stride}, but the model takes sentences of any length, so that none is cut into "
-                "windows; leave it out, or give long_documents='chunk'"
-            )
-        content = self.piece_length - special
-        self.stride = max(1, content // 2) if stride is None else stride
-        if not 1 <= self.stride <= content:
-            raise ValueError(
-                f"stride: found {stride} tokens, expected 1 to {content:,}, the tokens of text in a piece of "
-                f"{self.piece_length:,}; a larger one would leave text out"
+                f"stride: found {stride} tokens, expected 1 to {self._content:,}, the tokens of text in a piece; a "
+                "larger one would leave text out"
             )
 
     def describe(self) -> dict[str, str | int]:
         """All settings that a vector depends on; a density is named by its contents."""
         kind = self.aggregation
-        if not isinstance(kind, str):
+        if isinstance(kind, SentenceDensity):
             kind = f"density {kind.fingerprint()}"
         cut = {"stride": self.stride} if self.piece_length < NO_LIMIT else {}
         return {"long_documents": self.mode, "window": self.window, **cut, "aggregation": kind}
 
-    def groups(
-        self, texts: list[str], size: int, first_number: int = 0, languages: Sequence[str | None] | None = None
-    ) -> Iterator[DocumentGroup]:
-        """Splits at most `size` documents at a time, fewer where they are long.
+    def split(self, texts: list[str], languages: Sequence[str | None]) -> SplitDocuments:
+        """Tokenizes documents, and splits the long ones into sentences in mode "sentences".
 
         Args:
             texts: Documents.
-            first_number: The number of the first one in errors.
             languages: Code of each, which helps to find the ends of sentences.
         """
-        start = characters = 0
-        for number, text in enumerate(texts):
-            if number > start and (number - start == size or characters + len(text) > _GROUP_CHARACTERS):
-                yield self._group(texts[start:number], first_number + start, languages and languages[start:number])
-                start, characters = number, 0
-            characters += len(text)
-        if texts:
-            yield self._group(texts[start:], first_number + start, languages and languages[start:])
-
-    def _group(self, texts: list[str], first_number: int, languages: Sequence[str | None] | None) -> DocumentGroup:
-        whole = self._tokenize(texts, first_number)
-        owners, segments = np.arange(len(texts)), whole
-        if self.mode == "sentences" and len(long := np.flatnonzero(whole.lengths > self.window)):
-            fits = whole.lengths <= self.window
+        whole = self._tokenize(texts)
+        segments = [[ids] for ids in whole.rows()]
+        if self.mode == "sentences":
+            long = np.flatnonzero(whole.lengths > self.window).tolist()
             # A text of white space alone has no sentences, but may have tokens.
-            sentences = [split_sentences(texts[i], languages and languages[i]) or [texts[i]] for i in long]
-            split = self._tokenize(list(itertools.chain.from_iterable(sentences)))
-            owners = np.concatenate([owners[fits], long.repeat([len(document) for document in sentences])])
-            lengths = np.concatenate([whole.lengths[fits], split.lengths])
-            kept = whole.token_ids[fits.repeat(whole.lengths)]
-            segments = TokenizedTexts(np.concatenate([kept, split.token_ids]), lengths, lengths)
-        # (segments,) windows of each: 1 where it fits
-        windows = 1 - (-np.maximum(segments.lengths - self.piece_length, 0) // self.stride)
-        return DocumentGroup(self, segments, owners, windows, whole.lengths)
-
-    def cut(self, segments: TokenizedTexts, rows: np.ndarray, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids (tokens,) and lengths (pieces,) of window `windows[i]` of segment `rows[i]`, both (pieces,).
-
-        Windows begin a stride apart; the last one ends where its segment ends. Each has the special tokens that
-        stand before and after the segment.
-        """
-        prefix, suffix = self._affixes
-        full = segments.lengths[rows]
-        lengths = np.minimum(full, self.piece_length)
-        ends = np.cumsum(lengths)
-        places = np.arange(ends[-1]) - (ends - lengths).repeat(lengths)  # of each token in its piece
-        last = (full - lengths).repeat(lengths)
-        shift = np.minimum((windows * self.stride).repeat(lengths), last)
-        shift[places < prefix] = 0
-        after = places >= (lengths - suffix).repeat(lengths)
-        shift[after] = last[after]
-        starts = (segments.ends[rows] - full).repeat(lengths)
-        return segments.token_ids[starts + shift + places], lengths
-
-
-@dataclass
-class DocumentGroup:
-    """Tokenized documents, some of them split.
-
-    segments: Documents or sentences; owners: (segments,) the document of each; windows: (segments,) the pieces that
-    each is cut into; full_lengths: (documents,) tokens; language_ids: (documents,) int64, for a model that needs them.
-    """
-
-    splitter: LongDocuments
-    segments: TokenizedTexts
-    owners: np.ndarray
-    windows: np.ndarray
-    full_lengths: np.ndarray
-    language_ids: torch.Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.full_lengths)
-
-    @property
-    def pieces(self) -> np.ndarray:
-        """(documents,) number of pieces of each."""
-        return np.bincount(self.owners, self.windows, minlength=len(self)).astype(np.int64)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all pieces."""
-        return int((np.minimum(self.segments.lengths, self.splitter.piece_length) * self.windows).sum())
+            sentences = [split_sentences(texts[i], languages[i]) or [texts[i]] for i in long]
+            tokenized = iter(self._tokenize(list(itertools.chain(*sentences))).rows())
+            for i, parts in zip(long, sentences, strict=True):
+                segments[i] = list(itertools.islice(tokenized, len(parts)))
+        return SplitDocuments(whole.lengths, segments)
 
     def embed(
-        self, embed: Callable[[TokenizedTexts], torch.Tensor], progress: Callable[[int], object]
-    ) -> torch.Tensor:
-        """One vector for each document, (documents, d) float32.
+        self,
+        documents: SplitDocuments,
+        embed: Callable[[TokenizedTexts], torch.Tensor],
+        progress: Callable[[int], object],
+    ) -> tuple[torch.Tensor, np.ndarray, int]:
+        """Embeds the pieces of documents, some at a time, and aggregates their vectors.
 
         Args:
             embed: Gives the vectors (pieces, d) of inputs of the model.
             progress: Called with the number of documents that are done.
+
+        Returns:
+            Vectors (documents, d) float32; the number of pieces (documents,); tokens of all pieces.
         """
-        pieces, aggregation = self.pieces, self.splitter.aggregation
-        total, done = int(pieces.sum()), 0
-        result, weight_sums = None, None
-        for inputs, owners in self._blocks():
-            vectors = embed(inputs)
-            index = torch.from_numpy(owners).to(vectors.device)
-            dtype = torch.float32 if vectors.device.type == "mps" else torch.float64  # the order does not matter
-            if aggregation == "max":
-                if result is None:
-                    result = vectors.new_full((len(self), vectors.shape[-1]), -torch.inf)
-                result.scatter_reduce_(0, index[:, None].expand_as(vectors), vectors, "amax")
-            else:
-                if result is None:
-                    result = vectors.new_zeros((len(self), vectors.shape[-1]), dtype=dtype)
-                    weight_sums = vectors.new_zeros((len(self), 1), dtype=dtype)
-                weights = self._weights(vectors, pieces[owners] > 1).to(dtype)[:, None]
-                result.index_add_(0, index, vectors.to(dtype) * weights)
-                weight_sums.index_add_(0, index, weights)
-            before, done = done, done + len(owners)
-            progress(done * len(self) // total - before * len(self) // total)
-        return (result if weight_sums is None else result / weight_sums).float()
-
-    def _weights(self, vectors: torch.Tensor, split: np.ndarray) -> torch.Tensor:
-        """(pieces,): the density's weight for a piece of a document with several, otherwise 1."""
-        weights = np.ones(len(vectors), dtype=np.float32)
-        density = self.splitter.aggregation
-        if split.any() and not isinstance(density, str):
-            weights[split] = density.weights(vectors[torch.from_numpy(split)].cpu().numpy())
-        return torch.from_numpy(weights).to(vectors.device)
-
-    def _blocks(self) -> Iterator[tuple[TokenizedTexts, np.ndarray]]:
-        """As many pieces as may be in memory, with the document of each."""
-        ends = np.cumsum(self.windows)
-        longest = int(np.minimum(self.segments.lengths, self.splitter.piece_length).max())
+        pieces, counts, tokens, done = self._pieces(documents.segments), np.zeros(len(documents.segments), int), 0, -1
+        longest = min(self.piece_length, int(documents.full_lengths.max()))
         size = max(1, min(_BLOCK_PIECES, _BLOCK_TOKENS // longest))
-        for start in range(0, int(ends[-1]), size):
-            numbers = np.arange(start, min(start + size, int(ends[-1])))
-            rows = np.searchsorted(ends, numbers, side="right")
-            ids, lengths = self.splitter.cut(self.segments, rows, numbers - (ends[rows] - self.windows[rows]))
-            owners = self.owners[rows]
-            languages = None if self.language_ids is None else self.language_ids[torch.from_numpy(owners)]
-            yield TokenizedTexts(ids, lengths, lengths, languages), owners
+        result = weight_sums = None
+        while block := list(itertools.islice(pieces, size)):
+            owners = torch.tensor([owner for owner, _ in block])
+            lengths = np.array([len(ids) for _, ids in block])
+            inputs = TokenizedTexts(np.concatenate([ids for _, ids in block]), lengths, lengths)
+            if documents.language_ids is not None:
+                inputs.language_ids = documents.language_ids[owners]
+            counts += np.bincount(owners, minlength=len(counts))
+            tokens += len(inputs.token_ids)
+            vectors = embed(inputs).cpu().double()  # (pieces, d); the order of float64 sums does not matter
+            if result is None:
+                first = -torch.inf if self.aggregation == "max" else 0.0
+                result = vectors.new_full((len(counts), vectors.shape[1]), first)
+                weight_sums = vectors.new_zeros((len(counts), 1))
+            if self.aggregation == "max":
+                result.scatter_reduce_(0, owners[:, None].expand_as(vectors), vectors, "amax")
+                weight_sums.fill_(1)
+            else:
+                weights = vectors.new_ones((len(vectors), 1))
+                if isinstance(self.aggregation, SentenceDensity):
+                    weights = torch.from_numpy(self.aggregation.weights(vectors.numpy())).double()[:, None]
+                result.index_add_(0, owners, vectors * weights)
+                weight_sums.index_add_(0, owners, weights)
+            progress(int(owners[-1]) - done)
+            done = int(owners[-1])
+        return (result / weight_sums).float(), counts, tokens
+
+    def _pieces(self, documents: list[list[np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
+        """The inputs of the model, in order, with the number of their document."""
+        for number, segments in enumerate(documents):
+            for ids in segments:
+                if len(ids) <= self.piece_length:
+                    yield number, ids
+                    continue
+                prefix, suffix = self._affixes
+                text = ids[prefix : len(ids) - suffix]
+                last = len(text) - self._content  # this window ends where the segment ends
+                for start in (*range(0, last, self.stride), last):
+                    window = text[start : start + self._content]
+                    yield number, np.concatenate([ids[:prefix], window, ids[len(ids) - suffix :]])
+
+
+@dataclass
+class SplitDocuments:
+    """Tokenized documents.
+
+    full_lengths: (documents,) tokens.
+    segments: Token ids of each document: of its sentences if it was split into any, else of the whole.
+    language_ids: (documents,) int64, for a model that needs them.
+    """
+
+    full_lengths: np.ndarray
+    segments: list[list[np.ndarray]]
+    language_ids: torch.Tensor | None = None
 
 
 def load_aggregation(aggregation: str | os.PathLike | SentenceDensity) -> str | SentenceDensity:
     """ "mean", "max", or a density, which may be given by its file.
 
     Raises:
-        ValueError: It is none of these, or a density that is not fitted.
+        ValueError: It is none of these.
     """
-    if isinstance(aggregation, SentenceDensity):
-        if not hasattr(aggregation, "mean_"):
-            raise ValueError(f"aggregation: found {aggregation} that is not fitted; fit it to sentence vectors first")
+    if isinstance(aggregation, SentenceDensity) or aggregation in ("mean", "max"):
         return aggregation
-    if aggregation in AGGREGATIONS:
-        return aggregation
-    if not isinstance(aggregation, (str, os.PathLike)) or not Path(aggregation).expanduser().is_file():
-        raise ValueError(
-            f"aggregation: found {str(aggregation)!r}, which is no file; expected one of {AGGREGATIONS}, a "
-            "SentenceDensity or the file of a saved one"
-        )
     try:
         return SentenceDensity.load(Path(aggregation).expanduser())
-    except ValueError as error:
-        raise ValueError(f"aggregation: {error}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"aggregation: found {str(aggregation)!r}, expected 'mean', 'max' or a saved SentenceDensity: {error}"
+        ) from error
 
 
 def _special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """How many special tokens the tokenizer puts before a text, and after it.
-
-    Raises:
-        ValueError: It changes the text's own tokens when it adds them.
-    """
-    text = tokenizer("a", add_special_tokens=False)["input_ids"]
-    complete = tokenizer("a")["input_ids"]
-    added = len(complete) - len(text)
-    for prefix in range(added + 1):
-        if complete[prefix : prefix + len(text)] == text:
-            return prefix, added - prefix
-    raise ValueError(
-        f"tokenizer: found {complete} for 'a' with special tokens and {text} without, expected the same tokens with "
-        "others around; its texts cannot be cut into windows"
-    )
+    """How many special tokens the tokenizer puts before a text, and after it."""
+    text, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
+    prefix = next(start for start in range(len(whole)) if whole[start : start + len(text)] == text)
+    return prefix, len(whole) - len(text) - prefix
 
 
 def split_sentences(text: str, language: str | None = None) -> list[str]:
     """The sentences of a document, in order, by the rules of the library `sentencex`.
 
-    A line break ends a sentence: documents have them between paragraphs, headings and list items. Text that is
+    Line breaks end a sentence: documents have them between paragraphs, headings and list items. Text that is
     wrapped at a fixed width should be unwrapped first.
 
     Args:
@@ -309,44 +222,28 @@ def split_sentences(text: str, language: str | None = None) -> list[str]:
 
     Returns:
         Non-empty strings without white space around. Together they hold every other character of the text.
-
-    Raises:
-        TypeError: The text is not a string.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"text: found {type(text).__name__}, expected str")
     languages = SPLITTER_LANGUAGES if language is None else (language,)
-    lines = (line.strip() for line in _LINE_BREAK.split(text))
-    return [sentence for line in lines if line for sentence in _split_line(line, languages)]
+    lines = filter(None, map(str.strip, _LINE_BREAK.split(text)))
+    pieces = itertools.chain.from_iterable(_split_line(line, languages) for line in lines)
+    return list(filter(None, map(str.strip, pieces)))
 
 
-def _split_line(line: str, languages: Sequence[str]) -> list[str]:
-    ends: set[int] | None = None
+def _split_line(line: str, languages: Sequence[str]) -> Iterator[str]:
+    """Pieces that end where the rules of all languages end a sentence; of a long line, those of its blocks."""
     plain = _SPACE.sub(" ", line)  # the rules of some languages break on a wide or narrow space before a full stop
-    for language in languages:
-        short = language in _LINEAR or len(plain) <= _WHOLE_LINE
-        found = (_sentence_ends if short else _sentence_ends_of_long_line)(language, plain)
-        ends = found if ends is None else ends & found
-        if len(ends) <= 1:
-            return [line]
-    cuts = [0, *sorted(ends | {len(line)})]
-    return [piece for start, end in itertools.pairwise(cuts) if (piece := line[start:end].strip())]
+    start = 0
+    for stop in sorted(_sentence_ends("en", plain)) if len(plain) > _LINE_BLOCK else [len(plain)]:
+        if stop - start >= _LINE_BLOCK or stop == len(plain):
+            ends = set.intersection(*(_sentence_ends(language, plain[start:stop]) for language in languages))
+            for begin, end in itertools.pairwise(sorted({0, stop - start} | ends)):
+                yield line[start + begin : start + end]
+            start = stop
 
 
 def _sentence_ends(language: str, line: str) -> set[int]:
     """Where sentences end, the end of the line included."""
     return set(itertools.accumulate(map(len, sentencex.segment(language, line))))
-
-
-def _sentence_ends_of_long_line(language: str, line: str) -> set[int]:
-    """As `_sentence_ends`, for blocks of the line that stop where the English rules end a sentence."""
-    found: set[int] = set()
-    start = 0
-    for stop in sorted(_sentence_ends("en", line)):
-        if stop - start >= _LINE_BLOCK or stop == len(line):
-            found |= {start + end for end in _sentence_ends(language, line[start:stop])}
-            start = stop
-    return found
 
 
 @dataclass(eq=False)
@@ -378,7 +275,7 @@ class SentenceDensity:
         points_: (sample, components), the sentences of the sample. log_b_: Natural logarithm of b. All float64.
 
     Raises:
-        ValueError: An argument is out of its range.
+        ValueError: An unknown kernel.
     """
 
     components: int = 16
@@ -388,13 +285,8 @@ class SentenceDensity:
     seed: int = 42
 
     def __post_init__(self) -> None:
-        if self.kernel not in KERNELS:
-            raise ValueError(f"kernel: found {self.kernel!r}, expected one of {KERNELS}")
-        for name, least in (("components", 1), ("sample", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least {least}")
-        if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
-            raise ValueError(f"bandwidth: found {self.bandwidth}, expected a number above 0, or None to choose one")
+        if self.kernel not in ("tophat", "gaussian"):
+            raise ValueError(f"kernel: found {self.kernel!r}, expected 'tophat' or 'gaussian'")
 
     def fit(self, vectors: np.ndarray) -> SentenceDensity:
         """Learns axes, bandwidth and b from vectors (n, d), n at least 2; a memory map stays on disk.
@@ -404,57 +296,35 @@ class SentenceDensity:
         """
         from sklearn.decomposition import PCA  # takes a second to import
 
-        vectors = vectors if hasattr(vectors, "shape") else np.asarray(vectors)
-        for _ in _checked_blocks(vectors, None):
-            pass
-        if len(vectors) < 2:
-            raise ValueError(f"vectors: found {len(vectors)}, expected at least 2 for a density")
         rng = np.random.default_rng(self.seed)
         rows = np.sort(rng.choice(len(vectors), min(self.sample, len(vectors)), replace=False))
         drawn = np.asarray(vectors[rows], dtype=np.float64)  # (sample, d)
-        analysis = PCA(min(self.components, *drawn.shape), random_state=self.seed)
-        with np.errstate(invalid="ignore", divide="ignore"):  # equal vectors have no variance to divide by
-            analysis.fit(drawn)
+        analysis = PCA(min(self.components, *drawn.shape), random_state=self.seed).fit(drawn)
         self.mean_, self.axes_ = analysis.mean_, np.ascontiguousarray(analysis.components_)
         self.points_ = self._project(drawn)  # (sample, components)
         self.bandwidth_ = float(self.bandwidth or _choose_bandwidth(self.points_, self.kernel, rng))
-        log_density = _log_density(self.points_, self.points_, self.bandwidth_, self.kernel)
+        log_density = self.log_density(drawn)
         self.log_b_ = float(np.logaddexp.reduce(log_density) - math.log(2 * len(log_density)))
         return self
 
     def log_density(self, vectors: np.ndarray) -> np.ndarray:
-        """Natural logarithm of P(s) in the reduced dimensions, (n,) float64; -inf without a neighbor in a tophat.
-
-        Raises:
-            ValueError: Not fitted yet, another shape, or a number that is not finite.
-        """
-        self._check_fitted()
-        parts = [
-            _log_density(self._project(block), self.points_, self.bandwidth_, self.kernel)
-            for block in _checked_blocks(vectors, len(self.mean_))
-        ]
-        return np.concatenate([np.empty(0), *parts])
+        """Natural logarithm of P(s) in the reduced dimensions, (n,) float64; -inf without a neighbor in a tophat."""
+        return _log_density(self._project(vectors), self.points_, self.bandwidth_, self.kernel)
 
     def weights(self, vectors: np.ndarray) -> np.ndarray:
-        """b / (b + P(s)) of each sentence: (n, d) to (n,) float32, above 0 and at most 1.
+        """b / (b + P(s)) of each sentence: (n, d) to (n,) float32, above 0 and at most 1."""
+        return (1 / (1 + np.exp(self.log_density(vectors) - self.log_b_))).astype(np.float32)
 
-        Raises:
-            ValueError: Not fitted yet, another shape, or a number that is not finite.
-        """
-        log_density = self.log_density(vectors)
-        return (1 / (1 + np.exp(log_density - self.log_b_))).astype(np.float32)
+    def _project(self, vectors: np.ndarray) -> np.ndarray:
+        """(n, d) to (n, components) float64."""
+        return (np.asarray(vectors, dtype=np.float64) - self.mean_) @ self.axes_.T
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes one file of arrays (numpy's .npz, without pickle), complete or not at all."""
-        arrays = self.to_arrays()
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                np.savez(file, **arrays)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        temporary = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")
+        with open(temporary, "wb") as file:
+            np.savez(file, **self.to_arrays())
+        os.replace(temporary, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> SentenceDensity:
@@ -465,99 +335,48 @@ class SentenceDensity:
         """
         try:
             with np.load(path, allow_pickle=False) as file:
-                return cls.from_arrays({name: file[name] for name in file.files})
-        except (KeyError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{os.fspath(path)}: not a density that SentenceDensity.save wrote: {error}") from error
+                return cls.from_arrays(file)
+        except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path}: not a density that SentenceDensity.save wrote: {error}") from error
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All that `from_arrays` needs, by name."""
-        self._check_fitted()
-        names = ("components", "kernel", "sample", "seed")
-        settings = {name: np.asarray(getattr(self, name)) for name in names}
-        settings["bandwidth"] = np.asarray(math.nan if self.bandwidth is None else self.bandwidth)
-        return settings | {name: np.asarray(getattr(self, name)) for name in _FITTED}
+        return {name: np.asarray(math.nan if value is None else value) for name, value in vars(self).items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SentenceDensity:
         """The inverse of `to_arrays`."""
-        settings = {name: arrays[name].item() for name in ("components", "kernel", "sample", "seed", "bandwidth")}
-        density = cls(**settings | {"bandwidth": None if math.isnan(settings["bandwidth"]) else settings["bandwidth"]})
-        for name in _FITTED:
-            value = np.asarray(arrays[name], dtype=np.float64)
-            setattr(density, name, value if value.ndim else float(value))
+        density = cls()
+        for name in (*asdict(density), "mean_", "axes_", "points_", "bandwidth_", "log_b_"):
+            setattr(density, name, arrays[name] if arrays[name].ndim else arrays[name].item())
+        if math.isnan(density.bandwidth):
+            density.bandwidth = None
         return density
 
     def fingerprint(self) -> str:
         """16 hex digits of a SHA-256 over all that it is made of."""
-        digest = hashlib.sha256()
-        for name, array in sorted(self.to_arrays().items()):
-            digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-            digest.update(array.tobytes())
-        return digest.hexdigest()[:16]
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "log_b_"):
-            raise ValueError(f"{type(self).__name__}: fit it to sentence vectors first")
-
-    def _project(self, vectors: np.ndarray) -> np.ndarray:
-        """(n, d) to (n, components) float64."""
-        return (np.asarray(vectors, dtype=np.float64) - self.mean_) @ self.axes_.T
+        arrays = sorted(self.to_arrays().items())
+        return hashlib.sha256(b"".join(name.encode() + array.tobytes() for name, array in arrays)).hexdigest()[:16]
 
 
 def _log_density(queries: np.ndarray, points: np.ndarray, bandwidth: float, kernel: str) -> np.ndarray:
     """Logarithm of the kernel density of `points` (m, k) at `queries` (n, k): (n,)."""
-    size, dimensions = points.shape
-    log_norm = dimensions * math.log(bandwidth) + math.log(size)
-    log_norm += _log_ball(dimensions) if kernel == "tophat" else dimensions / 2 * math.log(2 * math.pi)
-    columns = np.vstack([points.T, np.einsum("ij,ij->i", points, points) / -2])  # (k + 1, m)
-    found = [np.empty(0)]
-    rows = max(1, _PRODUCTS // size)
-    for start in range(0, len(queries), rows):
-        block = queries[start : start + rows]
-        half_norms = np.einsum("ij,ij->i", block, block)[:, None] / 2
-        # (rows, m): x.y - |y|^2 / 2, which is (|x|^2 - |x - y|^2) / 2
-        nearness = np.hstack([block, np.ones((len(block), 1))]) @ columns
+    from sklearn.metrics import pairwise_distances_chunked
+
+    def log_sums(distances: np.ndarray, _: int) -> np.ndarray:
+        """(rows, m) to (rows,)."""
         if kernel == "tophat":
-            counts = np.count_nonzero(nearness > half_norms - bandwidth**2 / 2, axis=1)
             with np.errstate(divide="ignore"):
-                found.append(np.log(counts) - log_norm)
-        else:
-            nearness -= half_norms
-            nearness /= bandwidth**2
-            highest = nearness.max(axis=1, keepdims=True)
-            np.exp(np.subtract(nearness, highest, out=nearness), out=nearness)
-            found.append(np.log(nearness.sum(axis=1)) + highest[:, 0] - log_norm)
-    return np.concatenate(found)
+                return np.log(np.count_nonzero(distances < bandwidth, axis=1))
+        exponents = np.square(distances) / (-2 * bandwidth**2)
+        highest = exponents.max(axis=1, keepdims=True)
+        return np.log(np.exp(exponents - highest).sum(axis=1)) + highest[:, 0]
 
-
-def _choose_bandwidth(points: np.ndarray, kernel: str, rng: np.random.Generator) -> float:
-    """The bandwidth of highest held-out likelihood; see the class."""
-    dimensions = points.shape[1]
-    spread = math.sqrt(points.var(axis=0).sum())
-    if spread == 0:
-        return 1.0
-    # The same text in another batch differs by about 1e-6.
-    _, firsts = np.unique(np.round(points / (1e-4 * spread)), axis=0, return_index=True)
-    if len(firsts) < 2:
-        return spread
-    chosen = points[rng.permutation(len(points))[:_SELECTION_SAMPLE]]
-    folds = np.arange(len(chosen)) % min(_FOLDS, len(chosen))
-    bandwidths = _candidate_bandwidths(points[rng.permutation(firsts)[:_SELECTION_SAMPLE]])
-    scores = [
-        sum(
-            _log_density(chosen[folds == fold], chosen[folds != fold], bandwidth, "gaussian").sum()
-            for fold in range(folds.max() + 1)
-        )
-        for bandwidth in bandwidths
-    ]
-    best = float(bandwidths[int(np.argmax(scores))])
-    if kernel == "gaussian":
-        return best
-    # Marron & Nolan 1988, in k dimensions: the canonical bandwidth is (R / m^2)^(1 / (k + 4)), with R the integral of
-    # the squared kernel and m its variance along an axis.
-    log_gaussian = -dimensions / 2 * math.log(4 * math.pi)
-    log_tophat = 2 * math.log(dimensions + 2) - _log_ball(dimensions)
-    return best * math.exp((log_tophat - log_gaussian) / (dimensions + 4))
+    size, dimensions = points.shape
+    log_norm = math.log(size) + dimensions * math.log(bandwidth)
+    log_norm += _log_ball(dimensions) if kernel == "tophat" else dimensions / 2 * math.log(2 * math.pi)
+    chunks = pairwise_distances_chunked(queries, points, reduce_func=log_sums, working_memory=32)
+    return np.concatenate(list(chunks)) - log_norm
 
 
 def _log_ball(dimensions: int) -> float:
@@ -565,29 +384,32 @@ def _log_ball(dimensions: int) -> float:
     return dimensions / 2 * math.log(math.pi) - math.lgamma(dimensions / 2 + 1)
 
 
-def _candidate_bandwidths(distinct: np.ndarray) -> np.ndarray:
-    """Bandwidths of a gaussian to try, rising, for points no two of which are equal."""
-    nearest, typical = [], []
-    norms = np.einsum("ij,ij->i", distinct, distinct)
-    for start in range(0, len(distinct), 512):
-        block = slice(start, start + 512)
-        squares = np.maximum(norms[block, None] + norms - 2 * distinct[block] @ distinct.T, 0)
-        squares[np.arange(len(squares)), start + np.arange(len(squares))] = np.nan  # to itself
-        nearest.append(np.nanmin(squares, axis=1))
-        typical.append(np.nanmedian(squares))
-    low, high = math.sqrt(np.quantile(np.concatenate(nearest), 0.1)), math.sqrt(np.median(typical))
-    return np.geomspace(max(low, 1e-3 * high), high, _BANDWIDTHS) / math.sqrt(distinct.shape[1])
+def _choose_bandwidth(points: np.ndarray, kernel: str, rng: np.random.Generator) -> float:
+    """The bandwidth of highest held-out likelihood; see the class."""
+    from scipy.spatial.distance import pdist
+    from sklearn.model_selection import KFold
+    from sklearn.neighbors import NearestNeighbors
 
-
-def _checked_blocks(vectors: np.ndarray, dimension: int | None) -> Iterator[np.ndarray]:
-    """Blocks of rows, with the right shape and finite numbers."""
-    shape = np.shape(vectors)
-    if len(shape) != 2 or not shape[1] or dimension not in (None, shape[1]):
-        wanted = f"(n, {'d' if dimension is None else dimension})"
-        raise ValueError(f"vectors: found shape {shape}, expected {wanted}")
-    for start in range(0, shape[0], _ROWS):
-        block = np.asarray(vectors[start : start + _ROWS])
-        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
-        if len(bad):
-            raise ValueError(f"vectors: row {start + bad[0]} has a number that is not finite, expected finite numbers")
-        yield block
+    dimensions, spread = points.shape[1], math.sqrt(points.var(axis=0).sum())
+    if spread == 0:
+        return 1.0
+    chosen = points[rng.permutation(len(points))[:_SELECTION_SAMPLE]]
+    # The same text in another batch differs by about 1e-6.
+    _, firsts = np.unique(np.round(points / (1e-4 * spread)), axis=0, return_index=True)
+    distinct = points[rng.permutation(firsts)[:_SELECTION_SAMPLE]]
+    nearest = np.quantile(NearestNeighbors(n_neighbors=1).fit(distinct).kneighbors()[0], 0.1)
+    typical = np.median(pdist(distinct))
+    bandwidths = np.geomspace(max(nearest, 1e-3 * typical), typical, _BANDWIDTHS) / math.sqrt(dimensions)
+    folds = list(KFold(min(5, len(chosen))).split(chosen))
+    scores = [
+        sum(_log_density(chosen[held], chosen[rest], bandwidth, "gaussian").sum() for rest, held in folds)
+        for bandwidth in bandwidths
+    ]
+    best = float(bandwidths[np.argmax(scores)])
+    if kernel == "gaussian":
+        return best
+    # Marron & Nolan 1988, in k dimensions: the canonical bandwidth is (R / m^2)^(1 / (k + 4)), with R the integral of
+    # the squared kernel and m its variance along an axis.
+    log_gaussian = -dimensions / 2 * math.log(4 * math.pi)
+    log_tophat = 2 * math.log(dimensions + 2) - _log_ball(dimensions)
+    return best * math.exp((log_tophat - log_gaussian) / (dimensions + 4))

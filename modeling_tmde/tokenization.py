@@ -337,24 +337,13 @@ def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBas
         raise
     except Exception as error:  # without its files, anything from KeyError to a Rust error
         raise ValueError(f"{name}: its tokenizer cannot be loaded; are its files there? {error}") from error
-    check_vocabulary(tokenizer)
+    # Where files are missing, transformers 5 makes up a tokenizer of special tokens; mBART's has a word mark as well.
+    if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:
+        raise ValueError(f"{name}: its tokenizer has a vocabulary of special tokens alone; are its files there?")
     return tokenizer
 
 
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase) -> None:
-    """transformers 5 makes up a tokenizer of special tokens, without a warning, where files are missing.
-
-    Raises:
-        ValueError: This is such a tokenizer.
-    """
-    if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:  # mBART's has a word mark as well
-        raise ValueError(
-            f"tokenizer: found a vocabulary of {len(tokenizer)} with {len(tokenizer.all_special_ids)} special "
-            f"tokens, expected more than these: are the tokenizer's files in {tokenizer.name_or_path!r}?"
-        )
-
-
-@dataclass(frozen=True)
+@dataclass
 class TokenizedTexts:
     """Token ids of n texts, one text after the other.
 
@@ -377,17 +366,14 @@ class TokenizedTexts:
         """(n,) where the tokens of each text end."""
         return np.cumsum(self.lengths)
 
-    def padded(
-        self, texts: np.ndarray, pad_id: int, multiple: int = 1, limit: int | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input ids and attention mask, both (rows, length) int64, of the texts with these numbers.
+    def rows(self) -> list[np.ndarray]:
+        """The token ids of each text."""
+        return np.split(self.token_ids, self.ends[:-1]) if len(self) else []
 
-        The length is that of the longest text, raised to the next `multiple` but not beyond `limit`.
-        """
+    def padded(self, texts: np.ndarray, pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Input ids and attention mask, both (rows, length) int64, of the texts with these numbers."""
         lengths = self.lengths[texts]
-        longest = int(lengths.max())
-        raised = -(-longest // multiple) * multiple
-        columns = np.arange(max(longest, raised if limit is None else min(raised, limit)))
+        columns = np.arange(lengths.max())
         mask = columns < lengths[:, None]  # (rows, length)
         starts = self.ends[texts] - lengths
         ids = self.token_ids.take(starts[:, None] + columns, mode="clip")
@@ -426,16 +412,12 @@ class TextTokenizer:
     Args:
         tokenizer: Fast or slow.
         max_length: Longest result in tokens, including special tokens; longer texts are truncated and counted.
-        vocabulary: Token embeddings of the model, if known; a larger token id is an error.
         empty_id: Token for an empty text, where the tokenizer adds no special tokens.
     """
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, max_length: int, vocabulary: int | None, empty_id: int
-    ) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int, empty_id: int) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
-        self.vocabulary = vocabulary
         self.empty_id = empty_id
         # Some classes do more to a text than their backend does (Luke, Udop).
         self._backend_is_all = (
@@ -444,60 +426,19 @@ class TextTokenizer:
             and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
         )
 
-    def __call__(self, texts: list[str], first_number: int = 0) -> TokenizedTexts:
-        """Token ids of texts, which errors number from `first_number`.
-
-        Raises:
-            ValueError: A text is not valid Unicode, or a token is beyond the model's vocabulary.
-        """
-        ids, lengths, full_lengths = [np.empty(0, dtype=np.int32)], [], []
-        for start in range(0, len(texts), _CHUNK):
-            chunk = texts[start : start + _CHUNK]
-            try:
-                rows = self._rows(chunk)
-            except Exception:
-                _check_unicode(chunk, first_number + start)  # fast tokenizers do not say which text it is
-                raise
-            full_lengths.extend(map(len, rows))
-            for number, row in enumerate(rows):
-                if len(row) > self.max_length:
-                    rows[number] = self._truncated(chunk[number])
-                elif not row:
-                    rows[number] = [self.empty_id]
-            sizes = list(map(len, rows))
-            ids.append(np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=sum(sizes)))
-            lengths.extend(sizes)
-        full = np.maximum(np.array(full_lengths, dtype=np.int64), 1)
-        tokenized = TokenizedTexts(np.concatenate(ids), np.array(lengths, dtype=np.int64), full)
-        self._check_ids(tokenized, first_number)
-        return tokenized
-
-    def _rows(self, texts: list[str]) -> list[list[int]]:
+    def __call__(self, texts: list[str]) -> TokenizedTexts:
+        """Token ids of texts."""
         flags = {"padding": False, "truncation": False, "return_attention_mask": False, "return_token_type_ids": False}
-        if not self._backend_is_all:
-            return self.tokenizer(texts, **flags, verbose=False)["input_ids"]
-        self.tokenizer("", **flags)  # sets the backend's truncation and padding
-        return [encoding.ids for encoding in self.tokenizer.backend_tokenizer.encode_batch_fast(texts)]
-
-    def _truncated(self, text: str) -> list[int]:
-        return self.tokenizer(text, truncation=True, max_length=self.max_length, padding=False)["input_ids"]
-
-    def _check_ids(self, tokenized: TokenizedTexts, first_number: int) -> None:
-        ids = tokenized.token_ids
-        if self.vocabulary is None or not len(ids) or ids.max() < self.vocabulary:
-            return
-        place = int(np.argmax(ids >= self.vocabulary))
-        number = first_number + int(np.searchsorted(tokenized.ends, place, side="right"))
-        raise ValueError(
-            f"text {number}: token id {ids[place]} found, but the model has {self.vocabulary} token embeddings: "
-            "tokenizer and model do not belong together"
-        )
-
-
-def _check_unicode(texts: list[str], first_number: int) -> None:
-    for number, text in enumerate(texts, first_number):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            found = f"{text[error.start]!r} at character {error.start}"
-            raise ValueError(f"text {number}: found the lone surrogate {found}, expected valid Unicode") from error
+        if self._backend_is_all:
+            self.tokenizer("", **flags)  # sets the backend's truncation and padding
+            rows = [encoding.ids for encoding in self.tokenizer.backend_tokenizer.encode_batch_fast(texts)]
+        else:
+            rows = self.tokenizer(texts, **flags, verbose=False)["input_ids"] if texts else []
+        rows = [row or [self.empty_id] for row in rows]
+        full_lengths = np.array(list(map(len, rows)), dtype=np.int64)
+        for number in np.flatnonzero(full_lengths > self.max_length).tolist():
+            options = {"truncation": True, "max_length": self.max_length, "padding": False}
+            rows[number] = self.tokenizer(texts[number], **options)["input_ids"]
+        lengths = np.array(list(map(len, rows)), dtype=np.int64)
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=lengths.sum())
+        return TokenizedTexts(ids, lengths, full_lengths)

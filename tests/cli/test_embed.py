@@ -18,8 +18,7 @@ from modeling_tmde.cli.embed import embed
 from modeling_tmde.cli.errors import CommandGroup
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.long_documents import SentenceDensity
-from tests.modeling_tmde.test_embedding import make_tokenizer, make_xlmr
-from tests.modeling_tmde.test_embedding_families import aligned
+from tests.tiny_embedders import aligned, make_tokenizer, make_xlmr
 
 app = typer.Typer(cls=CommandGroup)
 app.command()(embed)
@@ -123,8 +122,8 @@ def test_languages_of_documents(tmp_path):
     np.testing.assert_allclose(np.load(out), embedder.encode(["Guten Tag"] * 3, language="fr"), atol=1e-5)
     source.write_text(json.dumps({"text": "Guten Tag", "code": "xx"}))
     for options, message in (
-        ([], "has an encoder for each language; give language="),
-        (["--language", "xx"], "language of text 0: found 'xx', expected one of ['de', 'en', 'fr']"),
+        ([], "has an encoder for each language"),
+        (["--language", "xx"], "language of text 0: found 'xx', expected one of"),
         (["--language-field", "code"], "row 1, field 'code': found 'xx', expected one of the model's languages"),
         (["--language", "de", "--language-field", "code"], "exclude each other"),
     ):

@@ -13,8 +13,7 @@ from sklearn.neighbors import KernelDensity
 from modeling_tmde.documents import lawdr as module
 from modeling_tmde.documents.lawdr import LanguageDebiaser, Lawdr, _Reservoir
 from modeling_tmde.embedding import DocumentEmbedder
-from tests.modeling_tmde.test_embedding import make_tokenizer
-from tests.modeling_tmde.test_text_languages import make_tables
+from tests.tiny_embedders import make_tables, make_tokenizer
 
 DIMENSION = 24
 OFFSETS = 20 * np.eye(DIMENSION)[:3]  # of de, en, fr
@@ -186,7 +185,6 @@ def test_bad_documents_and_languages(documents, languages, message):
         ({"rank": DIMENSION}, "rank: found 24 for 'de', expected an integer from 1 to 3"),
         ({"weighting": "idf"}, "weighting: found 'idf', expected one of"),
         ({"kernel": "box"}, "kernel: found 'box'"),
-        ({"density_sample": 0}, "sample: found 0"),
     ],
 )
 def test_bad_arguments(options, message):

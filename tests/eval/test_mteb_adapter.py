@@ -12,8 +12,7 @@ from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
 from tests.conftest import tiny_model
-from tests.modeling_tmde.test_embedding import make_tokenizer
-from tests.modeling_tmde.test_text_languages import make_tables
+from tests.tiny_embedders import make_tables, make_tokenizer
 
 ADAPTER = "modeling_tmde.eval.mteb_adapter"
 TRAIN, TEST, ROWS = 60, 80, 90
@@ -169,7 +168,7 @@ def test_the_language_of_the_subset_is_told(encoder_class):
     np.testing.assert_allclose(vectors("deu"), embedder.encode(["open", "a"], language="de"), atol=1e-6)
     np.testing.assert_allclose(vectors("fr"), embedder.encode(["open", "a"], language="fr"), atol=1e-6)
     with pytest.raises(
-        ValueError, match=r"subset de-en: found the languages \['de', 'en'\], expected one: TablesModel"
+        ValueError, match=r"subset de-en: found the languages \['de', 'en'\], expected one: AlignedModel"
     ):
         vectors("de-en")
     with pytest.raises(ValueError, match=r"subset more: found the languages \[\], expected one"):

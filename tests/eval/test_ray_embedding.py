@@ -4,13 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
 from modeling_tmde.eval.ray_embedding import BatchEmbedder, embed_dataset
 from tests.conftest import make_rows
-from tests.modeling_tmde.test_embedding import make_tokenizer
-from tests.modeling_tmde.test_text_languages import TablesConfig, TablesModel, make_tables
+from tests.tiny_embedders import make_tables, make_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +49,6 @@ def test_a_batch(model, table):
 
 
 def test_a_language_for_all_or_a_column_of_them(table, tmp_path):
-    AutoConfig.register(TablesConfig.model_type, TablesConfig, exist_ok=True)
-    AutoModel.register(TablesConfig, TablesModel, exist_ok=True)
     make_tables().save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
     texts, codes = table["body"].to_pylist(), ["fr", "de"] * 15 + ["en"]
@@ -61,7 +57,7 @@ def test_a_language_for_all_or_a_column_of_them(table, tmp_path):
     for options, language in (({"language": "en"}, "en"), ({"language_column": "code"}, codes)):
         found = BatchEmbedder(str(tmp_path), "body", device="cpu", **options)(table)
         np.testing.assert_allclose(vectors_of(found), embedder.encode(texts, language=language), rtol=0, atol=1e-6)
-    with pytest.raises(ValueError, match="found None, but TablesModel has an encoder for each language"):
+    with pytest.raises(ValueError, match="AlignedModel has an encoder for each language"):
         BatchEmbedder(str(tmp_path), "body", device="cpu")(table)
 
 

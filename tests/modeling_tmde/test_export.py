@@ -8,8 +8,7 @@ from modeling_tmde import AlignedModel, BagConfig, BagModel, DocumentEmbedder, L
 from modeling_tmde import export as export_module
 from modeling_tmde.export import export_onnx, export_static_embedding
 from tests.conftest import LANGUAGES, make_rows, tiny_model
-from tests.modeling_tmde.test_embedding import make_xlmr
-from tests.modeling_tmde.test_embedding_families import aligned, laser
+from tests.tiny_embedders import aligned, laser, make_bag, make_xlmr
 
 TEXTS = [row[language] for row in make_rows(6, seed=3) for language in LANGUAGES]
 TEXTS += ["<s> </s> a<pad>b <unk>", "Großer HUND, 12,345.67!", "long text " * 60, " ", "漢字 Привет"]
@@ -93,14 +92,6 @@ def test_models_that_are_no_graph(make, message, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=message):
         export_onnx(make(), tokenizer, tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def make_bag(**changes) -> BagModel:
-    torch.manual_seed(1)
-    model = BagModel(BagConfig(**({"vocab_size": 400, "d_model": 24} | changes))).eval()
-    with torch.no_grad():
-        model.token_weights[3:] = torch.randn(397)
-    return model
 
 
 def test_static_embedding(tokenizer, tmp_path, monkeypatch):

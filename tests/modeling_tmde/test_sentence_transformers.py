@@ -18,7 +18,7 @@ from modeling_tmde import (
 )
 from modeling_tmde.long_documents import NO_LIMIT
 from tests.conftest import tiny_model
-from tests.modeling_tmde.test_embedding_families import aligned, encoder, laser, ntdv
+from tests.tiny_embedders import aligned, encoder, laser, ntdv
 
 pytest.importorskip("sentence_transformers")
 from sentence_transformers import SentenceTransformer  # noqa: E402

@@ -43,22 +43,17 @@ def test_sentences_of_many_languages(language, marked):
     assert split_sentences(marked.replace("|", ""), language) == expected
 
 
-def test_a_language_without_rules_is_split_sanely():
-    for code in ("xx", "qaa", "de-AT", "zz-Latn", ""):
-        assert split_sentences("Uno. Dos? Tres!", code) == ["Uno.", "Dos?", "Tres!"], code
-
-
-@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\n\n", "\u2028", "\u2029", "\x85", "\x0b", "\x0c"])
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\u2028", "\x85"])
 def test_a_line_break_ends_a_sentence(line_break):
     text = f"  A heading{line_break}- an item{line_break}One. Two{line_break} \t{line_break}"
-    assert split_sentences(text) == ["A heading", "- an item", "One.", "Two"]
-    assert split_sentences(text, "en") == split_sentences(text)
+    for language in (None, "en", "xx", "zz-Latn"):  # the last two have no rules of their own
+        assert split_sentences(text, language) == ["A heading", "- an item", "One.", "Two"]
 
 
 PARTS = [
     "z. B.", "Dr.", "M.", "e.g.", "3.", "A", "B", "é", "日", "。", "؟", "।", "😀", "e\u0301", ".", "!", "?", "…", ";",
     "»", "“", '"', ")", "(", " ", "\n", "\t", "\u00a0", "\u2003", "\u2009", "\u202f", "\u3000", "\u200b", "\ufeff",
-    "\x1c", "\x1f", "\x85", "\u2028", "\u180e", "\x00",
+    "\x1c", "\x85", "\u2028", "\x00",
 ]  # fmt: skip
 ANY = st.one_of(st.lists(st.sampled_from(PARTS), max_size=20).map("".join), st.text(max_size=40))
 LANGUAGES = [None, *SPLITTER_LANGUAGES, "pt", "ru", "ja", "zh", "ar", "hi", "el", "nl", "kk", "my", "xx"]
@@ -78,25 +73,14 @@ def test_every_other_character_is_kept_in_order(text, language):
     assert not "".join([*rest, text[place:]]).strip()
 
 
-WORDS = (
-    'Questo è un esempio con il sig.|Rossi|z. B.|M. Dupont|i.e. 3.5|«ciao. Bene»|"Go away. Now!"|(pag. 3. Forse).|'
-    "art. 3|ecc. Av. Foch|No. 5|e poi|ieri."
-).split("|")
-
-
-def long_line(characters, seed=0):
-    """Sentences of words of several languages, with abbreviations and quotes."""
-    rng, parts, length = random.Random(seed), [], 0
-    while length < characters:
-        parts.append(" ".join(rng.choices(WORDS, k=rng.randint(1, 12))) + rng.choice(".!?"))
-        length += len(parts[-1]) + 1
-    return " ".join(parts)
-
-
-@pytest.mark.parametrize("language", [None, "it", "ca"])
+@pytest.mark.parametrize("language", [None, "it"])
 def test_a_long_line_is_split_in_time_and_loses_nothing(language):
     """The rules of Italian take time quadratic in the length of a line."""
-    text = long_line(100_000)
+    words = 'Questo è un esempio con il sig.|Rossi|z. B.|M. Dupont|i.e. 3.5|«ciao. Bene»|"Go away. Now!"|art. 3'.split(
+        "|"
+    )
+    rng = random.Random(0)
+    text = " ".join(" ".join(rng.choices(words, k=rng.randint(1, 12))) + rng.choice(".!?") for _ in range(1500))
     found = split_sentences(text, language)
-    assert len(found) > 1000 and " ".join(found) == text
-    assert split_sentences(text[:9000], language)[:50] == found[:50]
+    assert len(text) > 90_000 and len(found) > 1000 and " ".join(found) == text
+    assert split_sentences(text[:3000], language)[:20] == found[:20]

@@ -23,7 +23,7 @@ from modeling_tmde.tokenization import (
     tokens_per_word,
 )
 from tests.conftest import WORDS
-from tests.modeling_tmde.test_embedding import make_tokenizer
+from tests.tiny_embedders import make_tokenizer
 
 SAMPLES = [
     "Der Fluß fließt  durch die Stadt.",
@@ -281,7 +281,7 @@ def test_what_can_not_be_extended_is_one_clear_error(known):
 def test_backend_gives_the_ids_of_the_tokenizer(texts, max_length, side, split):
     tokenizer = make_tokenizer()
     tokenizer.truncation_side, tokenizer.split_special_tokens = side, split
-    tokenize = TextTokenizer(tokenizer, max_length, vocabulary=None, empty_id=0)
+    tokenize = TextTokenizer(tokenizer, max_length, empty_id=0)
     assert tokenize._backend_is_all
     # Settings that another user of the tokenizer may leave behind.
     tokenizer("a", padding="max_length", truncation=True, max_length=50, split_special_tokens=not split)
@@ -300,12 +300,3 @@ def test_padded_batches_by_hand():
     assert ids.tolist() == [[9, 4, 0], [6, 7, 8]] and mask.tolist() == [[1, 1, 0], [1, 1, 1]]
     batches = [(numbers, ids.tolist(), lengths.tolist()) for numbers, ids, lengths in texts.ragged_batches(4)]
     assert batches == [(slice(0, 2), [5, 6, 7, 8], [1, 3]), (slice(2, 3), [9, 4], [2])]
-
-
-def test_padding_to_a_multiple_within_the_limit():
-    texts = TokenizedTexts(np.arange(1, 8, dtype=np.int32), np.array([5, 2]), np.array([5, 2]))
-    ids, mask = texts.padded(np.array([1, 0]), pad_id=9, multiple=4)
-    assert ids.tolist() == [[6, 7, 9, 9, 9, 9, 9, 9], [1, 2, 3, 4, 5, 9, 9, 9]]
-    assert mask.sum(dim=1).tolist() == [2, 5]
-    assert texts.padded(np.array([1, 0]), 9, 4, limit=6)[0].shape == (2, 6)
-    assert texts.padded(np.array([0]), 9, 4, limit=3)[0].shape == (1, 5)  # nothing is cut off

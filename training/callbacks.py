@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger("modeling_tmde.training")
 
-CURVES_NAME = "curves.png"
-TABLE_NAME = "epochs.md"
 COLUMNS = {
     "eval_same": "dev Same",
     "eval_cross": "dev Cross",
@@ -33,34 +31,29 @@ COLUMNS = {
     "eval_mix": "dev mix",
 }
 SHOWN = {"loss": "loss {:.3f}", "words_per_second": "{:,.0f} words/s", "eval_retrieval": "dev P@1 {:.1%}"}
-DRAWING_MINUTES = 10
 
 
 class RunSchedule(TrainerCallback):
     """Ends a run at its nearest limit, with a last evaluation and checkpoint, and evaluates every `eval_minutes`.
 
-    For transformers the whole run is one epoch, so this callback also gives the strategies `epoch` their meaning, and
-    writes `epochs.md` at every evaluation. An epoch of a stream of unknown length is over when the next has begun.
+    For transformers the whole run is one epoch, so this callback also gives the strategies `epoch` their meaning. An
+    epoch of a stream of unknown length is over when the next has begun.
     """
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.epochs = 0
-        self.evaluated_step: int | None = None
-        self.saved_step: int | None = None
-        self.last_evaluation = 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.epochs = self.trainer.whole_epochs
         self.last_evaluation = self.trainer.clock.elapsed
         # The checkpoint of a resume need not be evaluated and saved again.
         self.saved_step = state.global_step or None
-        evaluated = [entry["step"] for entry in state.log_history if "eval_minutes" in entry]
-        self.evaluated_step = evaluated[-1] if evaluated else None
+        self.evaluated_step = max(
+            (entry["step"] for entry in state.log_history if "eval_minutes" in entry), default=-1
+        )
 
     def on_step_end(self, args, state, control, **kwargs):
         clock = self.trainer.clock
-        clock.step_ended()
         if args.eval_minutes and clock.elapsed - self.last_evaluation >= args.eval_minutes * 60:
             self.last_evaluation = clock.elapsed
             control.should_log = True
@@ -83,39 +76,9 @@ class RunSchedule(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs):
         self.evaluated_step = state.global_step
-        if state.is_world_process_zero:
-            write_atomically(Path(args.output_dir) / TABLE_NAME, epoch_table(state.log_history, args))
 
     def on_save(self, args, state, control, **kwargs):
         self.saved_step = state.global_step
-
-
-def epoch_table(log_history: Sequence[Mapping[str, Any]], args: TrainingArguments) -> str:
-    """Markdown table of every evaluation, in percent, as tables 4.8 to 4.11 of the thesis.
-
-    The checkpoint that `args.metric_for_best_model` chooses is bold. Columns that no evaluation has are left out.
-    """
-    rows: dict[int, Mapping[str, Any]] = {}
-    for entry in log_history:
-        if "eval_minutes" in entry:
-            rows.setdefault(entry["step"], entry)
-    metric = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-    chosen = None
-    if args.load_best_model_at_end:
-        # The first of equals, as in transformers; before the first step nothing is saved.
-        measured = {step: row[metric] for step, row in rows.items() if metric in row and step}
-        chosen = (max if args.greater_is_better else min)(measured, key=measured.get, default=None)
-    names = [name for name in COLUMNS if any(name in row for row in rows.values())]
-    lines = []
-    for step, row in rows.items():
-        scores = [f"{100 * row[name]:.2f}" if name in row else "-" for name in names]
-        cells = [f"{row['epoch']:.2f}", f"{step}", *scores]
-        lines.append([f"**{cell}**" for cell in cells] if step == chosen else cells)
-    headers = ["epoch", "step", *(COLUMNS[name] for name in names)]
-    aligned = ["right"] * len(headers)
-    table = tabulate(lines, headers, tablefmt="pipe", colalign=aligned if lines else None, disable_numparse=True)
-    note = "" if chosen is None else f"\n\nBold: the chosen checkpoint, by {COLUMNS.get(metric, metric)}."
-    return f"{table}{note}\n"
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -129,16 +92,15 @@ class EarlyStopping(EarlyStoppingCallback):
             )
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks.get(type(self).__name__)
-        self.early_stopping_patience_counter = 0
         if state.global_step and saved:
             self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
         control.should_training_stop |= self.early_stopping_patience_counter >= self.early_stopping_patience
         return control
 
 
-class ParallelProgress(TrainerCallback):
-    """A progress bar towards the run's nearest limit, with loss, words per second and dev retrieval; and `log.jsonl`,
-    one line for every log, in the run's folder."""
+class RunProgress(TrainerCallback):
+    """A progress bar towards the run's nearest limit, with loss, words per second and dev retrieval; and in the run's
+    folder `log.jsonl`, one line for every log, `epochs.md`, and at the end `curves.png`."""
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
@@ -156,38 +118,54 @@ class ParallelProgress(TrainerCallback):
         self.bar.update(max(int(100 * self.trainer.progress()) - self.bar.n, 0))
 
     def on_log(self, args, state, control, logs, **kwargs):
-        if not state.is_world_process_zero:
-            return
-        self.last |= logs
-        folder = Path(args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / LOG_NAME, "a", encoding="utf-8") as log:
-            log.write(json.dumps({"step": state.global_step, **logs}) + "\n")
+        if state.is_world_process_zero:
+            self.last |= logs
+            folder = Path(args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            with open(folder / LOG_NAME, "a", encoding="utf-8") as log:
+                log.write(json.dumps({"step": state.global_step, **logs}) + "\n")
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            write_atomically(Path(args.output_dir) / "epochs.md", epoch_table(state.log_history, args))
 
     def on_train_end(self, args, state, control, **kwargs):
         self.bar.close()
+        if state.is_world_process_zero and find_spec("matplotlib") is not None:
+            draw_curves(Path(args.output_dir).resolve())
 
 
-class CurvePicture(TrainerCallback):
-    """Draws `curves.png` from `log.jsonl`: at the end of a run, and at evaluations `DRAWING_MINUTES` apart. Needs
-    matplotlib."""
+def epoch_table(log_history: Sequence[Mapping[str, Any]], args: TrainingArguments) -> str:
+    """Markdown table of every evaluation, in percent, as tables 4.8 to 4.11 of the thesis.
 
-    def __init__(self, trainer: TmdeTrainer):
-        self.trainer = trainer
-        self.drawn = trainer.clock.seconds
+    The checkpoint that `args.metric_for_best_model` chooses is bold. Columns that no evaluation has are left out.
+    """
+    rows: dict[int, Mapping[str, Any]] = {}
+    for entry in log_history:
+        if "eval_minutes" in entry:
+            rows.setdefault(entry["step"], entry)
+    metric, chosen = f"eval_{args.metric_for_best_model.removeprefix('eval_')}", None
+    if args.load_best_model_at_end:
+        # The first of equals, as in transformers; before the first step nothing is saved.
+        measured = {step: row[metric] for step, row in rows.items() if metric in row and step}
+        chosen = (max if args.greater_is_better else min)(measured, key=measured.get, default=None)
+    names = [name for name in COLUMNS if any(name in row for row in rows.values())]
+    lines = []
+    for step, row in rows.items():
+        scores = [f"{100 * row[name]:.2f}" if name in row else "-" for name in names]
+        cells = [f"{row['epoch']:.2f}", f"{step}", *scores]
+        lines.append([f"**{cell}**" for cell in cells] if step == chosen else cells)
+    headers = ["epoch", "step", *(COLUMNS[name] for name in names)]
+    table = tabulate(lines, headers, "pipe", colalign=["right"] * len(headers), disable_numparse=True)
+    note = "" if chosen is None else f"\n\nBold: the chosen checkpoint, by {COLUMNS.get(metric, metric)}."
+    return f"{table}{note}\n"
 
-    def on_evaluate(self, args, state, control, **kwargs):
-        if self.trainer.clock.seconds - self.drawn >= 60 * DRAWING_MINUTES:
-            self.drawn = self.trainer.clock.seconds
-            self.on_train_end(args, state, control)
 
-    def on_train_end(self, args, state, control, **kwargs):
-        if not state.is_world_process_zero or find_spec("matplotlib") is None:
-            return
-        try:
-            from modeling_tmde.eval.figures import draw_training_curves
+def draw_curves(folder: Path) -> None:
+    """Draws `curves.png` from `log.jsonl`."""
+    from modeling_tmde.eval.figures import draw_training_curves
 
-            folder = Path(args.output_dir)
-            draw_training_curves(folder / CURVES_NAME, {folder.resolve().name: folder / LOG_NAME})
-        except Exception as error:  # a picture must not end a run
-            logger.warning(f"{CURVES_NAME} could not be drawn: {type(error).__name__}: {error}")
+    try:
+        draw_training_curves(folder / "curves.png", {folder.name: folder / LOG_NAME})
+    except Exception as error:  # a picture must not end a run
+        logger.warning(f"curves.png could not be drawn: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Several processes that train one model: settings of DDP and FSDP2, and the whole weights of a sharded model."""
+"""Several processes that train one model: settings of FSDP2, and the whole weights of a sharded model."""
 
 import copy
 from pathlib import Path
@@ -10,7 +10,6 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
 
@@ -18,28 +17,19 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.parallel_model import ParallelModel
 
 
-def prepare_processes(accelerator: Accelerator, args: TmdeTrainingArguments, model: nn.Module) -> None:
+def prepare_fsdp(accelerator: Accelerator, args: TmdeTrainingArguments) -> None:
     """Sets what transformers leaves to accelerate, before the model is wrapped.
 
     Raises:
         ValueError: FSDP is asked for where accelerate would ignore it, or in its first version.
     """
-    if accelerator.ddp_handler is not None:
-        accelerator.ddp_handler.gradient_as_bucket_view = True  # one copy of the gradients instead of two
-    if args.ddp_broadcast_buffers is None:
-        # Position tables are the same everywhere and would be sent before every step.
-        buffers = [name for name, _ in model.named_buffers()]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
-    if plugin is None:
-        if args.fsdp and args.world_size > 1:
-            raise ValueError(
-                f"fsdp: found processes on {accelerator.device.type}, expected accelerators: leave it out"
-            )
-        return
-    if plugin.fsdp_version != 2:
-        raise ValueError(f'fsdp: found version {plugin.fsdp_version}, expected fsdp_config={{"version": 2}}')
-    if plugin.mixed_precision_policy is not None:  # which would round losses and sums of gradients as well
+    if args.fsdp and args.world_size > 1 and (plugin is None or plugin.fsdp_version != 2):
+        raise ValueError(
+            f"fsdp: found processes on {accelerator.device.type} and fsdp_config={args.fsdp_config}, expected "
+            'accelerators and {"version": 2}'
+        )
+    if plugin is not None and plugin.mixed_precision_policy is not None:  # it would round losses and gradients' sums
         dtype = plugin.mixed_precision_policy.param_dtype
         plugin.mixed_precision_policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 

@@ -1,9 +1,8 @@
-"""Steps and learning rates of a run: frozen parameters, parameter groups with their own rate, and the cooldown."""
+"""Steps and learning rates of a run: frozen parameters, parameters with their own rate, and the cooldown."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from torch import nn
-from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
@@ -51,27 +50,14 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
         raise ValueError(f"freeze={list(prefixes)} leaves nothing to train")
 
 
-def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> list[tuple[list[nn.Parameter], float]]:
-    """Parameters with a learning rate of their own, and that rate: those of the encoder, and the embedding tables,
-    which belong to the encoder where no rate is given for them."""
-    tables, rates = parallel.embedding_parameters(), []
+def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> dict[nn.Parameter, float]:
+    """The rates of the encoder's parameters and of the tables, which belong to the encoder without one of their own."""
+    rates = {}
     if args.encoder_learning_rate is not None:
-        apart = set() if args.embedding_learning_rate is None else set(tables)
-        encoder = [parameter for parameter in parallel.encoder.parameters() if parameter not in apart]
-        rates.append((encoder, args.encoder_learning_rate))
+        rates |= dict.fromkeys(parallel.encoder.parameters(), args.encoder_learning_rate)
     if args.embedding_learning_rate is not None:
-        rates.append((tables, args.embedding_learning_rate))
+        rates |= dict.fromkeys(parallel.embedding_parameters(), args.embedding_learning_rate)
     return rates
-
-
-def split_group(optimizer: Optimizer, parameters: Iterable[nn.Parameter], rate: float) -> None:
-    """Gives some of the optimizer's parameters a learning rate of their own."""
-    parameters = set(parameters)
-    for group in list(optimizer.param_groups):
-        own = [parameter for parameter in group["params"] if parameter in parameters]
-        if own:
-            group["params"] = [parameter for parameter in group["params"] if parameter not in parameters]
-            optimizer.add_param_group({**group, "params": own, "lr": rate})
 
 
 def cool_down(scheduler: LambdaLR, progress: Callable[[int], float], share: float) -> None:

@@ -8,16 +8,18 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from modeling_tmde.training.objectives import Distillation, TranslationObjective
+from modeling_tmde.training.objectives import (
+    Distillation,
+    TranslationLanguageModel,
+    TranslationObjective,
+    UnifiedGenerativeTask,
+)
 from modeling_tmde.training.objectives.base import (
     EmbeddingObjective,
     Masked,
-    MaskedTextObjective,
-    MaskedTokenObjective,
     MaskingObjective,
     Objective,
     ObjectiveOutput,
-    PairMaskingObjective,
     ParameterObjective,
     check_range,
 )
@@ -259,23 +261,15 @@ class ParallelModel(nn.Module):
             return self._translation(objective, batch)
         if isinstance(objective, ParameterObjective):
             return objective([parameter for parameter in self.encoder.parameters() if parameter.requires_grad])
-        if isinstance(objective, PairMaskingObjective):
-            pairs = objective.concatenate(batch.input_ids, batch.attention_mask, self.config)
-            masked = objective.mask(pairs.input_ids, pairs.attention_mask, self.config)
-            output = self.model.model(
-                masked.input_ids, pairs.attention_mask, position_ids=pairs.position_ids, return_dict=True
-            )
-            return self._masked_tokens(objective, output.token_states, masked)
-        if isinstance(objective, MaskedTokenObjective):
-            return self._masked_tokens(objective, batch.output.token_states, batch.masked)
-        if isinstance(objective, MaskedTextObjective):
-            head, table = self.model.head, self.model.lm_head.weight
-            return objective(head(batch.embeddings), table, batch.masked, batch.input_ids, batch.attention_mask)
-        raise TypeError(f"Unknown kind of objective: {type(objective).__name__}")
-
-    def _masked_tokens(self, objective: MaskedTokenObjective, states: torch.Tensor, masked: Masked) -> ObjectiveOutput:
-        states = states.flatten(0, 1).index_select(0, masked.places)  # (tokens, d_model)
-        return objective(self.model.head(states), self.model.lm_head.weight, masked.targets)
+        head, table, masked, output = self.model.head, self.model.lm_head.weight, batch.masked, batch.output
+        if isinstance(objective, UnifiedGenerativeTask):
+            return objective(head(batch.embeddings), table, masked, batch.input_ids, batch.attention_mask)
+        if isinstance(objective, TranslationLanguageModel):
+            masked = objective.mask(batch.input_ids, batch.attention_mask, self.config)
+            inputs = {"attention_mask": masked.attention_mask, "position_ids": masked.position_ids}
+            output = self.encoder(masked.input_ids, **inputs, return_dict=True)
+        states = output.token_states.flatten(0, 1).index_select(0, masked.places)  # (tokens, d_model)
+        return objective(head(states), table, masked.targets)
 
     def _translation(self, objective: TranslationObjective, batch: EncodedBatch) -> ObjectiveOutput:
         """All directions in one decoder call; of a share of the rows (`row_share`), scaled to all of them."""

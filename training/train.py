@@ -213,7 +213,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
     measured = [loss_rows(rows, arguments) for rows in dev.values()]
     prepare_teacher_vectors(train, measured, parallel_model, arguments)
-    trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_task=eval_tasks)
+    trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_tasks=eval_tasks)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     save_best(trainer, folder)
     if state.is_main_process:
@@ -352,8 +352,8 @@ def _write_results(
         # By dev set and measure, how many texts were searched: chance is one in them.
         "dev_pools": {name: {key: len(pool.sources) for key, pool in found.items()} for name, found in pools.items()},
         "minutes": round(trainer.clock.seconds / 60, 6),
-        "cpu_minutes": round(trainer.clock.trained_cpu_seconds / 60, 6),
-        "seen": {name: value * trainer.args.world_size for name, value in trainer.seen.items()},
+        "cpu_minutes": round(trainer.clock.cpu_seconds / 60, 6),
+        "seen": {name: value * trainer.args.world_size for name, value in trainer.throughput.seen.items()},
         "rows": asdict(counts),
         "corpus": asdict(report),
     }

@@ -4,15 +4,15 @@ import itertools
 import json
 import math
 import time
+from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 
 import datasets
 import torch
-from accelerate.utils import broadcast_object_list, save_fsdp_optimizer
+from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback
-from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -20,26 +20,19 @@ from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
-from modeling_tmde.training.callbacks import CurvePicture, EarlyStopping, ParallelProgress, RunSchedule
-from modeling_tmde.training.distributed import (
-    gathered_weights,
-    is_sharded,
-    load_weights,
-    prepare_processes,
-    whole_model,
-)
+from modeling_tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
+from modeling_tmde.training.distributed import gathered_weights, is_sharded, load_weights, prepare_fsdp, whole_model
 from modeling_tmde.training.evaluation import (
     check_metric,
     dev_losses,
     dev_means,
     dev_retrieval,
     measure_task,
-    task_in_languages,
     task_means,
 )
 from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
-from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates, split_group
+from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.publishing import HubTrainer
 from modeling_tmde.training.throughput import ComponentSums, RunClock, Throughput
@@ -63,9 +56,8 @@ class TmdeTrainer(HubTrainer):
         model: The parallel model.
         args: Training arguments.
         train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
-        eval_dataset: Map-style rows, or several sets by name; a column `doc_id` names their documents.
-        eval_task: Texts with classes in at least two of the model's languages, with the splits `train`, `dev`, `test`;
-            or several such tasks by name.
+        eval_dataset: Dev sets by name, map-style rows; a column `doc_id` names their documents.
+        eval_tasks: Classification tasks by name, from `load_eval_tasks`.
         processing_class: The tokenizer.
         kwargs: `callbacks` and `optimizers` of `Trainer`.
 
@@ -80,54 +72,53 @@ class TmdeTrainer(HubTrainer):
         args: TmdeTrainingArguments,
         train_dataset: datasets.Dataset | datasets.IterableDataset,
         processing_class: PreTrainedTokenizerBase,
-        eval_dataset: datasets.Dataset | dict[str, datasets.Dataset] | None = None,
-        eval_task: ClassificationData | dict[str, ClassificationData] | None = None,
+        eval_dataset: dict[str, datasets.Dataset] | None = None,
+        eval_tasks: dict[str, ClassificationData] | None = None,
         **kwargs,
     ):
         self.step_limit = limit_steps(args, streaming=not isinstance(train_dataset, datasets.Dataset))
-        languages = model.config.languages
-        dev_sets = {"dev": eval_dataset} if isinstance(eval_dataset, datasets.Dataset) else eval_dataset or {}
-        tasks = {"task": eval_task} if isinstance(eval_task, ClassificationData) else eval_task or {}
-        if dev_sets or tasks:
-            check_metric(args, dev_sets, tasks, languages)
-        self.eval_tasks = {name: task_in_languages(task, languages) for name, task in tasks.items()}
+        self.eval_tasks = eval_tasks or {}
+        if eval_dataset or eval_tasks:
+            check_metric(args, eval_dataset or {}, self.eval_tasks, model.config.languages)
         args.remove_unused_columns = False
         args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
         args.logging_nan_inf_filter = False  # which would wait for the accelerator at every step
         if args.ddp_find_unused_parameters is None:  # of the languages that a batch lacks
             args.ddp_find_unused_parameters = getattr(model.encoder, "needs_language_ids", False)
+        if args.ddp_broadcast_buffers is None:
+            args.ddp_broadcast_buffers = False  # position tables are the same everywhere
         freeze(model.model, args.freeze)
         # Parallel batches are made here, for this process, so `Trainer` gets no dataset to wrap and shard.
         super().__init__(
             model=model,
             args=args,
-            eval_dataset=dev_sets or ({} if self.eval_tasks else None),
+            eval_dataset=eval_dataset or ({} if eval_tasks else None),
             processing_class=processing_class,
             **kwargs,
         )
-        prepare_processes(self.accelerator, args, model)
+        if model.has_decoder:
+            model.config.use_cache = True  # which `Trainer` sets to False
+        else:
+            del model.config.use_cache
+        if self.accelerator.ddp_handler is not None:
+            self.accelerator.ddp_handler.gradient_as_bucket_view = True  # one copy of the gradients instead of two
+        prepare_fsdp(self.accelerator, args)
         self.parallel_dataset = train_dataset
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
         self.position = Position()
         self.chunk_done = 0.0  # of the chunk at `position`
         self.throughput = Throughput()
-        self.data_wait = 0.0
         self._components = ComponentSums()
         self.clock = RunClock()
         self.remove_callback(ProgressCallback)
         self.remove_callback(PrinterCallback)
-        for callback in (RunSchedule, ParallelProgress, CurvePicture):
-            self.add_callback(callback(self))
+        self.add_callback(RunSchedule(self))
+        self.add_callback(RunProgress(self))
         if args.early_stopping_patience is not None:
             self.add_callback(EarlyStopping(args.early_stopping_patience))
 
     # ---- Progress
-
-    @property
-    def seen(self) -> dict[str, float]:
-        """Rows, words and tokens that this process trained on, since the beginning of the run."""
-        return self.throughput.seen
 
     @property
     def epochs_done(self) -> float | None:
@@ -144,16 +135,13 @@ class TmdeTrainer(HubTrainer):
 
     def progress(self, step: int | None = None) -> float:
         """Share of the run that is done at `step` (default: this one), between 0 and 1, by the nearest limit."""
-        args, shares = self.args, [0.0]
+        args, clock = self.args, self.clock
+        limits = [(clock.elapsed / 60, args.max_minutes), (clock.cpu_elapsed / 60, args.max_cpu_minutes)]
         if self.step_limit:
-            shares.append((self.state.global_step if step is None else step) / self.step_limit)
-        elif self.epochs_done is not None:
-            shares.append(self.epochs_done / args.num_train_epochs)
-        if args.max_minutes:
-            shares.append(self.clock.elapsed / 60 / args.max_minutes)
-        if args.max_cpu_minutes:
-            shares.append(self.clock.cpu_elapsed / 60 / args.max_cpu_minutes)
-        return min(max(shares), 1.0)
+            limits.append((self.state.global_step if step is None else step, self.step_limit))
+        else:
+            limits.append((self.epochs_done or 0.0, args.num_train_epochs))
+        return min(max(done / limit for done, limit in limits if limit), 1.0)
 
     # ---- Data
 
@@ -196,7 +184,7 @@ class TmdeTrainer(HubTrainer):
             return [], None
         begin = time.perf_counter()
         batches: list[ParallelBatch] = list(itertools.islice(epoch_iterator, num_batches))
-        self.data_wait += time.perf_counter() - begin
+        self.throughput.data_wait += time.perf_counter() - begin
         if len(batches) < num_batches:
             if self.state.global_step == 0:
                 raise ValueError(
@@ -243,11 +231,16 @@ class TmdeTrainer(HubTrainer):
     def create_optimizer(self, *args, **kwargs):
         """As in transformers, with groups of their own for an encoder or tables with their own learning rate."""
         rates = own_rates(self.accelerator.unwrap_model(self.model), self.args)
-        for parameter in itertools.chain.from_iterable(parameters for parameters, rate in rates if rate == 0):
-            parameter.requires_grad_(False)
+        for parameter, rate in rates.items():
+            parameter.requires_grad_(parameter.requires_grad and rate > 0)
         optimizer = super().create_optimizer(*args, **kwargs)
-        for parameters, rate in rates:
-            split_group(optimizer, parameters, rate)
+        for group in list(optimizer.param_groups):
+            by_rate = defaultdict(list)
+            for parameter in group["params"]:
+                by_rate[rates.get(parameter, group["lr"])].append(parameter)
+            group["params"] = by_rate.pop(group["lr"], [])
+            for rate, parameters in by_rate.items():
+                optimizer.add_param_group({**group, "params": parameters, "lr": rate})
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
@@ -264,7 +257,7 @@ class TmdeTrainer(HubTrainer):
         self.state.epoch = round(float(self.position.epoch) if self.epochs_done is None else self.epochs_done, 4)
         if "loss" in logs:
             logs.update(self._components.means(self.accelerator))
-            logs.update(self.throughput.rates(self.args.world_size, self.data_wait))
+            logs.update(self.throughput.rates(self.args.world_size))
             logs["minutes"] = round(self.clock.seconds / 60, 3)
         super().log(logs, start_time)
 
@@ -298,35 +291,24 @@ class TmdeTrainer(HubTrainer):
         return metrics
 
     @torch.no_grad()
-    def measure(self, eval_dataset=None) -> dict[str, float]:
+    def measure(self, dev_sets: dict[str, datasets.Dataset] | None = None) -> dict[str, float]:
         """What `evaluate` returns, without `eval_` and the minutes; nothing is logged."""
-        dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
-        dev_sets = {"dev": dev_sets} if isinstance(dev_sets, datasets.Dataset) else dev_sets
         trained: ParallelModel = self.accelerator.unwrap_model(self.model)
         was_training = trained.training
-        model = whole_model(trained).eval()
+        model, tokenizer = whole_model(trained).eval(), self.processing_class
         metrics: dict[str, float] = {}
-        retrieval: list[dict[str, float]] = []
+        retrieval, scores = [], {}
         with self.compute_loss_context_manager():
-            for name, rows in dev_sets.items():
-                retrieval.append(
-                    dev_retrieval(model.encoder, self.processing_class, rows, model.config.languages, self.args)
-                )
-                measured = retrieval[-1] | dev_losses(model, self.processing_class, rows, self.args)
-                metrics.update({f"{name}_{key}": value for key, value in measured.items()})
-        if dev_sets and not any(retrieval):
-            raise ValueError(
-                f"No dev set has two rows of any of the pairs {self.args.eval_pairs or 'of its languages'}; "
-                "check eval_pairs and the dev data"
-            )
-        scores = {}
+            for name, rows in (self.eval_dataset if dev_sets is None else dev_sets).items():
+                retrieval.append(dev_retrieval(model.encoder, tokenizer, rows, model.config.languages, self.args))
+                measured = retrieval[-1] | dev_losses(model, tokenizer, rows, self.args)
+                metrics |= {f"{name}_{key}": value for key, value in measured.items()}
         if self.is_world_process_zero():  # for all processes, see `evaluate`
             for name, task in self.eval_tasks.items():
                 autocast = self.compute_loss_context_manager()
-                scores[name] = measure_task(model.encoder, self.processing_class, task, self.args, autocast)
-        scores = task_means(scores)
+                scores[name] = measure_task(model.encoder, tokenizer, task, self.args, autocast)
         trained.train(was_training)
-        metrics |= scores | dev_means(retrieval, scores)
+        metrics |= (means := task_means(scores)) | dev_means(retrieval, means)
         return {key: round(value, 6) for key, value in metrics.items()}
 
     # ---- Checkpoints
@@ -351,28 +333,11 @@ class TmdeTrainer(HubTrainer):
             return
         folder = Path(output_dir or self.args.output_dir)
         parallel = self.accelerator.unwrap_model(self.model)
-        config = parallel.config
-        training_value = config.use_cache  # which `Trainer` sets, whatever the model
-        if parallel.has_decoder:
-            config.use_cache = True
-        else:
-            del config.use_cache
         parallel.model.save_pretrained(folder, state_dict=state_dict)
-        config.use_cache = training_value
         self.processing_class.save_pretrained(folder)
         state = {"position": asdict(self.position), "chunk_done": self.chunk_done}
-        state |= self.throughput.state() | self.clock.state()
+        state |= {"elapsed": self.clock.seconds, "cpu_elapsed": self.clock.cpu_seconds, **self.throughput.state()}
         (folder / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not self.is_fsdp_enabled:
-            super()._save_optimizer_and_scheduler(output_dir)
-            return
-        # transformers would write the weights a second time.
-        plugin = self.accelerator.state.fsdp_plugin
-        save_fsdp_optimizer(plugin, self.accelerator, self.optimizer, self.model, output_dir)
-        if self.args.should_save:
-            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
         model = self.accelerator.unwrap_model(self.model if model is None else model)
@@ -395,5 +360,5 @@ class TmdeTrainer(HubTrainer):
         if isinstance(resume_from_checkpoint, str):  # before the batches are made; sharded weights are loaded after
             self._load_data_state(resume_from_checkpoint)
         self.clock.start()
-        self.throughput.begin(self.data_wait)
+        self.throughput.begin()
         return super().train(resume_from_checkpoint, *args, **kwargs)

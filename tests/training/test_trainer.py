@@ -114,7 +114,7 @@ def test_translation_gradient_equals_that_of_one_big_batch(reduction, tokenizer,
             **options,
         )
         trainer.train()
-        assert trainer.seen["rows"] == 60  # the same rows, all of them
+        assert trainer.throughput.seen["rows"] == 60  # the same rows, all of them
         found.append((len(batches), gradients.steps[0], logged(trainer)[0]["loss"]))
     assert found[0][0] > 4 and found[1][0] == 1
     assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
@@ -162,7 +162,7 @@ def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
     trainer = one_run(tokenizer, **of_one)
     seen = [json.loads((two / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
     assert all(counts["world_size"] == 2 for counts in seen)
-    assert seen[0]["rows"] + seen[1]["rows"] == trainer.seen["rows"]
+    assert seen[0]["rows"] + seen[1]["rows"] == trainer.throughput.seen["rows"]
     assert min(counts["rows"] for counts in seen) > 0
     expected = weights_of(trainer)
     assert any((expected[name] - before[name]).abs().max() > 1e-2 for name in expected)  # something was learned
@@ -242,7 +242,7 @@ def test_epochs_end_after_every_row_was_seen_once_in_each(streaming, buffer_rows
     expected = Counter(tuple(tokenizer(row["de"])["input_ids"]) for row in rows)
     assert set(seen.by_epoch) == {0, 1}
     assert seen.by_epoch[0] == expected and seen.by_epoch[1] == expected
-    assert trainer.seen["rows"] == 100
+    assert trainer.throughput.seen["rows"] == 100
     last = trainer.state.global_step
     assert last > 2
     assert [entry["step"] for entry in logged(trainer, "eval_retrieval")] == [last]
@@ -336,8 +336,8 @@ def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch
     monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: clock[0])
     trainer.throughput.begin()
     clock[0] += 10
-    trainer.seen["source_words"] += 300
-    trainer.seen["target_words"] += 100
+    trainer.throughput.seen["source_words"] += 300
+    trainer.throughput.seen["target_words"] += 100
     trainer.evaluate()
     assert clock == [1110.0]
     assert trainer.throughput.rates(2, 0.0)["words_per_second"] == pytest.approx(2 * 400 / 10)
@@ -367,11 +367,11 @@ def test_seen_rows_words_and_tokens_are_counted(tokenizer, tmp_path):
     trainer.train()
     words = {language: sum(len(row[language].split()) for row in rows) for language in rows[0]}
     tokens = {language: sum(len(tokenizer(row[language])["input_ids"]) for row in rows) for language in rows[0]}
-    assert trainer.seen["rows"] == 40
-    assert trainer.seen["source_words"] == sum(words.values())
-    assert trainer.seen["target_words"] == 2 * (words["en"] + words["es"])
-    assert trainer.seen["source_tokens"] == sum(tokens.values())
-    assert trainer.seen["target_tokens"] == 2 * (tokens["en"] + tokens["es"] - 2 * 40)
+    assert trainer.throughput.seen["rows"] == 40
+    assert trainer.throughput.seen["source_words"] == sum(words.values())
+    assert trainer.throughput.seen["target_words"] == 2 * (words["en"] + words["es"])
+    assert trainer.throughput.seen["source_tokens"] == sum(tokens.values())
+    assert trainer.throughput.seen["target_tokens"] == 2 * (tokens["en"] + tokens["es"] - 2 * 40)
     assert trainer.throughput.chunk_counts.rows == 40 and trainer.throughput.chunk_counts.truncated_texts == 0
 
 
@@ -401,7 +401,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, tokenizer, 
     whole.train()
     resumed = make_trainer(tmp_path / "resumed")
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert 0 < resumed.epochs_done < 1 and resumed.seen == whole.seen
+    assert 0 < resumed.epochs_done < 1 and resumed.throughput.seen == whole.throughput.seen
     expected = weights_of(whole)
     assert all(torch.equal(value, expected[name]) for name, value in weights_of(resumed).items())
     assert [line["loss"] for line in logged(resumed)] == [line["loss"] for line in logged(whole)]

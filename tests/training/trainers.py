@@ -33,6 +33,8 @@ def tiny_trainer(
     if task is None and dev is None:
         arguments = {"eval_strategy": "no"} | arguments
     rows, dev = (make_dataset(found) if isinstance(found, list) else found for found in (rows, dev))
+    dev = dev if dev is None or isinstance(dev, dict) else {"dev": dev}
+    tasks = task if task is None or isinstance(task, dict) else {"task": task}
     both = {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
     return TmdeTrainer(
         ParallelModel(tiny_model(seed=1) if model is None else model, objectives or both),
@@ -40,6 +42,6 @@ def tiny_trainer(
         make_dataset(make_rows(120, seed=2)) if rows is None else rows,
         tokenizer,
         eval_dataset=dev,
-        eval_task=task,
+        eval_tasks=tasks,
         callbacks=list(callbacks),
     )

@@ -117,11 +117,16 @@ class Masked:
         input_ids: As they were, (..., length), but for the hidden tokens.
         places: (tokens,) ascending places of these in the flattened input.
         targets: (tokens,) what was there.
+        own: In the shape of the input, where the texts' own tokens are, the hidden ones among them.
+        attention_mask, position_ids: (..., length), of texts that are joined.
     """
 
     input_ids: torch.LongTensor
     places: torch.LongTensor
     targets: torch.LongTensor
+    own: torch.BoolTensor
+    attention_mask: torch.Tensor | None = None
+    position_ids: torch.LongTensor | None = None
 
 
 class MaskingObjective(Objective):
@@ -133,44 +138,7 @@ class MaskingObjective(Objective):
     def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
         """
         Args:
-            input_ids, attention_mask: (languages, rows, length).
-            config: Of the model: its special tokens and the size of its vocabulary.
+            input_ids, attention_mask: (languages, rows, length), padded on the right.
+            config: Of the model: its special tokens, `<mask>` among them, and the size of its vocabulary.
         """
-        raise NotImplementedError
-
-
-class MaskedTokenObjective(MaskingObjective):
-    """A loss on every hidden token: `forward(hidden, weight, targets)` with the head's outputs (tokens, d) there, the
-    output projection (vocab_size, d), and the tokens (tokens,)."""
-
-
-class MaskedTextObjective(MaskingObjective):
-    """A loss on every text: `forward(hidden, weight, masked, input_ids, attention_mask)` with the head's outputs for
-    the embeddings (languages, rows, d), the output projection (vocab_size, d), what was hidden, and all texts as they
-    were (languages, rows, length)."""
-
-
-@dataclass
-class Concatenated:
-    """Translations after one another as one text each: `input_ids`, `attention_mask` and `position_ids`, all
-    (texts, length)."""
-
-    input_ids: torch.LongTensor
-    attention_mask: torch.Tensor
-    position_ids: torch.LongTensor
-
-
-class PairMaskingObjective(MaskedTokenObjective):
-    """A loss on hidden tokens of texts that are read together with their translations, in an encoder call of its own.
-
-    It can be combined with another `MaskingObjective`.
-    """
-
-    needs_all_embeddings = False
-    masks_input = False
-
-    def concatenate(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
-    ) -> Concatenated:
-        """Texts (languages, rows, length), padded on the right, joined with their translations."""
         raise NotImplementedError

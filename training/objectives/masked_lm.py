@@ -3,31 +3,27 @@
 import torch
 from transformers import PreTrainedConfig
 
-from modeling_tmde.training.objectives.base import (
-    BatchSizes,
-    Masked,
-    MaskedTokenObjective,
-    ObjectiveOutput,
-    check_range,
-)
+from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskingObjective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
 
 
 def special_ids(config: PreTrainedConfig) -> list[int]:
     """The special tokens that a config names, ascending."""
-    eos = config.eos_token_id
-    ids = [config.bos_token_id, config.pad_token_id, config.mask_token_id, *(eos if isinstance(eos, list) else [eos])]
-    return sorted({token for token in ids if token is not None})
+    eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    return sorted({config.bos_token_id, config.pad_token_id, config.mask_token_id, *eos} - {None})
 
 
 def own_tokens(
     input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
 ) -> torch.BoolTensor:
-    """Where the tokens of the texts themselves are, neither padding nor special tokens; in the shape of both."""
-    own = attention_mask.bool()
-    for token in special_ids(config):
-        own = own & (input_ids != token)
-    return own
+    """Where the tokens of the texts themselves are, neither padding nor special tokens; in the shape of both.
+
+    Raises:
+        ValueError: The config has no token that hides others.
+    """
+    if config.mask_token_id is None:
+        raise ValueError("mask_token_id=None, expected the id of the token that hides others, such as <mask>")
+    return attention_mask.bool() & ~torch.isin(input_ids, torch.tensor(special_ids(config), device=input_ids.device))
 
 
 def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.LongTensor:
@@ -39,7 +35,7 @@ def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -
     return drawn
 
 
-class MaskedLanguageModel(MaskedTokenObjective):
+class MaskedLanguageModel(MaskingObjective):
     """
     Masked language modelling (MLM): the cross-entropy of hidden tokens.
 
@@ -93,20 +89,10 @@ class MaskedLanguageModel(MaskedTokenObjective):
         return self.chosen(sizes.tokens - 2 * sizes.texts)  # each has its `<s>` and `</s>`
 
     def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
-        """
-        Args:
-            input_ids, attention_mask: Of one shape, whichever.
-            config: Names the special tokens, and the size of the vocabulary.
-
-        Raises:
-            ValueError: The config has no `mask_token_id`.
-        """
-        if config.mask_token_id is None:
-            raise ValueError("mask_token_id=None, expected the id of the token that hides others, such as <mask>")
-        own = own_tokens(input_ids, attention_mask, config).flatten()
+        own = own_tokens(input_ids, attention_mask, config)
         number = self.chosen(int(own.sum()))
         # The largest of independent random numbers are a draw without replacement.
-        chances = torch.rand(own.shape, device=own.device).masked_fill(~own, -1.0)
+        chances = torch.rand(own.numel(), device=own.device).masked_fill(~own.flatten(), -1.0)
         places = chances.topk(number).indices.sort().values  # (tokens,)
         flat = input_ids.flatten()
         targets = flat[places]
@@ -114,7 +100,7 @@ class MaskedLanguageModel(MaskedTokenObjective):
         shown = torch.where(fate < self.mask_share, config.mask_token_id, targets)
         replaced = (fate >= self.mask_share) & (fate < self.mask_share + self.random_share)
         shown = torch.where(replaced, random_tokens(number, config, flat.device), shown)
-        return Masked(flat.index_copy(0, places, shown).view_as(input_ids), places, targets)
+        return Masked(flat.index_copy(0, places, shown).view_as(input_ids), places, targets, own)
 
     def forward(self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> ObjectiveOutput:
         if torch.is_autocast_enabled(hidden.device.type):

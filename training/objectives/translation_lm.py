@@ -1,9 +1,11 @@
 """Translation language modelling: hidden tokens, predicted from the rest of a text and from its translation."""
 
+from dataclasses import replace
+
 import torch
 from transformers import PreTrainedConfig
 
-from modeling_tmde.training.objectives.base import BatchSizes, Concatenated, PairMaskingObjective
+from modeling_tmde.training.objectives.base import BatchSizes, Masked
 from modeling_tmde.training.objectives.masked_lm import MaskedLanguageModel
 
 
@@ -19,7 +21,7 @@ def neighbors(languages: int) -> list[tuple[int, int]]:
     return [(0, 1)] if languages == 2 else [(place, (place + 1) % languages) for place in range(languages)]
 
 
-class TranslationLanguageModel(MaskedLanguageModel, PairMaskingObjective):
+class TranslationLanguageModel(MaskedLanguageModel):
     """
     Translation language modelling (TLM): masked language modelling over a text and its translation, read as one.
 
@@ -42,20 +44,20 @@ class TranslationLanguageModel(MaskedLanguageModel, PairMaskingObjective):
 
     ```python
     >>> objective = TranslationLanguageModel()
-    >>> pairs = objective.concatenate(input_ids, attention_mask, model.config)  # from (2, rows, length)
-    >>> masked = objective.mask(pairs.input_ids, pairs.attention_mask, model.config)
-    >>> states = model.model(masked.input_ids, pairs.attention_mask, pairs.position_ids).token_states
+    >>> masked = objective.mask(input_ids, attention_mask, model.config)  # from (2, rows, length)
+    >>> states = model.model(masked.input_ids, masked.attention_mask, masked.position_ids).token_states
     >>> output = objective(model.head(states.flatten(0, 1)[masked.places]), model.lm_head.weight, masked.targets)
     ```
     """
+
+    needs_all_embeddings = False
+    masks_input = False  # it has an encoder call of its own
 
     def count(self, sizes: BatchSizes) -> int:
         readings = 2 * len(neighbors(sizes.languages)) // sizes.languages  # of every text
         return self.chosen(readings * (sizes.tokens - 2 * sizes.texts))
 
-    def concatenate(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
-    ) -> Concatenated:
+    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
         """
         Args:
             input_ids, attention_mask: (languages, rows, length), padded on the right.
@@ -67,10 +69,7 @@ class TranslationLanguageModel(MaskedLanguageModel, PairMaskingObjective):
         Raises:
             ValueError: If there is one language only.
         """
-        pairs = neighbors(len(input_ids))
-        places = torch.arange(input_ids.shape[-1], device=input_ids.device)
-        joined = [
-            torch.cat([torch.cat([part[first], part[second]], dim=1) for first, second in pairs])
-            for part in (input_ids, attention_mask)
-        ]
-        return Concatenated(*joined, places.repeat(2).expand_as(joined[0]))
+        first, second = map(list, zip(*neighbors(len(input_ids)), strict=True))
+        joined = [torch.cat([part[first], part[second]], dim=-1).flatten(0, 1) for part in (input_ids, attention_mask)]
+        positions = torch.arange(input_ids.shape[-1], device=input_ids.device).repeat(2).expand_as(joined[0])
+        return replace(super().mask(*joined, config), attention_mask=joined[1], position_ids=positions)

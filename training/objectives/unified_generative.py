@@ -1,27 +1,18 @@
 """The unified generative task: each text predicts the tokens of its translation, and its own hidden token."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
 from modeling_tmde.common import occurrences
-from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskedTextObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskingObjective, ObjectiveOutput
 from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
 from modeling_tmde.training.objectives.masked_lm import own_tokens
 
 
-@dataclass
-class MaskedText(Masked):
-    """As `Masked`, and `own` (languages, rows, length): where the texts' own tokens are, the hidden ones among
-    them."""
-
-    own: torch.BoolTensor
-
-
-class UnifiedGenerativeTask(MaskedTextObjective):
+class UnifiedGenerativeTask(MaskingObjective):
     r"""
     Unified generative task (paper 002, eq. 1-4): `KL(q || p)` of one prediction a text and translation.
 
@@ -68,18 +59,8 @@ class UnifiedGenerativeTask(MaskedTextObjective):
     def count(self, sizes: BatchSizes) -> int:
         return sizes.ordered_pairs // 2
 
-    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> MaskedText:
-        """One token of every row becomes `<mask>`; none of a row that has only special tokens.
-
-        Args:
-            input_ids, attention_mask: (languages, rows, length).
-            config: Names the special tokens.
-
-        Raises:
-            ValueError: The config has no `mask_token_id`.
-        """
-        if config.mask_token_id is None:
-            raise ValueError("mask_token_id=None, expected the id of the token that hides others, such as <mask>")
+    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+        """One token of every row becomes `<mask>`; none of a row that has only special tokens."""
         own = own_tokens(input_ids, attention_mask, config)
         texts = torch.rand(own.shape[:2], device=own.device).masked_fill(~own.any(dim=2), -1.0)
         drawn = torch.zeros_like(texts, dtype=torch.bool).scatter(0, texts.argmax(dim=0, keepdim=True), True)
@@ -88,13 +69,13 @@ class UnifiedGenerativeTask(MaskedTextObjective):
         hidden &= drawn.unsqueeze(2) & own  # (languages, rows, length), one place a row
         places = hidden.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places]
-        return MaskedText(input_ids.masked_fill(hidden, config.mask_token_id), places, targets, own)
+        return Masked(input_ids.masked_fill(hidden, config.mask_token_id), places, targets, own)
 
     def forward(
         self,
         hidden: torch.Tensor,
         weight: torch.Tensor,
-        masked: MaskedText,
+        masked: Masked,
         input_ids: torch.LongTensor,
         attention_mask: torch.Tensor,
     ) -> ObjectiveOutput:
@@ -133,7 +114,7 @@ class UnifiedGenerativeTask(MaskedTextObjective):
 
     @staticmethod
     def _negative_entropy(
-        masked: MaskedText, input_ids: torch.LongTensor, shares: torch.Tensor, entropies: torch.Tensor
+        masked: Masked, input_ids: torch.LongTensor, shares: torch.Tensor, entropies: torch.Tensor
     ) -> torch.Tensor:
         """`sum_w q(w) log q(w)` over all labels, of eq. 3 or eq. 4."""
         languages, rows, length = input_ids.shape

@@ -48,9 +48,8 @@ class RunSchedule(TrainerCallback):
         self.last_evaluation = self.trainer.clock.elapsed
         # The checkpoint of a resume need not be evaluated and saved again.
         self.saved_step = state.global_step or None
-        self.evaluated_step = max(
-            (entry["step"] for entry in state.log_history if "eval_minutes" in entry), default=-1
-        )
+        evaluated = (entry["step"] for entry in state.log_history if "eval_minutes" in entry)
+        self.evaluated_step = max(evaluated, default=-1)
 
     def on_step_end(self, args, state, control, **kwargs):
         clock = self.trainer.clock

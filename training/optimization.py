@@ -51,7 +51,7 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
 
 
 def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> dict[nn.Parameter, float]:
-    """The rates of the encoder's parameters and of the tables, which belong to the encoder without one of their own."""
+    """The rates of the encoder's parameters and of the tables, which are the encoder's without a rate of their own."""
     rates = {}
     if args.encoder_learning_rate is not None:
         rates |= dict.fromkeys(parallel.encoder.parameters(), args.encoder_learning_rate)

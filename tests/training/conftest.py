@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from modeling_tmde.training.callbacks import CurvePicture
+from modeling_tmde.training import callbacks
 
 
 @pytest.fixture(autouse=True)
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs draw no curves, which takes a second of each, except in tests that ask for `pictures`."""
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr(CurvePicture, "on_train_end", lambda *args, **options: None)
+        monkeypatch.setattr(callbacks, "draw_curves", lambda folder: None)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from modeling_tmde.eval.heads import get_head
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, Split, TaskError
 from modeling_tmde.training import callbacks
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.callbacks import CurvePicture, epoch_table
+from modeling_tmde.training.callbacks import epoch_table
 from modeling_tmde.training.evaluation import dev_means, load_eval_tasks, retrieval_pools, task_in_languages
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
 from modeling_tmde.training.trainer import TmdeTrainer
@@ -388,17 +388,3 @@ def test_a_run_leaves_its_curves_and_no_picture_ends_it(tokenizer, tmp_path, mon
     monkeypatch.setattr("modeling_tmde.eval.figures.draw_training_curves", lambda *args: 1 / 0)
     make_trainer(tmp_path / "broken", tokenizer, dev, max_steps=1).train()
     assert warnings == ["curves.png could not be drawn: ZeroDivisionError: division by zero"]
-
-
-@pytest.mark.usefixtures("pictures")
-def test_curves_are_drawn_every_ten_minutes_and_at_the_end(monkeypatch, tmp_path):
-    drawn = []
-    monkeypatch.setattr("modeling_tmde.eval.figures.draw_training_curves", lambda path, logs: drawn.append(path.name))
-    trainer = types.SimpleNamespace(clock=types.SimpleNamespace(seconds=0.0))
-    args, state = types.SimpleNamespace(output_dir=tmp_path), types.SimpleNamespace(is_world_process_zero=True)
-    picture, counts = CurvePicture(trainer), []
-    for trainer.clock.seconds in (100.0, 599.0, 601.0, 1200.0, 1202.0):
-        picture.on_evaluate(args, state, None)
-        counts.append(len(drawn))
-    picture.on_train_end(args, state, None)
-    assert counts == [0, 0, 1, 1, 2] and len(drawn) == 3

@@ -28,21 +28,13 @@ from modeling_tmde.training.objectives import (
     TranslationObjective,
     UnifiedGenerativeTask,
 )
-from modeling_tmde.training.objectives.base import (
-    EmbeddingObjective,
-    Masked,
-    MaskedTextObjective,
-    MaskedTokenObjective,
-    Objective,
-    ObjectiveOutput,
-    ParameterObjective,
-)
+from modeling_tmde.training.objectives.base import EmbeddingObjective, Objective, ObjectiveOutput, ParameterObjective
 from modeling_tmde.training.parallel_model import ParallelModel, token_positions, translation_directions
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
 
 SHARED = {"vocab_size": 400, "languages": ["de", "en", "es"], "pivot_languages": ["en", "es"]}
-SMOOTHING, MASK = 0.1, 4
+SMOOTHING = 0.1
 
 
 def laser():
@@ -279,20 +271,9 @@ class Spy(Objective):
         self.given = given
         return ObjectiveOutput(torch.zeros(()))
 
-    def mask(self, input_ids, attention_mask, config):
-        """Hides the second token of every text."""
-        places = torch.arange(input_ids[..., 0].numel()) * input_ids.shape[-1] + 1
-        shown = input_ids.clone()
-        shown[..., 1] = MASK
-        return Masked(shown, places, input_ids[..., 1].flatten())
-
 
 def spy(kind: type[Objective], **attributes) -> Spy:
     return type("SpyObjective", (Spy, kind), attributes)()
-
-
-def hidden_second(ids: torch.Tensor) -> torch.Tensor:
-    return torch.cat([ids[:1], torch.tensor([MASK]), ids[2:]])
 
 
 @pytest.mark.parametrize("make", [bag, laser, ntdv, aligned, encoder])
@@ -321,35 +302,36 @@ def test_losses_on_parameters_need_no_encoder_call(tokenizer):
     assert calls == [] and [id(p) for p in found.given[0]] == wanted
 
 
-def test_losses_on_hidden_tokens_of_texts_and_of_pairs(tokenizer):
-    """The shared call hides what one objective asks for, the pairs' own call starts from the whole texts."""
-    model, batch = encoder(), one_batch(tokenizer, ("de", "en", "es"))
-    single, pair = spy(MaskedTokenObjective), spy(TranslationLanguageModel)
-    calls = calls_of(model.model)
-    ParallelModel(model, {"pair": pair, "single": single})(**batch.model_inputs())
-    assert [len(call["input_ids"]) for call in calls] == [3 * 6, 3 * 6]
-    texts = texts_of(batch)
-    states = [model.model(hidden_second(ids)[None]).token_states[0, 1] for texts in texts for ids in texts]
-    hidden, weight, targets = single.given
-    torch.testing.assert_close(hidden, model.head(torch.stack(states)), atol=1e-5, rtol=1e-5)
-    assert weight is model.lm_head.weight and targets.tolist() == [int(ids[1]) for texts in texts for ids in texts]
-    states = []
-    for first, second in ((0, 1), (1, 2), (2, 0)):
-        for ids, others in zip(texts[first], texts[second], strict=True):
-            positions = torch.cat([torch.arange(len(ids)), torch.arange(len(others))])[None]
-            both = torch.cat([hidden_second(ids), others])[None]
-            states.append(model.model(both, position_ids=positions).token_states[0, 1])
-    torch.testing.assert_close(pair.given[0], model.head(torch.stack(states)), atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("kind", [MaskedLanguageModel, TranslationLanguageModel])
+def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
+    model, batch, objective = encoder(), one_batch(tokenizer, ("de", "en", "es")), kind()
+    torch.manual_seed(3)
+    found = ParallelModel(model, {"mlm": objective})(**batch.model_inputs())["mlm"]["total"]
+    torch.manual_seed(3)
+    masked = objective.mask(batch.input_ids, batch.attention_mask, model.config)
+    shown = masked.input_ids.flatten(0, -2)  # (texts, length)
+    attended = batch.attention_mask if masked.attention_mask is None else masked.attention_mask
+    expected = torch.zeros(())
+    for place, target in zip(masked.places.tolist(), masked.targets, strict=True):
+        text, position = divmod(place, shown.shape[1])
+        there = attended.flatten(0, -2)[text].bool()
+        options = {} if masked.position_ids is None else {"position_ids": masked.position_ids[text, there][None]}
+        states = model.model(shown[text, there][None], **options).token_states[0]
+        logits = model.head(states[there[:position].sum()]) @ model.lm_head.weight.T
+        expected = expected + nn.functional.cross_entropy(logits, target)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
 
 
 def test_losses_on_texts_with_hidden_tokens(tokenizer):
-    model, batch, found = encoder(), one_batch(tokenizer, ("de", "en")), spy(MaskedTextObjective)
-    ParallelModel(model, {"spy": found})(**batch.model_inputs())
-    hidden, weight, masked, input_ids, attention_mask = found.given
-    shown = [[hidden_second(ids)[None] for ids in texts] for texts in texts_of(batch)]
-    embeddings = torch.stack([torch.cat([model.model(ids).pooler_output for ids in texts]) for texts in shown])
-    torch.testing.assert_close(hidden, model.head(embeddings), atol=1e-5, rtol=1e-5)
-    assert torch.equal(input_ids, batch.input_ids) and torch.equal(attention_mask, batch.attention_mask)
+    model, batch, objective = encoder(), one_batch(tokenizer, ("de", "en")), UnifiedGenerativeTask()
+    torch.manual_seed(3)
+    found = ParallelModel(model, {"task": objective})(**batch.model_inputs())["task"]["total"]
+    torch.manual_seed(3)
+    masked = objective.mask(batch.input_ids, batch.attention_mask, model.config)
+    batch.input_ids, whole = masked.input_ids, batch.input_ids
+    embeddings = [torch.cat([model.model(ids[None]).pooler_output for ids in texts]) for texts in texts_of(batch)]
+    inputs = (model.lm_head.weight, masked, whole, batch.attention_mask)
+    torch.testing.assert_close(found, objective(model.head(torch.stack(embeddings)), *inputs).loss, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from modeling_tmde.training.objectives import (
     UnifiedGenerativeTask,
     cross_entropy,
 )
+from modeling_tmde.training.objectives.base import Masked
 from modeling_tmde.training.objectives.masked_lm import random_tokens
 from modeling_tmde.training.objectives.translation_lm import neighbors
-from modeling_tmde.training.objectives.unified_generative import MaskedText
 
 CONFIG = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_attention_heads=2)
 
@@ -147,11 +147,12 @@ def test_as_many_tokens_are_hidden_as_counted_and_no_special_ones(lengths, share
     ids, mask = batch(lengths, seed)
     objective = (TranslationLanguageModel if pairs else MaskedLanguageModel)(share=share)
     count = objective.count(sizes_of(mask))
-    if pairs:
-        joined = objective.concatenate(ids, mask, CONFIG)
-        ids, mask = joined.input_ids, joined.attention_mask
     torch.manual_seed(seed)
     masked = objective.mask(ids, mask, CONFIG)
+    if pairs:
+        pair = [list(side) for side in zip(*neighbors(len(ids)), strict=True)]
+        ids, mask = (torch.cat([part[side] for side in pair], dim=-1) for part in (ids, mask))
+        assert torch.equal(mask.flatten(0, 1), masked.attention_mask)
     flat, shown = ids.flatten(), masked.input_ids.flatten()
     assert len(masked.places) == len(set(masked.places.tolist())) == count
     assert torch.equal(flat[masked.places], masked.targets) and (masked.targets >= 5).all()
@@ -191,8 +192,8 @@ def test_masked_tokens_by_hand():
 def test_translations_are_joined_and_positions_begin_again():
     ids = torch.tensor([[[0, 7, 8, 2]], [[0, 9, 2, 1]]])
     mask = torch.tensor([[[1, 1, 1, 1]], [[1, 1, 1, 0]]])
-    pairs = TranslationLanguageModel().concatenate(ids, mask, CONFIG)
-    assert pairs.input_ids.tolist() == [[0, 7, 8, 2, 0, 9, 2, 1]]
+    pairs = TranslationLanguageModel(share=1, mask_share=1, random_share=0).mask(ids, mask, CONFIG)
+    assert pairs.input_ids.tolist() == [[0, 4, 4, 2, 0, 4, 2, 1]] and pairs.targets.tolist() == [7, 8, 9]
     assert pairs.attention_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0]]
     assert pairs.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
     assert neighbors(2) == [(0, 1)] and neighbors(3) == [(0, 1), (1, 2), (2, 0)]
@@ -214,7 +215,7 @@ def label(other_ids: list[int], hidden: int | None, frequencies: bool) -> dict[i
     return q
 
 
-def unified_reference(hidden, weight, masked: MaskedText, input_ids, frequencies: bool) -> torch.Tensor:
+def unified_reference(hidden, weight, masked: Masked, input_ids, frequencies: bool) -> torch.Tensor:
     """`sum KL(q || p)` over every ordered pair of texts of a row, in float64, entry by entry of the vocabulary."""
     languages, rows, length = input_ids.shape
     places = [(place // length // rows, place // length % rows) for place in masked.places.tolist()]
@@ -242,7 +243,7 @@ def test_one_pair_by_hand():
     hidden = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]]])
     shown = ids.clone()
     shown[0, 0, 1] = 4
-    masked = MaskedText(shown, torch.tensor([1]), torch.tensor([5]), ids > 2)
+    masked = Masked(shown, torch.tensor([1]), torch.tensor([5]), ids > 2)
     output = UnifiedGenerativeTask()(hidden, weight, masked, ids, torch.ones_like(ids))
     first = -math.log(4) / 2 - math.log(2) / 2 - (2 / 4) + math.log(9 + math.exp(2))
     second = -math.log(2) - (1 / 2) + math.log(9 + math.e)

@@ -129,7 +129,7 @@ def test_record_of_a_run(finished, corpus):
     evaluations = {line["step"]: line["eval_retrieval"] for line in log_lines(folder) if "eval_retrieval" in line}
     assert set(evaluations) == {2, 4}
     assert results["best"]["eval_retrieval"] == max(evaluations.values())
-    assert results["seen"]["rows"] == trainer.seen["rows"] > 0
+    assert results["seen"]["rows"] == trainer.throughput.seen["rows"] > 0
     assert results["corpus"]["rows"] == 150
 
 

@@ -340,7 +340,7 @@ def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch
     trainer.throughput.seen["target_words"] += 100
     trainer.evaluate()
     assert clock == [1110.0]
-    assert trainer.throughput.rates(2, 0.0)["words_per_second"] == pytest.approx(2 * 400 / 10)
+    assert trainer.throughput.rates(2)["words_per_second"] == pytest.approx(2 * 400 / 10)
 
 
 def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):

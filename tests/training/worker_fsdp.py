@@ -63,7 +63,7 @@ def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> Tmd
     """A short training on 150 rows in five languages, evaluated on 20 others."""
     args = TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments))
     rows, dev = make_dataset(make_rows(150, seed=2)), make_dataset(make_rows(20, seed=3))
-    trainer = ShardedOnCpu(parallel_model(), args, rows, tokenizer, eval_dataset=dev)
+    trainer = ShardedOnCpu(parallel_model(), args, rows, tokenizer, eval_dataset={"dev": dev})
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     trainer.save_model(str(folder / "best"))
     return trainer

@@ -37,7 +37,7 @@ def one_run(tokenizer, output_dir: str, teacher: str | None = None, **arguments)
         args,
         make_dataset(rows),
         tokenizer,
-        eval_dataset=make_dataset(make_rows(20, seed=3)),
+        eval_dataset={"dev": make_dataset(make_rows(20, seed=3))},
     )
     trainer.train()
     return trainer
@@ -51,7 +51,13 @@ def main() -> None:
     state = {name: value.contiguous() for name, value in trainer.model.state_dict().items()}
     save_file(state, Path(options["arguments"]["output_dir"]) / f"weights-{rank}.safetensors")
     (Path(options["arguments"]["output_dir"]) / f"seen-{rank}.json").write_text(
-        json.dumps({**trainer.seen, "world_size": trainer.args.world_size, "backend": str(trainer.args.ddp_backend)})
+        json.dumps(
+            {
+                **trainer.throughput.seen,
+                "world_size": trainer.args.world_size,
+                "backend": str(trainer.args.ddp_backend),
+            }
+        )
     )
 
 

@@ -34,7 +34,6 @@ from modeling_tmde.training.evaluation import dev_retrieval, language_pairs
 from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe, section_keys
 from modeling_tmde.training.train import (
-    RunFolderError,
     check_inputs_stay,
     check_run_folder,
     save_best,
@@ -101,7 +100,7 @@ def extension_recipe(
     if path is None:
         raise RecipeError(f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with fitting objectives")
     base = load_recipe(path)
-    architecture = next(name for name, item in ARCHITECTURES.items() if item is architecture_of(config))
+    architecture = architecture_of(config)
     if base.architecture != architecture:
         raise RecipeError(
             f"Recipe {base.name} trains a model of architecture {base.architecture!r}, and {checkpoint} is of "
@@ -181,8 +180,8 @@ def add_languages(
         points; `max_drop`; and `trained_share`, how much of the trained weights is in the result.
 
     Raises:
-        RecipeError, RunFolderError, CorpusError, ValueError: Each names what was found and what was expected;
-            also where even the untrained model's retrieval is lower by more than `max_drop`.
+        ValueError: Names what was found and what was expected; also where even the untrained model's retrieval is
+            lower by more than `max_drop`.
     """
     folder = Path(output_dir).absolute()
     start = folder / STAGE_FOLDER
@@ -216,11 +215,11 @@ def _begun(recipe: Recipe, folder: Path) -> Report:
     """What was measured before the first step of the run in the folder.
 
     Raises:
-        RunFolderError: There is none.
-        RecipeError: It has another recipe; only its training settings, such as its length, may differ.
+        ValueError: There is none, or it has another recipe; only its training settings may differ, such as its
+            length.
     """
     if not (folder / STAGE_FOLDER / REPORT_NAME).is_file():
-        raise RunFolderError(f"{folder} holds no run of add-language to resume")
+        raise ValueError(f"{folder} holds no run of add-language to resume")
     begun = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     now = yaml.safe_load(recipe.to_yaml())
     if other := [name for name in ("data", "warm_start", "model", "objectives") if begun[name] != now[name]]:
@@ -250,7 +249,7 @@ def _prepare(recipe: Recipe, new_tokens: int | None) -> tuple[PreTrainedTokenize
         logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
     with tempfile.TemporaryDirectory() as temporary:
         arguments = recipe.build_arguments(temporary)
-    model = architecture_of(open_config(source)).model.from_pretrained(source, dtype=torch.float32)
+    model = ARCHITECTURES[recipe.architecture].from_pretrained(source, dtype=torch.float32)
     retrieval = _retrieval(model, before, dev, recipe, arguments)
     if not any(retrieval.values()):
         raise RecipeError("The dev rows have no two with texts of one pair of languages; give --dev with more")

@@ -1,35 +1,29 @@
 """Training arguments: HuggingFace's, and what parallel batches and time limits add."""
 
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from transformers import TrainingArguments
-from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+from transformers.integrations import get_reporting_integration_callbacks
 
 from modeling_tmde.data.dev_rows import MIN_ROWS
 from modeling_tmde.eval.heads import HEADS
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
-# Of what a smaller number would break late, or leave without data.
-LEAST = {
-    "batch_tokens": 1,
+# Smaller numbers would fail late, or leave no data.
+AT_LEAST = {
     "micro_batch_tokens": 1,
-    "micro_batch_rows": 1,
     "gradient_accumulation_steps": 1,
     "languages_per_row": 2,
-    "buffer_rows": 1,
-    "max_joined_rows": 1,
     "train_max_length": 3,  # a token between <s> and </s>
     "embed_max_length": 3,
     "eval_pool": 2,  # among one, everything is found
-    "eval_loss_rows": 1,
     "eval_document_rows": MIN_ROWS,
-    "early_stopping_patience": 1,
-    "dataloader_num_workers": 0,
+    "embedding_learning_rate": 0,
+    "encoder_learning_rate": 0,
 }
-# By module, those that transformers does not list as available although they may be.
-UNLISTED_REPORTERS = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit"}
 LESS_IS_BETTER = ("loss", "nll", "hinge")  # ends of names of what is measured on dev rows
 
 
@@ -106,35 +100,35 @@ class TmdeTrainingArguments(TrainingArguments):
     load_best_model_at_end: bool = True
     metric_for_best_model: str | None = "mix"
     greater_is_better: bool | None = None
-    batch_tokens: int | None = field(default=None)
-    micro_batch_tokens: int = field(default=4096)
-    micro_batch_rows: int | None = field(default=None)
-    languages_per_row: int | None = field(default=2)
-    pivot_pairs: bool = field(default=False)
-    pair_temperature: float = field(default=float("inf"))
-    buffer_rows: int = field(default=65536)
-    max_joined_rows: int = field(default=1)
-    neighbor_share: float = field(default=0.0)
-    token_dropout: float = field(default=0.0)
-    token_dropout_share: float = field(default=1.0)
-    train_max_length: int = field(default=256)
-    token_cache_dir: str | None = field(default="auto")
-    dataloader_num_workers: int | None = field(default=None)
-    eval_minutes: float | None = field(default=None)
-    max_minutes: float | None = field(default=None)
-    max_cpu_minutes: float | None = field(default=None)
-    freeze: list[str] | None = field(default=None)
-    embedding_learning_rate: float | None = field(default=None)
-    encoder_learning_rate: float | None = field(default=None)
-    cooldown: float = field(default=0.0)
-    eval_pairs: list[str] | None = field(default=None)
-    eval_pool: int = field(default=1000)
-    eval_document_rows: int = field(default=8)
-    eval_loss_rows: int = field(default=500)
-    embed_max_length: int = field(default=512)
-    eval_head: str | None = field(default=None)
-    early_stopping_patience: int | None = field(default=None)
-    keep_freed_memory: bool = field(default=True)
+    batch_tokens: int | None = None
+    micro_batch_tokens: int = 4096
+    micro_batch_rows: int | None = None
+    languages_per_row: int | None = 2
+    pivot_pairs: bool = False
+    pair_temperature: float = float("inf")
+    buffer_rows: int = 65536
+    max_joined_rows: int = 1
+    neighbor_share: float = 0.0
+    token_dropout: float = 0.0
+    token_dropout_share: float = 1.0
+    train_max_length: int = 256
+    token_cache_dir: str | None = "auto"
+    dataloader_num_workers: int | None = None
+    eval_minutes: float | None = None
+    max_minutes: float | None = None
+    max_cpu_minutes: float | None = None
+    freeze: list[str] | None = None
+    embedding_learning_rate: float | None = None
+    encoder_learning_rate: float | None = None
+    cooldown: float = 0.0
+    eval_pairs: list[str] | None = None
+    eval_pool: int = 1000
+    eval_document_rows: int = 8
+    eval_loss_rows: int = 500
+    embed_max_length: int = 512
+    eval_head: Literal[tuple(HEADS)] | None = None
+    early_stopping_patience: int | None = None
+    keep_freed_memory: bool = True
 
     def __post_init__(self):
         unsettled = self.dataloader_num_workers is None
@@ -142,40 +136,30 @@ class TmdeTrainingArguments(TrainingArguments):
             self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
         if self.metric_for_best_model is None:
             self.metric_for_best_model = "mix"  # transformers would take "loss", which nothing here measures
-        if not isinstance(self.metric_for_best_model, str):
-            raise ValueError(f"metric_for_best_model={self.metric_for_best_model!r} is no name of what is measured")
         if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
-        for name, number in LEAST.items():
-            found = getattr(self, name)
-            if found is not None and found < number:
-                raise ValueError(f"{name}={found} is too small, expected at least {number}")
+        check_at_least(self, AT_LEAST)
+        if not 0 <= self.cooldown <= 1:
+            raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
         super().__post_init__()
         if unsettled and self.device.type == "cpu":
             self.dataloader_num_workers = 0
-        if not 0 <= self.cooldown <= 1:
-            raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
-        self._check_reporters()
-        for name in ("embedding_learning_rate", "encoder_learning_rate"):
-            rate = getattr(self, name)
-            if rate is not None and rate < 0:
-                raise ValueError(f"{name}={rate} must be at least 0, or null")
-        if self.eval_head is not None and self.eval_head not in HEADS:
-            raise ValueError(f"eval_head={self.eval_head!r} is unknown, expected one of {', '.join(HEADS)}")
+        try:  # before the data are read
+            for callback in get_reporting_integration_callbacks(self.report_to):
+                callback()
+        except RuntimeError as error:
+            raise ValueError(f"report_to: {error}") from error
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size
             self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))
 
-    def _check_reporters(self) -> None:
-        """Trainers look for them too, with a RuntimeError of many lines, when the data are read and tokenised."""
-        if not self.report_to:
-            return
-        known, there = sorted(INTEGRATION_TO_CALLBACK), get_available_reporting_integrations()
-        for name in self.report_to:
-            if name not in known:
-                raise ValueError(f"report_to={name} is unknown, expected none, all or some of {', '.join(known)}")
-            if name not in there and (name not in UNLISTED_REPORTERS or find_spec(UNLISTED_REPORTERS[name]) is None):
-                raise ValueError(
-                    f"report_to={name} is not installed or not set up here, expected what is, or none; install it, "
-                    "or set report_to=none"
-                )
+
+def check_at_least(values: Any, least: Mapping[str, float]) -> None:
+    """
+    Raises:
+        ValueError: An attribute is smaller than it may be. None is of no size.
+    """
+    for name, number in least.items():
+        found = getattr(values, name)
+        if found is not None and found < number:
+            raise ValueError(f"{name}: found {found}, expected at least {number}")

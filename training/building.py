@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import yaml
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -23,7 +22,7 @@ from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.evaluation import language_pairs
 from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, open_config, token_settings
-from modeling_tmde.training.recipe import ADAPTED, DataSection, Recipe, RecipeError, load_recipe
+from modeling_tmde.training.recipe import ADAPTED, DataSection, Recipe, RecipeError, load_recipe, section_keys
 from modeling_tmde.training.replay import load_replayed
 from modeling_tmde.training.warm_start import BAG, warm_start
 
@@ -52,7 +51,6 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
     train = load_parallel(
         data.train,
         **options,
-        split="train",
         streaming=data.streaming,
         temperature=data.temperature,
         seed=recipe.seed,
@@ -63,34 +61,24 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
     if data.dev is None and data.dev_rows:
         train, held = hold_out_rows(train, data.dev_rows, recipe.seed)
         return train, {"dev": held}, report
-    dev = {name: load_parallel(source, **options, **dev_options(source)) for name, source in dev_sources(data).items()}
+    dev = {}
+    for name, source in (data.dev if isinstance(data.dev, dict) else named_sources(data.dev)).items():
+        split = {"split": "dev", "max_rows": 2000} if source == "sample" else {}
+        dev[name] = load_parallel(source, **options, **split, document_ids=True)
     return train, dev, report
 
 
-def dev_sources(data: DataSection) -> dict[str, Any]:
-    """The sources of `data.dev` by name."""
-    if data.dev is None or isinstance(data.dev, dict):
-        return data.dev or {}
-    return {_source_name(data.dev): data.dev}
+def named_sources(values: Any) -> dict[str, Any]:
+    """Dev sets by name.
 
-
-def dev_options(source: Any) -> dict[str, Any]:
-    sample = {"split": "dev", "max_rows": 2000} if source == "sample" else {"split": "train"}
-    return {**sample, "document_ids": True}
-
-
-def _source_name(source: Any) -> str:
-    first = source[0] if isinstance(source, list) else source
-    return Path(str(first)).name.partition(".")[0].replace("*", "") or "dev"
-
-
-def named_sources(values: list[str]) -> dict[str, str]:
-    """Sources of `--dev` by name, from `NAME=SOURCE` or `SOURCE`."""
-    named: dict[str, str] = {}
-    for value in values:
+    Args:
+        values: One source or a list of them, each `NAME=SOURCE` or a source, whose name is then that of its file.
+    """
+    named: dict[str, Any] = {}
+    for value in [values] if isinstance(values, str) else values or []:
         name, separator, source = value.partition("=")
         if not separator or "/" in name:  # a path may hold an equals sign
-            name, source = _source_name(value), value
+            name, source = Path(value).name.partition(".")[0].replace("*", "") or "dev", value
         if name in named:
             raise RecipeError(f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE")
         named[name] = source
@@ -108,10 +96,8 @@ def prepare_tokenizer(
     if recipe.architecture == ADAPTED:
         return encoder_tokenizer(recipe, resumed)
     options = dict(recipe.sections["tokenizer"])
-    path = options.pop("path", None)
-    if path is not None:
-        return AutoTokenizer.from_pretrained(path)
-    if not (folder / "tokenizer_config.json").exists():
+    path = options.pop("path", None) or folder
+    if path == folder and not (folder / "tokenizer_config.json").exists():
         temporary = folder.with_name(f".{folder.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         texts = texts_by_language(train, recipe.data.languages, options.get("max_characters", 20_000_000), recipe.seed)
@@ -119,7 +105,7 @@ def prepare_tokenizer(
         train_tokenizer(texts, **{"model_max_length": length, **options}).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
-    return AutoTokenizer.from_pretrained(folder)
+    return AutoTokenizer.from_pretrained(path)
 
 
 def texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:
@@ -149,41 +135,31 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
     """
     if recipe.architecture == ADAPTED:
         return build_adapted(recipe, tokenizer, resumed)
-    settings = token_settings(tokenizer)
+    settings = token_settings(tokenizer) | {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
     if not settings.pop("reads_bos"):
         raise RecipeError(
             f"Architecture {recipe.architecture} needs a tokenizer that begins every text with a token of its own, "
             f"found that of {tokenizer.name_or_path!r}, which only ends them with one"
         )
-    settings |= {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
-    architecture = ARCHITECTURES[recipe.architecture]
-    known = {field.name for field in fields(architecture.config)}
-    return architecture.model(recipe.build_config(**{k: v for k, v in settings.items() if k in known}))
+    model_class = ARCHITECTURES[recipe.architecture]
+    known = {field.name for field in fields(model_class.config_class)}
+    return model_class(recipe.build_config(**{name: settings[name] for name in known & settings.keys()}))
 
 
-def check_same_model(recipe: Recipe, folder: Path) -> None:
-    """Compares the `model` section with that of the run to resume. What it leaves open of an encoder of the Hub is as
-    the checkpoint says.
+def check_same_model(recipe: Recipe, model: PreTrainedModel, checkpoint: Path) -> None:
+    """Compares a model with the checkpoint of the run to resume.
 
     Raises:
         RecipeError: They differ; names both values.
     """
-    if not (folder / "recipe.yaml").is_file():
-        return
-    begun = (yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8")) or {}).get("model") or {}
-    found = yaml.safe_load(recipe.to_yaml())["model"]
-    if recipe.architecture == begun.get("architecture") == ADAPTED:
-        found = {name: value for name, value in found.items() if value is not None}
-        begun = {name: value for name, value in begun.items() if name in found}
-    defaults = {item.name: item.default for item in fields(ARCHITECTURES[recipe.architecture].config)}
-    defaults["architecture"] = "tmde"
-    for name in sorted({*found, *begun}, key=lambda name: (name != "architecture", name)):
-        given, known = (section.get(name, defaults.get(name)) for section in (found, begun))
-        same_path = name == "encoder" and given and known and Path(given).resolve() == Path(known).resolve()
-        if given != known and not same_path:
+    now, begun = (
+        json.loads(config.to_json_string(use_diff=False)) for config in (model.config, open_config(checkpoint))
+    )
+    for name in ("model_type", *section_keys("model", recipe.architecture)):
+        if now.get(name) != begun.get(name):
             raise RecipeError(
-                f"{folder} cannot be resumed with another model: model.{name} is {given!r}, and the run was begun "
-                f"with {known!r}. Give what it was begun with, or choose another folder"
+                f"{checkpoint.parent} cannot be resumed with another model: {name} is {now.get(name)!r}, and the run "
+                f"was begun with {begun.get(name)!r}. Give what it was begun with, or choose another folder"
             )
 
 
@@ -197,28 +173,23 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
         RecipeError: The stage has a first stage of its own, or overrides the run's data or seed (it may have fewer
             languages).
     """
-    start = recipe.warm_start
+    start, training = recipe.warm_start, recipe.sections["training"]
     if start.checkpoint is not None or start.recipe is None:
         return None
     stage = load_recipe(start.recipe)
-    training = recipe.sections["training"]
+    stage.sections["data"] = dict(recipe.sections["data"])
     stage.sections["training"] |= {key: training[key] for key in SHARED_KEYS if key in training}
-    languages = {}
     for name, value in start.overrides.items():
-        key = name.removeprefix("data.")
-        if key in ("languages", "pivot_languages"):
-            if not isinstance(value, list) or not value or not set(value) <= set(recipe.data.languages):
-                expected = f"a list of some of {recipe.data.languages}"
-                raise RecipeError(f"warm_start.overrides: found {name}={value}, expected {expected}")
-            languages[key] = value
-        elif key in DataSection.__annotations__ or name.removeprefix("training.") in ("seed", "data_seed"):
+        key = name.removeprefix("data.").removeprefix("training.")
+        if key in {"seed", "data_seed", *DataSection.__annotations__} - {"languages", "pivot_languages"}:
             raise RecipeError(
                 f"warm_start.overrides: found {name}={value}, but the first stage has the run's data and seed"
             )
-        else:
-            stage.set(name, value)
-    stage.sections["data"] = {**recipe.sections["data"], **languages}
-    if (pairs := stage.sections["training"].get("eval_pairs")) is not None:
+        stage.set(name, value)
+    if not set(stage.data.languages) <= set(recipe.data.languages):
+        expected = f"some of {recipe.data.languages}"
+        raise RecipeError(f"warm_start.overrides: found languages={stage.data.languages}, expected {expected}")
+    if pairs := stage.sections["training"].get("eval_pairs"):
         kept = [pair for pair in pairs if pair in language_pairs(stage.data.languages)]
         stage.sections["training"]["eval_pairs"] = kept or None
     if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
@@ -242,8 +213,8 @@ def check_warm_start(recipe: Recipe) -> None:
     if width > start.d_model and frozen and not recipe.warm_start.new_columns_std:
         raise RecipeError(
             f"Warm start of a model with d_model={width} from a bag with d_model={start.d_model}: the other columns "
-            "would stay zero, since embedding_learning_rate=0; set "
-            f"model.d_model={start.d_model} or embedding_learning_rate=null"
+            f"would stay zero, since embedding_learning_rate=0; set model.d_model={start.d_model} or "
+            "embedding_learning_rate=null"
         )
 
 
@@ -253,11 +224,10 @@ def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
     if stage is None or stage.data.languages == recipe.data.languages or recipe.sections["tokenizer"]:
         return
     options = stage.sections["tokenizer"]
-    if "path" in options or (stage.warm_start.checkpoint is not None and not options):
-        return
-    stage.sections["data"]["languages"] = recipe.data.languages
-    prepare_tokenizer(stage, train, folder)
-    recipe.set("warm_start.overrides.tokenizer.path", str(folder))
+    if "path" not in options and (options or stage.warm_start.checkpoint is None):
+        stage.sections["data"]["languages"] = recipe.data.languages
+        prepare_tokenizer(stage, train, folder)
+        recipe.set("warm_start.overrides.tokenizer.path", str(folder))
 
 
 def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train: Callable[..., Any]) -> str | None:
@@ -280,30 +250,34 @@ def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train
         return None
     checkpoint = start.checkpoint if resumed is None else str(resumed)
     if checkpoint is None:
-        stage, state = folder / STAGE_FOLDER, PartialState()
-        if not (stage / "results.json").exists():
-            if state.is_main_process:
-                logger.warning(f"Stage 1 of 2: recipe {start.recipe}, in {stage}")
-            processes = state.distributed_type
-            train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
-            PartialState().wait_for_everyone()
-            AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
-            PartialState().distributed_type = processes  # which FSDP of the stage may have changed
-        if PartialState().is_main_process:
-            logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {stage}")
-        checkpoint = str(stage)
+        checkpoint = str(_train_stage(recipe, folder / STAGE_FOLDER, train))
     config = open_config(checkpoint)
     if not recipe.sections["tokenizer"]:
         recipe.sections["tokenizer"]["path"] = checkpoint
     model, is_bag = recipe.sections["model"], config.model_type == BAG
-    direct = recipe.architecture == "tmde" and (
-        start.direct_path if is_bag else getattr(config, "bag_residual", False)
-    )
-    if direct:
+    direct = start.direct_path if is_bag else getattr(config, "bag_residual", False)
+    if recipe.architecture == "tmde" and direct:
         model.setdefault("bag_residual", True)
-    if direct or (recipe.architecture == "bag" and is_bag):
+        model.setdefault("sublinear_counts", config.sublinear_counts)
+    elif recipe.architecture == "bag" and is_bag:
         model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
+
+
+def _train_stage(recipe: Recipe, folder: Path, train: Callable[..., Any]) -> Path:
+    """Trains the first stage, or what is left of it."""
+    state = PartialState()
+    if not (folder / "results.json").exists():
+        if state.is_main_process:
+            logger.warning(f"Stage 1 of 2: recipe {recipe.warm_start.recipe}, in {folder}")
+        processes = state.distributed_type
+        train(stage_recipe(recipe), folder, resume=find_checkpoint(folder) is not None, overwrite=True)
+        PartialState().wait_for_everyone()
+        AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
+        PartialState().distributed_type = processes  # which FSDP of the stage may have changed
+    if PartialState().is_main_process:
+        logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {folder}")
+    return folder
 
 
 def apply_warm_start(

@@ -1,8 +1,10 @@
 """Recipes: YAML files with everything a training run is made of, and `key=value` overrides for them."""
 
 import difflib
+import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -18,21 +20,15 @@ from transformers.utils import logging
 from modeling_tmde.data.io import PlainLoader
 from modeling_tmde.embedding import has_fast_bf16
 from modeling_tmde.training.architectures import ARCHITECTURES
-from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.arguments import TmdeTrainingArguments, check_at_least
 from modeling_tmde.training.objectives import OBJECTIVES
 
 logger = logging.get_logger("modeling_tmde.training")
 
+RECIPES = "modeling_tmde.training.recipes"
 ADAPTED = "adapted"  # the architecture on an encoder of the Hub
 # Keys of a config that the tokenizer, the `data` section or the encoder decides.
-NO_MODEL_KEYS = {
-    "languages",
-    "pivot_languages",
-    "vocab_size",
-    "encoder_config",
-    "reads_bos",
-    "decoder_embedding_scale",
-}
+SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "decoder_embedding_scale"}
 # Keys of other architectures that `adapted` has as well, and that do not depend on the width.
 KEPT_BY_ENCODER = {"decoder_layers", "dropout", "activation_function", "language_embedding_dim"}
 
@@ -96,9 +92,7 @@ class DataSection:
     eval_task: str | list[str] | None = None
 
     def validate_values(self):
-        for name, least in (("max_rows", 1), ("dev_rows", 0)):
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least {least}")
+        check_at_least(self, {"max_rows": 1, "dev_rows": 0})
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature: found {self.temperature}, expected a number above 0")
         if self.replay is not None and self.streaming:
@@ -128,9 +122,7 @@ class TokenizerSection:
     add_prefix_space: bool = False
 
     def validate_sizes(self):
-        for name, least in (("vocab_size", 1), ("max_characters", 1), ("model_max_length", 3)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least {least}")
+        check_at_least(self, {"vocab_size": 1, "max_characters": 1, "model_max_length": 3})
 
 
 @strict
@@ -174,14 +166,16 @@ class CardSection:
     description: str | None = None
 
 
-READERS = {
+# By name, what reads a section; of `model` it is the config of the architecture.
+SECTIONS = {
     "data": DataSection,
     "tokenizer": TokenizerSection,
     "warm_start": WarmStartSection,
+    "model": None,
+    "objectives": OBJECTIVES,
     "training": TmdeTrainingArguments,
     "card": CardSection,
 }
-SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
 
 
 def section_keys(section: str, architecture: str) -> dict[str, Any]:
@@ -189,18 +183,15 @@ def section_keys(section: str, architecture: str) -> dict[str, Any]:
     if section == "objectives":
         return dict.fromkeys(OBJECTIVES, dict | None)
     if section == "model":
-        config = ARCHITECTURES[architecture].config
-        left_out = NO_MODEL_KEYS if architecture == ADAPTED else NO_MODEL_KEYS - {"encoder_config"}
-        hints = config.__annotations__.items()
-        keys = {name: hint for name, hint in hints if name not in left_out and not name.endswith("_token_id")}
-        keys["architecture"] = str
-        return keys | ({"encoder": str | None} if architecture == ADAPTED else {})
-    hints = typing.get_type_hints(READERS[section])
+        left_out = SETTLED_KEYS if architecture == ADAPTED else SETTLED_KEYS - {"encoder_config"}
+        hints = ARCHITECTURES[architecture].config_class.__annotations__
+        keys = {name: hint for name, hint in hints.items() if name not in left_out and not name.endswith("_token_id")}
+        return keys | {"architecture": str} | ({"encoder": str | None} if architecture == ADAPTED else {})
+    hints = typing.get_type_hints(SECTIONS[section])
     if section == "training":
-        return {name: hint | None for name, hint in hints.items() if name != "output_dir"} | {
-            "bf16": bool | Literal["auto"] | None,
-            "fsdp": bool | str | None,  # annotated as str in transformers, which takes true as well
-        }
+        # transformers annotates `fsdp` as str, and takes true as well.
+        special = {"bf16": bool | Literal["auto"] | None, "fsdp": bool | str | None}
+        return {name: hint | None for name, hint in hints.items() if name != "output_dir"} | special
     return hints
 
 
@@ -211,19 +202,24 @@ def unknown(what: str, found: Any, known: Iterable[str]) -> str:
     return f"{what} {found!r} is unknown; {hint}"
 
 
-def _typed(value: Any, hint: Any) -> Any:
-    """The value as its key takes it.
+def _check_values(values: dict[str, Any], hints: Mapping[str, Any]) -> None:
+    """
+    Checks keys and types in place. A float such as 1e6 becomes the integer that its key takes.
 
     Raises:
-        TypeError: It is of another type.
+        ValueError: A key that is not among the hints.
+        TypeError: A value of another type.
     """
-    options = typing.get_args(hint) or (hint,)
-    if isinstance(value, float) and value.is_integer() and int in options and float not in options:
-        return int(value)  # 1e6
-    if type(value) is int and float in options:
-        return value
-    type_validator("value", value, hint)
-    return value
+    for key, value in values.items():
+        if key not in hints:
+            raise ValueError(unknown("key", key, hints))
+        types = typing.get_args(hints[key]) or (hints[key],)
+        if isinstance(value, float) and value.is_integer() and int in types and float not in types:
+            values[key] = int(value)
+        elif value is False and key.endswith("_strategy"):
+            values[key] = "no"  # which YAML reads as false
+        elif not (type(value) is int and float in types):
+            type_validator(key, value, hints[key])
 
 
 @dataclass
@@ -252,6 +248,17 @@ class Recipe:
         """What the `model` section builds, one of `ARCHITECTURES`."""
         return self.sections["model"].get("architecture", "tmde")
 
+    @contextmanager
+    def _errors_of(self, section: str) -> Iterator[None]:
+        """Errors name the section and the recipe."""
+        try:
+            yield
+        except (TypeError, ValueError, StrictDataclassError) as error:
+            name = re.match(r"Validation error for field '(\w+)'", str(error))
+            field = f"{name[1]}: " if name else ""
+            text = f"Section {section!r} of recipe {self.name}: {field}{error.__cause__ or error}"
+            raise RecipeError(text) from error
+
     def build_config(self, **values: Any) -> PreTrainedConfig:
         """The config of the `model` section with the languages of `data`; `values` are what the tokenizer decides.
 
@@ -261,28 +268,23 @@ class Recipe:
         left_out = ("architecture", "encoder") if self.architecture == ADAPTED else ("architecture",)
         options = {name: value for name, value in self.sections["model"].items() if name not in left_out}
         languages = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
-        try:
-            return ARCHITECTURES[self.architecture].config(**options, **languages, **values)
-        except StrictDataclassError as error:
-            raise RecipeError(f"Section 'model' of recipe {self.name}: {error.__cause__ or error}") from error
+        with self._errors_of("model"):
+            return ARCHITECTURES[self.architecture].config_class(**options, **languages, **values)
 
     def build_objectives(self) -> dict:
         return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
 
-    def build_arguments(self, output_dir: str, **overrides: Any) -> TmdeTrainingArguments:
-        values = {**self.sections["training"], **overrides}
-        if "eval_steps" in values:
-            values.setdefault("save_steps", values["eval_steps"])  # the best checkpoint must be one that was saved
-        if "eval_strategy" in values:
-            values.setdefault("save_strategy", values["eval_strategy"])
+    def build_arguments(self, output_dir: str) -> TmdeTrainingArguments:
+        values = dict(self.sections["training"])
+        for name in ("steps", "strategy"):  # the best checkpoint must be one that was saved
+            if f"eval_{name}" in values:
+                values.setdefault(f"save_{name}", values[f"eval_{name}"])
         if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
             values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
         if values.get("bf16") == "auto":
             values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
-        try:
+        with self._errors_of("training"):
             return TmdeTrainingArguments(output_dir=output_dir, **values)
-        except (TypeError, ValueError) as error:
-            raise RecipeError(f"Section 'training' of recipe {self.name}: {error}") from error
 
     def use_encoder(self, encoder: str) -> None:
         """Puts an encoder of the Hub in place of the recipe's: its architecture becomes `adapted`.
@@ -294,38 +296,38 @@ class Recipe:
         """
         model = self.sections["model"]
         if self.architecture != ADAPTED:
-            bottleneck = model.pop("bottleneck", "first")
-            if bottleneck != "first":
+            if model.get("bottleneck", "first") != "first":
                 raise RecipeError(
-                    f"Recipe {self.name} has model.bottleneck={bottleneck}, and an encoder of the Hub gets that of "
-                    "T-MDE, 'first'; take another recipe, such as adapted"
+                    f"Recipe {self.name} has model.bottleneck={model['bottleneck']}, and an encoder of the Hub gets "
+                    "that of T-MDE, 'first'; take another recipe, such as adapted"
                 )
-            named = {f"model.{name}" for name in set(model) - KEPT_BY_ENCODER - {"architecture"}}
-            named |= {section for section in ("tokenizer", "warm_start") if self.sections[section]}
-            self.sections |= {"tokenizer": {}, "warm_start": {}}
             model = {name: value for name, value in model.items() if name in KEPT_BY_ENCODER}
-            if named:
-                left_out = ", ".join(sorted(named))
-                logger.warning(f"Recipe {self.name} on {encoder}: left out, as the encoder has its own: {left_out}")
+            self.sections |= {"tokenizer": {}, "warm_start": {}}
+            logger.warning(
+                f"Recipe {self.name} on {encoder}: its sizes, tokenizer and warm start are left out. If its "
+                "learning_rate is high for a pretrained encoder, set encoder_learning_rate (recipe adapted: 3e-5)"
+            )
         self.sections["model"] = {**model, "architecture": ADAPTED, "encoder": str(encoder)}
         self.check()
 
     def set(self, key: str, value: Any) -> None:
         """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
 
-        `model.encoder` of another architecture (but `aligned`, which has this key) is `use_encoder`.
-
         Raises:
             RecipeError: There is no such key, or the value is of another type.
         """
-        if key == "model.encoder" and value is not None and self.architecture not in (ADAPTED, "aligned"):
-            return self.use_encoder(value)
-        section, rest = self._section_of(key)
+        section, _, rest = key.partition(".")
+        if section not in SECTIONS:
+            keys = {name: section_keys(name, self.architecture) for name in SECTIONS if name != "objectives"}
+            owners = [name for name in keys if section in keys[name]]
+            if len(owners) != 1:
+                raise RecipeError(unknown("Recipe key", key, set().union(*keys.values())))
+            section, rest = owners[0], key
         values = self.sections[section]
         name, _, option = rest.partition(".")
         if section == "objectives" and not option and value is None:
             values.pop(name, None)
-        elif option and (section == "objectives" or rest.startswith("overrides.")):
+        elif option and (section == "objectives" or name == "overrides"):
             values[name] = {**(values.get(name) or {}), option: value}
         else:
             values[rest] = value
@@ -339,86 +341,36 @@ class Recipe:
                 raise RecipeError(f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4")
             self.set(key.strip(), _parse(key, value))
 
-    def _section_of(self, key: str) -> tuple[str, str]:
-        section, _, rest = key.partition(".")
-        keys = {name: section_keys(name, self.architecture) for name in SECTIONS}
-        if section in SECTIONS:
-            if not rest:
-                raise RecipeError(
-                    f"Recipe key {key!r} is a section; give one of its keys, such as {key}.{min(keys[key])}"
-                )
-            return section, rest
-        owners = [name for name in SECTIONS if name != "objectives" and section in keys[name]]
-        if len(owners) != 1:
-            raise RecipeError(unknown("Recipe key", key, {item for name in SECTIONS for item in keys[name]}))
-        return owners[0], key
-
     def check(self) -> None:
         """
         Raises:
             RecipeError: A key that nothing reads, or a value of another type than its key takes.
         """
-        self.sections["model"] = model = self.sections["model"] or {}
-        if not isinstance(model, Mapping):
-            raise RecipeError(f"Section 'model' of recipe {self.name}: found {model!r}, expected a mapping")
-        if not isinstance(self.architecture, str) or self.architecture not in ARCHITECTURES:
-            raise RecipeError(unknown(f"Recipe {self.name}: model.architecture", self.architecture, ARCHITECTURES))
         for section, values in self.sections.items():
             if section not in SECTIONS:
                 raise RecipeError(unknown(f"Recipe {self.name}: section", section, SECTIONS))
-            where = f"Section {section!r} of recipe {self.name}"
-            self.sections[section] = self._checked(values, section_keys(section, self.architecture), where)
-            if section == "objectives":
-                for name, options in values.items():
-                    hints = typing.get_type_hints(OBJECTIVES[name].__init__)
-                    hints = {option: hint for option, hint in hints.items() if option != "return"}
-                    values[name] = self._checked(options, hints, f"Objective {name!r} of recipe {self.name}")
-            elif section == "model":
-                self._check_sizes(where)
-            elif section != "training":
-                try:
-                    READERS[section](**values)
-                except StrictDataclassError as error:
-                    raise RecipeError(f"{where}: {error.__cause__ or error}") from error
-
-    def _check_sizes(self, where: str) -> None:
-        config = ARCHITECTURES[self.architecture].config
-        for name, value in self.sections["model"].items():
-            least = 0 if getattr(config, name, None) == 0 else 1
-            if config.__annotations__.get(name) in (int, int | None) and value is not None and value < least:
-                raise RecipeError(f"{where}: {name}: found {value}, expected at least {least}")
-
-    def _checked(self, values: Any, hints: dict[str, Any], where: str) -> dict[str, Any]:
-        if not isinstance(values, Mapping | None):
-            raise RecipeError(f"{where}: found {values!r}, expected a mapping of keys to values")
-        values = dict(values or {})
-        for key, value in values.items():
-            if key not in hints:
-                raise RecipeError(unknown(f"{where}: key", key, hints))
-            if value is False and key.endswith("_strategy"):
-                value = "no"  # which YAML reads as false
-            try:
-                values[key] = _typed(value, hints[key])
-            except TypeError:
-                expected = hints[key].__name__ if isinstance(hints[key], type) else hints[key]
-                expected = str(expected).replace("typing.", "")
-                raise RecipeError(f"{where}: {key}: found {value!r}, expected {expected}") from None
-        return values
+            if not isinstance(values, Mapping | None):
+                raise RecipeError(f"Section {section!r} of recipe {self.name}: found {values!r}, expected a mapping")
+            self.sections[section] = dict(values or {})
+        if str(self.architecture) not in ARCHITECTURES:
+            raise RecipeError(unknown(f"Recipe {self.name}: model.architecture", self.architecture, ARCHITECTURES))
+        for section, values in self.sections.items():
+            with self._errors_of(section):
+                _check_values(values, section_keys(section, self.architecture))
+                if section == "objectives":
+                    for name, options in values.items():
+                        values[name] = dict(options or {})
+                        _check_values(values[name], typing.get_type_hints(OBJECTIVES[name].__init__))
+                elif section not in ("model", "training"):  # whose values depend on each other
+                    SECTIONS[section](**values)
 
     def to_yaml(self) -> str:
         return yaml.safe_dump({"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True)
 
 
-def recipe_names() -> list[str]:
-    """The recipes that come with the package."""
-    return packaged_names("modeling_tmde.training.recipes")
-
-
-def packaged_names(package: str) -> list[str]:
-    """Names of the YAML files in a package."""
-    return sorted(
-        item.name.removesuffix(".yaml") for item in resources.files(package).iterdir() if ".yaml" in item.name
-    )
+def packaged_names(package: str = RECIPES) -> list[str]:
+    """Names of the YAML files that come with a package, of the recipes by default."""
+    return sorted(path.name.removesuffix(".yaml") for path in resources.files(package).glob("*.yaml"))
 
 
 def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
@@ -447,14 +399,14 @@ def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str |
     Raises:
         RecipeError: There is no such recipe or key, or a value does not fit.
     """
-    content = read_yaml(name_or_path, "modeling_tmde.training.recipes", "Recipe")
+    content = read_yaml(name_or_path, RECIPES, "Recipe")
     description = content.pop("description", "")
     content.pop("source", None)
     recipe = Recipe(Path(name_or_path).stem, {section: {} for section in SECTIONS} | content, description)
     recipe.check()
     if encoder is not None:
         recipe.use_encoder(encoder)
-    recipe.override(overrides or ())
+    recipe.override(overrides)
     return recipe
 
 
@@ -463,7 +415,4 @@ def _parse(key: str, text: str) -> Any:
         value = yaml.load(text, PlainLoader)
     except yaml.YAMLError as error:
         raise RecipeError(f"The value of {key}={text} is not YAML: {error}") from error
-    try:
-        return float(value) if isinstance(value, str) else value  # inf
-    except ValueError:
-        return value
+    return float("inf") if value == "inf" else value

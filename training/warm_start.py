@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.embedding import local_or_hub
-from modeling_tmde.training.architectures import architecture_of
+from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.vocabulary_map import VocabularyMap, map_vocabulary
 
 BAG, TMDE, ALIGNED = "tmde_bag", "tmde", "tmde_aligned"
@@ -188,7 +188,8 @@ def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, se
                 f"Warm start from {checkpoint}: expected a model of this package, found model_type "
                 f"{config.model_type!r}"
             )
-        model, loading = architecture.model.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+        model_class = ARCHITECTURES[architecture]
+        model, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     except OSError as error:
         raise ValueError(f"Warm start from {checkpoint}: {error}") from error
     try:

@@ -25,7 +25,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
 
 from modeling_tmde.cli.main import app
-from modeling_tmde.training.recipe import load_recipe, recipe_names
+from modeling_tmde.training.recipe import load_recipe, packaged_names
 from tests.docs.conftest import make_file
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
@@ -150,7 +150,7 @@ def test_commands_options_and_recipes_exist():
         given = {word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)}
         assert not given - options, f"{place}: tmde {' '.join(words)} has no {given - options}"
         if words[:1] == ["train"] and words[1:] and re.fullmatch(r"[a-z][a-z_-]*", words[1]):
-            assert words[1] in recipe_names(), place
+            assert words[1] in packaged_names(), place
             load_recipe(words[1], [word for word in words[2:] if re.match(r"[a-z_.]+=[^\[{\"']+$", word)])
 
 

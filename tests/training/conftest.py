@@ -1,6 +1,5 @@
 """What all tests of training share."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,23 +37,3 @@ def taught_by(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
     folder = tmp_path_factory.mktemp("teacher") / "static"
     return SimpleNamespace(folder=folder, table=static_teacher(folder))
-
-
-@pytest.fixture(scope="session")
-def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tiny encoders of the Hub by their kind, and `gpt2`, which is none."""
-    from tests.hub_encoders import save_encoder
-    from tests.training.adapted_helpers import KINDS
-
-    root = tmp_path_factory.mktemp("encoders")
-    return {kind: save_encoder(root / kind, kind) for kind in (*KINDS, "gpt2")}
-
-
-@pytest.fixture(scope="session")
-def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Parallel rows to train them on."""
-    from tests.training.adapted_helpers import ROWS
-
-    path = tmp_path_factory.mktemp("corpus") / "rows.jsonl"
-    path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in ROWS))
-    return path

@@ -1,25 +1,21 @@
-"""An encoder of the Hub in training: its tokenizer in batches, rates, recipes, and what is refused."""
+"""`tmde train --encoder`: batches, rates, what is refused, and whole runs whose checkpoint stands alone."""
 
-import copy
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertModel,
-    FNetConfig,
-    FNetModel,
-    ViTConfig,
-    ViTModel,
-)
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, FNetConfig, FNetModel, ViTConfig, ViTModel
+from typer.testing import CliRunner
 
 from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
+from modeling_tmde.cli.main import app
 from modeling_tmde.data.tokens import TextBounds, text_bounds
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatches
@@ -28,174 +24,178 @@ from modeling_tmde.training.objectives import OBJECTIVES
 from modeling_tmde.training.optimization import own_rates
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
-from tests.conftest import make_dataset, tiny_model
-from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer
-from tests.training.adapted_helpers import KINDS, LANGUAGES, ROWS, SMALL_RUN, failure
+from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
+
+KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
+LANGUAGES = ["de", "en", "fr"]
+ROWS = make_rows(300, seed=5, languages=tuple(LANGUAGES))
+SMALL_RUN = [
+    "data.languages=[de, en, fr]",
+    "data.pivot_languages=[en, fr]",
+    "data.dev_rows=30",
+    "max_steps=24",
+    "eval_steps=12",
+    "logging_steps=4",
+    "micro_batch_tokens=512",
+    "train_max_length=40",
+    "encoder_learning_rate=0.003",
+    "learning_rate=0.003",
+    "warmup_steps=0",
+    "eval_on_start=false",
+    "eval_loss_rows=20",
+    "eval_pairs=[de-en]",
+    "disable_tqdm=true",
+    "bf16=false",
+]
 
 
-def adapted(folder: Path, **settings) -> AdaptedForConditionalGeneration:
+@pytest.fixture(scope="session")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny encoders of the Hub by their kind, and `gpt2`, which is none."""
+    root = tmp_path_factory.mktemp("encoders")
+    return {kind: save_encoder(root / kind, kind) for kind in (*KINDS, "gpt2")}
+
+
+@pytest.fixture(scope="session")
+def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "rows.jsonl"
+    path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in ROWS))
+    return path
+
+
+def run(*arguments: str | Path):
+    """`tmde train` with these arguments."""
+    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+
+
+def failure(*arguments: str | Path) -> str:
+    """The one error of `tmde train` with these arguments."""
+    result = run(*arguments)
+    assert result.exit_code == 1 and "Traceback" not in result.output
+    return " ".join(result.output.split("Error: ")[1].split())
+
+
+def trained(folder: Path, *arguments: str | Path) -> list[dict]:
+    """The log of a run that must succeed."""
+    result = run(*arguments, "-o", folder)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def parallel_model(folder: Path, *objectives: str, **settings) -> ParallelModel:
     torch.manual_seed(1)
-    return adapt_encoder(folder, languages=LANGUAGES, pivot_languages=["en", "fr"], dropout=0.0, **settings).eval()
+    model = adapt_encoder(folder, languages=LANGUAGES, pivot_languages=["en", "fr"], dropout=0.0, **settings)
+    return ParallelModel(model, {name: OBJECTIVES[name]() for name in objectives}).eval()
 
 
-# ---- Batches
+# ---- Batches and rates
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     """And its loss is that of the model's own forward pass."""
-    model, tokenizer = adapted(encoders[kind], pooling=pooling), AutoTokenizer.from_pretrained(encoders[kind])
-    objectives = {name: OBJECTIVES[name]() for name in ("translation", "infonce")}
-    parallel = ParallelModel(model, objectives).eval()
-    seen = []
-    encoder = parallel.encoder
-    hook = encoder.register_forward_hook(lambda module, inputs, output: seen.append(output.pooler_output))
-    batches = ParallelBatches(
-        make_dataset(ROWS[:40]),
-        tokenizer,
-        LANGUAGES,
-        ["en", "fr"],
-        languages_per_row=2,
-        micro_batch_tokens=600,
-        epochs=1,
-    )
-    batch = next(iter(batches))
+    parallel = parallel_model(encoders[kind], "translation", "infonce", pooling=pooling)
+    model, tokenizer, seen = parallel.model, AutoTokenizer.from_pretrained(encoders[kind]), []
+    hook = parallel.encoder.register_forward_hook(lambda module, inputs, output: seen.append(output.pooler_output))
+    options = {"languages_per_row": 2, "micro_batch_tokens": 600, "epochs": 1}
+    batch = next(iter(ParallelBatches(make_dataset(ROWS[:40]), tokenizer, LANGUAGES, ["en", "fr"], **options)))
     outputs = parallel(**batch.model_inputs())
     hook.remove()
     texts = tokenizer.batch_decode(batch.input_ids.flatten(0, 1), skip_special_tokens=True)
-    expected = DocumentEmbedder(model, tokenizer).encode(texts)
-    np.testing.assert_allclose(seen[0].detach().numpy(), expected, atol=1e-5)
-    total, tokens = 0.0, 0
-    rows = len(batch.input_ids[0])
+    np.testing.assert_allclose(seen[0].detach().numpy(), DocumentEmbedder(model, tokenizer).encode(texts), atol=1e-5)
+    total, tokens, rows = 0.0, 0, len(batch.input_ids[0])
     for target, language in enumerate(batch.languages):
-        for source in range(2):
-            if source == target or language not in ("en", "fr"):
-                continue
-            for row in range(rows):
-                inputs = tokenizer(texts[source * rows + row], return_tensors="pt")
-                labels = tokenizer(texts[target * rows + row], return_tensors="pt")["input_ids"]
-                loss = model(**inputs, labels=labels, target_language=language).loss
-                number = int(batch.lengths[target, row]) - 1
-                total, tokens = total + loss.item() * number, tokens + number
+        for row in range(rows if language in ("en", "fr") else 0):
+            inputs = tokenizer(texts[(1 - target) * rows + row], return_tensors="pt")
+            labels = tokenizer(texts[target * rows + row], return_tensors="pt")["input_ids"]
+            number = int(batch.lengths[target, row]) - 1
+            total += model(**inputs, labels=labels, target_language=language).loss.item() * number
+            tokens += number
     assert float(outputs["translation"]["nll"]) == pytest.approx(total, rel=1e-4)
     assert batch.sizes.target_tokens == tokens
 
 
 def test_what_a_tokenizer_puts_around_a_text(tokenizer):
     texts = [row[language] for row in ROWS for language in LANGUAGES]
-    bounds = {kind: text_bounds(make_tokenizer(kind, texts)) for kind in ("wordpiece", "bpe", "unigram", "t5")}
-    assert bounds == {
-        "wordpiece": TextBounds(2, 3),
-        "bpe": TextBounds(2, 3),
-        "unigram": TextBounds(0, 2),
-        "t5": TextBounds(0, 1, reads_bos=False),
-    }
+    found = [text_bounds(make_tokenizer(kind, texts)) for kind in ("wordpiece", "bpe", "unigram", "t5")]
+    bert = TextBounds(2, 3)
+    assert found == [bert, bert, TextBounds(0, 2), TextBounds(0, 1, reads_bos=False)]
     assert text_bounds(tokenizer) == TextBounds(0, 2)
 
 
 def test_layers_that_sharding_keeps_whole_hold_no_table(encoders):
-    parallel = ParallelModel(adapted(encoders["bert"]), {"translation": OBJECTIVES["translation"]()})
+    parallel = parallel_model(encoders["bert"], "translation")
     # Not BertEmbeddings, whose table is shared.
-    assert parallel._no_split_modules == ["AdaptedDecoderLayer", "BertLayer"]
+    assert sorted(parallel._no_split_modules) == ["AdaptedDecoderLayer", "BertLayer"]
     assert [tuple(table.shape) for table in parallel.embedding_parameters()] == [(parallel.config.vocab_size, 32)]
 
 
-# ---- Learning rates
-
-
 def test_rates_of_encoder_and_tables(encoders, tmp_path):
-    parallel = ParallelModel(adapted(encoders["bert"]), {"translation": OBJECTIVES["translation"]()})
+    parallel = parallel_model(encoders["bert"], "translation")
     encoder, table = set(map(id, parallel.encoder.parameters())), id(parallel.embedding_parameters()[0])
 
     def rates(**options) -> list[tuple[set[int], float]]:
-        arguments = TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
-        found = own_rates(parallel, arguments).items()
-        rates = sorted({rate for _, rate in found})
-        return [({id(parameter) for parameter, own in found if own == rate}, rate) for rate in rates]
+        found = own_rates(parallel, TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)).items()
+        every = sorted({rate for _, rate in found})
+        return [({id(parameter) for parameter, own in found if own == rate}, rate) for rate in every]
 
     assert rates() == []
     assert rates(encoder_learning_rate=1e-5) == [(encoder, 1e-5)]
-    assert rates(encoder_learning_rate=1e-5, embedding_learning_rate=1e-3) == [
-        (encoder - {table}, 1e-5),
-        ({table}, 1e-3),
-    ]
-    assert rates(encoder_learning_rate=0, embedding_learning_rate=1e-3) == [(encoder - {table}, 0), ({table}, 1e-3)]
-    with pytest.raises(ValueError, match="encoder_learning_rate=-1 must be at least 0"):
+    for rate in (1e-5, 0):
+        expected = [(encoder - {table}, rate), ({table}, 1e-3)]
+        assert rates(encoder_learning_rate=rate, embedding_learning_rate=1e-3) == expected
+    with pytest.raises(ValueError, match="encoder_learning_rate: found -1, expected at least 0"):
         TmdeTrainingArguments(output_dir=str(tmp_path), encoder_learning_rate=-1)
 
 
-# ---- Recipes
+# ---- Recipes and errors
 
 
-def test_a_recipe_on_an_encoder_keeps_what_fits(encoders, caplog):
-    before = load_recipe("small")
-    recipe = load_recipe("small", ["model.pooling=mean"], encoder=str(encoders["bert"]))
+def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
+    before, recipe = load_recipe("small"), load_recipe("small", ["model.pooling=mean"], encoder="x/y")
     for section in ("objectives", "training", "data"):
         assert recipe.sections[section] == before.sections[section]
     assert recipe.sections["tokenizer"] == recipe.sections["warm_start"] == {}
-    model = {"architecture": "adapted", "encoder": str(encoders["bert"]), "pooling": "mean"}
+    model = {"architecture": "adapted", "encoder": "x/y", "pooling": "mean"}
     assert recipe.sections["model"] == model | {"decoder_layers": 1, "dropout": 0.0}
-    assert "small on " in caplog.text and "its own: model.d_model, model.decoder_attention_heads" in caplog.text
-    assert "model.share_embeddings, warm_start" in caplog.text
-    other = load_recipe("small", [f"model.encoder={encoders['bert']}", "model.pooling=mean"])
-    assert other.sections == recipe.sections
-    with pytest.raises(RecipeError, match="ctmde_p has model.bottleneck=pyramid"):
-        load_recipe("ctmde_p", encoder="x/y")
+    assert "Recipe small on x/y: its sizes, tokenizer and warm start are left out" in caplog.text
     own = load_recipe("adapted", ["model.decoder_layers=2"], encoder="x/y")
     assert own.sections["model"]["decoder_layers"] == 2 and own.sections["model"]["pooling"] == "mean"
-    assert load_recipe("xnli_bilstm", ["model.encoder=bag"]).architecture == "aligned"
+    with pytest.raises(RecipeError, match="ctmde_p has model.bottleneck=pyramid"):
+        load_recipe("ctmde_p", encoder="x/y")
     with pytest.raises(RecipeError, match="'d_model' is unknown"):
         load_recipe("adapted", ["model.d_model=64"], encoder="x/y")
-    assert copy.deepcopy(own).to_yaml() == own.to_yaml()
-
-
-# ---- Errors
-
-
-def copied(encoder: Path, folder: Path, **tokens) -> Path:
-    """A copy of an encoder, with these tokens of its tokenizer changed."""
-    shutil.copytree(encoder, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    for name, value in tokens.items():
-        setattr(tokenizer, name, value)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def configured(kind: type, **changes):
-    return kind(**SIZES | {"vocab_size": 300, "max_position_embeddings": 62} | changes)
 
 
 def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Path:
     """A tiny model with one reason why it cannot be trained."""
+    sizes = SIZES | {"vocab_size": 300, "max_position_embeddings": 62}
+    torch.manual_seed(0)
     if problem == "causal":
         return encoders["gpt2"]
-    if problem == "no padding":
-        return copied(encoders["bert"], folder, pad_token=None)
-    if problem == "no end":
-        return copied(encoders["bert"], folder, sep_token=None)
     if problem == "of this package":
         tiny_model().save_pretrained(folder)
     elif problem == "images":
-        ViTModel(configured(ViTConfig, image_size=16, patch_size=8)).save_pretrained(folder)
+        ViTModel(ViTConfig(**SIZES, image_size=16, patch_size=8)).save_pretrained(folder)
     elif problem == "own code":
         folder.mkdir()
         auto_map = {"AutoConfig": "configuration.Own", "AutoModel": "modeling.Own"}
         (folder / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto_map}))
-    elif problem == "missing weights":
-        shutil.copytree(encoders["bert"], folder)
-        weights = load_file(folder / "model.safetensors")
-        kept = {name: tensor for name, tensor in weights.items() if "layer.1." not in name}
-        save_file(kept, folder / "model.safetensors")
     else:
-        models = {
-            "foreign tokenizer": lambda: BertModel(BertConfig(**SIZES | {"vocab_size": 50})),
-            "reads padding": lambda: FNetModel(configured(FNetConfig)),
-        }
-        torch.manual_seed(0)
-        models[problem]().save_pretrained(folder)
-        AutoTokenizer.from_pretrained(encoders["bert"]).save_pretrained(folder)
+        shutil.copytree(encoders["bert"], folder)
+        tokenizer, weights = AutoTokenizer.from_pretrained(folder), load_file(folder / "model.safetensors")
+        if problem == "reads padding":
+            FNetModel(FNetConfig(**sizes)).save_pretrained(folder)
+        elif problem == "missing weights":
+            kept = {name: tensor for name, tensor in weights.items() if "layer.1." not in name}
+            save_file(kept, folder / "model.safetensors")
+        elif problem == "foreign tokenizer":
+            tokenizer.add_tokens([f"new{number}" for number in range(9)])
+        else:
+            setattr(tokenizer, {"no padding": "pad_token", "no end": "sep_token"}[problem], None)
+        tokenizer.save_pretrained(folder)
     return folder
 
 
@@ -207,28 +207,122 @@ def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Pat
         ("no end", "its eos_token, which it lacks"),
         ("of this package", r"found a model of this package \('tmde'\)"),
         ("images", "expected a text encoder"),
-        ("own code", "it needs code of its own"),
+        ("own code", "whose code is in transformers"),
         ("missing weights", "its weights lack 16 of a BertModel, such as encoder.layer.1."),
-        ("foreign tokenizer", "but the model has 50 token embeddings"),
+        ("foreign tokenizer", "token embeddings: they do not belong together"),
         ("reads padding", r"its outputs depend on padding: .* by [1-9]\.\d"),
     ],
 )
 def test_encoders_that_cannot_be_trained(problem, message, encoders, tmp_path):
     folder = broken_encoder(problem, encoders, tmp_path / "encoder")
-    with pytest.raises(RecipeError, match=f"^Encoder .*{message}"):
+    with pytest.raises(RecipeError, match=f"(?s)^Encoder .*{message}"):
         check_encoder(load_recipe("adapted", encoder=str(folder)))
 
 
 def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
     out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
     tiny_model().save_pretrained(tmp_path / "ours")
-    assert "Name a recipe" in failure("-o", tmp_path / "run")
     assert "no folder" in failure("--encoder", "./nowhere/at/all", *out)
-    either = "give either --encoder"
-    assert either in failure("adapted", *out)
-    assert either in failure("adapted", *out, "warm_start.recipe=bag")
-    assert either in failure("--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out)
+    assert "give either --encoder" in failure("adapted", *out)
+    assert "give either --encoder" in failure("--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out)
     other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
     assert "found a model of type 'tmde', expected 'tmde_adapted'" in other
     assert "found vocab_size" in failure("--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500")
     assert not (tmp_path / "run").exists()
+
+
+# ---- Whole runs
+
+
+WITHOUT_PACKAGE = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "modeling_tmde":
+            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
+sys.meta_path.insert(0, Blocker())
+from safetensors.torch import save_file
+from transformers import AutoModel, AutoTokenizer
+model = AutoModel.from_pretrained("run", trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained("run")
+inputs = tokenizer(["haus hund", "house"], return_tensors="pt", padding=True)
+save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "embedding.safetensors")
+"""
+
+
+@pytest.mark.parametrize("kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
+def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
+    encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
+    shutil.copytree(encoders[kind], encoder)
+    log = trained(tmp_path / "run", "--encoder", encoder, "--train", rows_file, *SMALL_RUN)
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    assert len(losses) == 6 and np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
+    assert all(np.isfinite(losses)) and log[0]["translation_nll"] < 1.3 * np.log(200)
+    shutil.rmtree(encoder)  # the checkpoint stands alone
+    whole, model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(tmp_path / "run")
+    assert type(whole) is AdaptedForConditionalGeneration and model.config.languages == LANGUAGES
+    assert model.config.encoder_config.model_type == kind and model.config.pooling == "mean"
+    before, after = (AutoTokenizer.from_pretrained(folder) for folder in (encoders[kind], tmp_path / "run"))
+    assert after.backend_tokenizer.to_str() == before.backend_tokenizer.to_str()
+    assert (after.special_tokens_map, after.model_input_names) == (before.special_tokens_map, before.model_input_names)
+    vectors = DocumentEmbedder.from_pretrained(tmp_path / "run", device="cpu").encode(texts)
+    start = DocumentEmbedder.from_pretrained(encoders[kind], device="cpu", pooling="mean").encode(texts)
+    assert vectors.shape == (2, 32) and abs(vectors - start).max() > 1e-2  # the encoder has learned
+    if kind == "modernbert":
+        changes = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", WITHOUT_PACKAGE]
+        process = subprocess.run(command, cwd=tmp_path, env=os.environ | changes, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr[-3000:]
+        found = load_file(tmp_path / "embedding.safetensors")["embedding"].numpy()
+        assert abs(found - vectors).max() < 1e-5
+
+
+@pytest.mark.slow
+def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tmp_path):
+    encoder, whole, resumed = tmp_path / "encoder", tmp_path / "whole", tmp_path / "run"
+    shutil.copytree(encoders["bert"], encoder)
+    options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, "model.pooling=cls"]
+    trained(whole, *options)
+    shutil.copytree(
+        whole, resumed, ignore=shutil.ignore_patterns("checkpoint-24", "model.safetensors", "results.json")
+    )
+    shutil.rmtree(encoder)
+    trained(resumed, *options, "--resume")
+    first, second = (load_file(folder / "checkpoint-24" / "model.safetensors") for folder in (whole, resumed))
+    assert set(first) == set(second)
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, atol=1e-6, rtol=1e-5)
+    again = ["--train", rows_file, *SMALL_RUN, "-o", resumed, "--resume"]
+    assert "pooling is 'mean', and the run was begun with 'cls'" in failure("adapted", *again, "model.pooling=mean")
+    assert "the run was begun with 'tmde_adapted'" in failure("quickstart", *again[:2], *again[-3:])
+
+
+@pytest.mark.slow
+def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
+    start, folder, options = tmp_path / "start", tmp_path / "run", ["--train", rows_file, *SMALL_RUN]
+    trained(start, "--encoder", encoders["xlm-roberta"], *options, "model.pooling=cls")
+    frozen = ["max_steps=1", "eval_steps=1", "learning_rate=0.0", "encoder_learning_rate=0", "model.pooling=cls"]
+    trained(folder, "adapted", "--warm-start", start, *options, *frozen)
+    weights = load_file(start / "model.safetensors")
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        assert torch.equal(tensor, weights[name]), name
+    record = json.loads((folder / "run.json").read_text())["warm_start"]
+    assert record["tensors_kept"] == [] and record["tokens_mapped"] == 0
+    assert record["tokens_left"] == 3  # rows of the table that no token has, which are copied all the same
+    configs = [json.loads((path / "config.json").read_text()) for path in (start, folder)]
+    assert configs[0]["decoder_embedding_scale"] > 10 and configs[0]["pooling"] == "cls"
+    assert all(configs[1][name] == configs[0][name] for name in configs[0].keys() - {"architectures", "dtype"})
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-4])
+def test_the_encoder_learns_at_its_own_rate(rate, encoders, rows_file, tmp_path):
+    """The first step of Adam moves every weight by the rate."""
+    options = ["max_steps=1", "data.dev_rows=0", f"encoder_learning_rate={rate}", "learning_rate=0.01"]
+    options += ["cooldown=0", "weight_decay=0", "max_grad_norm=0"]
+    trained(tmp_path / "run", "--encoder", encoders["bert"], "--train", rows_file, *SMALL_RUN, *options)
+    name = "encoder.layer.1.output.dense.weight"
+    weights = [AutoModel.from_pretrained(encoders["bert"]).state_dict()[name]]
+    weights += [
+        tensor for key, tensor in load_file(tmp_path / "run" / "model.safetensors").items() if key.endswith(name)
+    ]
+    assert float((weights[1] - weights[0]).abs().median()) == pytest.approx(rate, rel=0.05)

@@ -29,7 +29,6 @@ from modeling_tmde.training.added_language import (
 )
 from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from modeling_tmde.training.train import RunFolderError
 from tests.conftest import make_dataset, tiny_model
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, write_rows
@@ -191,7 +190,7 @@ def test_an_interrupted_run_goes_on(step, added, place, tmp_path, monkeypatch):
 
         patch.setattr(RunSchedule, "on_step_end", stop)
         add_languages(recipe_of(place), ".")
-    with pytest.raises(RunFolderError, match="is not empty"):
+    with pytest.raises(ValueError, match="is not empty"):
         add_languages(recipe_of(place), ".")
     monkeypatch.setattr("modeling_tmde.training.added_language._prepare", None)  # what was measured is measured
     assert add_languages(recipe_of(place), ".", resume=True)["after"] == added[1]["after"]
@@ -254,9 +253,9 @@ def test_a_limit_that_nothing_measures_is_refused_before_training(place, tmp_pat
 
 def test_other_folders_are_left_alone(place, added, tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(RunFolderError, match="does not look like a training run"):
+    with pytest.raises(ValueError, match="does not look like a training run"):
         add_languages(recipe_of(place), tmp_path, overwrite=True)
-    with pytest.raises(RunFolderError, match="holds no run of add-language to resume"):
+    with pytest.raises(ValueError, match="holds no run of add-language to resume"):
         add_languages(recipe_of(place), tmp_path, resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
     with pytest.raises(RecipeError, match="the run would overwrite it"):

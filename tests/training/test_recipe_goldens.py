@@ -10,7 +10,7 @@ import pytest
 
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import stage_recipe
-from modeling_tmde.training.recipe import Recipe, load_recipe, recipe_names
+from modeling_tmde.training.recipe import Recipe, load_recipe, packaged_names
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "recipes.json"
 
@@ -41,12 +41,12 @@ def resolve_with_stage(name: str) -> dict:
     return {"run": resolve(recipe)} | ({} if stage is None else {"first_stage": resolve(stage)})
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", packaged_names())
 def test_recipes_resolve_as_before(name: str) -> None:
     assert resolve_with_stage(name) == json.loads(GOLDEN.read_text(encoding="utf-8"))[name]
 
 
 if __name__ == "__main__":  # makes the golden file
     os.makedirs(GOLDEN.parent, exist_ok=True)
-    found = {name: resolve_with_stage(name) for name in recipe_names()}
+    found = {name: resolve_with_stage(name) for name in packaged_names()}
     GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from modeling_tmde.training.train import train_recipe
 
 
 def main() -> None:
-    options = json.loads(Path(sys.argv[1]).read_text())
+    options = json.loads(sys.argv[1])
     go_on = RunSchedule.on_step_begin
 
     def hold(self, args, state, control, **kwargs):

@@ -1,6 +1,5 @@
 """`tmde eval`: measures models on tasks and writes a report, JSON and figures."""
 
-import copy
 import functools
 import itertools
 import re
@@ -22,6 +21,7 @@ from modeling_tmde.cli.errors import CommandGroup
 from modeling_tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, check_output, load_embedder, with_options
 from modeling_tmde.data.io import PlainLoader, write_atomically
 from modeling_tmde.documents.neighbours import SCORINGS
+from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.classification import PROTOCOLS
 from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves
 from modeling_tmde.eval.heads import HEADS
@@ -33,7 +33,6 @@ from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, 
 from modeling_tmde.eval.tasks import TASKS, ClassificationData
 
 console = Console()
-DRAWN_DOCUMENTS = 150
 
 
 class _DefaultGroup(CommandGroup):
@@ -45,12 +44,8 @@ class _DefaultGroup(CommandGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=_DefaultGroup,
-    no_args_is_help=True,
-    help="Measure embedders by the literature's protocols. `tmde eval MODEL --tasks ...` is short for "
-    "`tmde eval run MODEL --tasks ...`.",
-)
+HELP = "Measure embedders by the literature's protocols. `tmde eval MODEL ...` is short for `tmde eval run MODEL ...`."
+app = typer.Typer(cls=_DefaultGroup, no_args_is_help=True, help=HELP)
 _task = functools.partial(typer.Option, rich_help_panel="Tasks and their data")
 _protocol = functools.partial(typer.Option, rich_help_panel="Protocol")
 
@@ -61,28 +56,17 @@ def run(
     models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Paths or Hub ids, or NAME=PATH.")],
     loading: dict[str, Any],
     tasks: Annotated[
-        list[str] | None,
-        _task(
-            "--tasks",
-            "-t",
-            help="NAME or NAME=SOURCE (file, folder, Hub id), comma-separated; `all`: the sample and "
-            "every task whose files are in --data (the default). `tmde eval tasks` lists them.",
-        ),
+        list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE (file, folder, Hub id), comma-separated.")
     ] = None,
-    data: Annotated[Path | None, _task(help="Folder where the files of tasks are looked for.")] = None,
+    data: Annotated[Path | None, _task(help="Folder of tasks' files. Without --tasks, those, and the sample.")] = None,
     languages: Annotated[str | None, _task(help="Such as de,en. Default: those the models were trained on.")] = None,
-    train_languages: Annotated[
-        str | None, _task(help="With labels: `en` for thesis Evaluation I. Default: all.")
-    ] = None,
+    train_languages: Annotated[str | None, _task(help="With labels; en: thesis Evaluation I. Default: all.")] = None,
     streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False,
     task_options: Annotated[
         list[str] | None, _task("--set", help="TASK.OPTION=VALUE, such as xnli.max_train=20000; can be repeated.")
     ] = None,
     protocol: Annotated[Literal[tuple(PROTOCOLS)], _protocol(help="What a classifier is tuned on.")] = "zero-shot",
-    head: Annotated[
-        Literal[tuple(HEADS)] | None,
-        _protocol(help="Classifier; ffn and ffn_nli are LASER's for MLDoc and XNLI. Default: the task's."),
-    ] = None,
+    head: Annotated[Literal[tuple(HEADS)] | None, _protocol(help="Classifier. Default: the task's.")] = None,
     seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3,
     folds: Annotated[bool, _protocol(help="The ten folds of the paired t-test (thesis 4.6).")] = True,
     scoring: Annotated[Literal[SCORINGS], _protocol(help="What retrieval ranks by.")] = "cosine",
@@ -98,7 +82,6 @@ def run(
     cache_dir: Annotated[
         Path | None, typer.Option(help="Of vectors and results. Default: $TMDE_CACHE or the user's cache.")
     ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Measure everything anew.")] = False,
 ) -> None:
     """Measure models on tasks: a table here; with -o also JSON, a report in Markdown, and figures.
 
@@ -111,18 +94,15 @@ def run(
     _check_output(output, figures, overwrite)
     named, hub = _named(models), _named(baseline or [])
     planned = find_tasks(tasks, data, task_options)
-    folder = None if no_cache else cache_dir or default_cache_dir()
-    cache = VectorCache(folder) if folder else None
+    cache = VectorCache(cache_dir or default_cache_dir())
     systems = [EmbeddingSystem(name, load_embedder(path, **loading), cache) for name, path in named.items()]
     rows: list[System] = [*systems]
     for name, path in hub.items():
         first = load_embedder(path, **loading | {"pooling": "cls"})
-        mean = copy.copy(first)  # with the same weights
-        mean.pooling = "mean"
-        rows += [
-            EmbeddingSystem(f"{name} (first output)", first, cache),
-            EmbeddingSystem(f"{name} (mean)", mean, cache),
-        ]
+        kept = {key: value for key, value in loading.items() if key == "max_length" or key in LONG_OPTIONS}
+        mean = DocumentEmbedder(first.model, first.tokenizer, "mean", **kept)
+        rows.append(EmbeddingSystem(f"{name} (first output)", first, cache))
+        rows.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
     if tfidf:
         rows.append(CharacterTfidf())
     test, train = _split(languages), _split(train_languages)
@@ -137,7 +117,7 @@ def run(
     for task, system in bar:
         bar.set_description(f"{task.name}: {system.name}")
         try:
-            results += evaluate([task], [system], options, folder, bar.set_postfix_str)
+            results += evaluate([task], [system], options, cache.folder, bar.set_postfix_str)
         except (ValueError, RuntimeError, ImportError) as error:  # does not stop the others
             errors.append(f"{task.name}, {system.name}: {error}")
     if not results:
@@ -166,9 +146,7 @@ def run(
 def compare_command(
     a: Annotated[str, typer.Argument(metavar="A", help="Evaluation folder, or FOLDER#SYSTEM where it holds several.")],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
-    each_cell: Annotated[
-        bool, typer.Option("--each-cell", help="Compare every cell too, not only the means.")
-    ] = False,
+    each_cell: Annotated[bool, typer.Option("--each-cell", help="Compare every cell too.")] = False,
 ) -> None:
     """Difference of B from A, its interval and p-values, item by item.
 
@@ -177,11 +155,9 @@ def compare_command(
     p is from an approximate randomization test over test items, 'p (folds)' from the paired t-test over the ten folds
     of thesis 4.6. Neither is corrected for multiple comparisons.
     """
-    first, second = _stored_results(a), _stored_results(b)
-    table = _differences(first, second, each_cell=each_cell)
+    table = _differences(_stored_results(a), _stored_results(b), each_cell=each_cell)
     if not table:
-        tasks = [sorted({result.task for result in results}) for results in (first, second)]
-        raise ComparisonError(f"No task in common: found {tasks[0]} and {tasks[1]}")
+        raise ComparisonError(f"{a} and {b} have no task in common")
     console.print(Markdown(table))
 
 
@@ -286,15 +262,14 @@ def _draw_figures(
         if not isinstance(task.data, ClassificationData):
             continue
         tests = {language: splits["test"] for language, splits in task.data.splits.items()}
-        labels, ids = ([x for split in tests.values() for x in getattr(split, name)] for name in ("labels", "ids"))
-        if len(ids) < 5 or any(split.second_texts for split in tests.values()):
+        if any(split.second_texts for split in tests.values()) or sum(map(len, tests.values())) < 5:
             continue
-        languages = [language for language, split in tests.items() for _ in split.ids]
+        rows = [(label, code, name) for code, x in tests.items() for label, name in zip(x.labels, x.ids, strict=True)]
         for system in systems:
             name = _file_name(f"{task.name}-{system.name}-space.png")
             vectors = np.concatenate([system.represent(split.texts, (), code) for code, split in tests.items()])
             title = f"{task.name}: test documents, {system.name}"
-            draw_embedding_space(folder / name, vectors, labels, languages, ids, title, seed, DRAWN_DOCUMENTS)
+            draw_embedding_space(folder / name, vectors, *zip(*rows, strict=True), title, seed)
     return sorted(path.name for path in folder.glob("*.png"))
 
 

@@ -38,7 +38,7 @@ def draw_embedding_space(
     document_ids: Sequence[str],
     title: str = "",
     seed: int = 0,
-    max_documents: int = 400,
+    max_documents: int = 150,
 ) -> None:
     """Draws a t-SNE map of documents, colored by class, colored by language, and with translations joined.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import inspect
 import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +76,7 @@ class LoadedTask:
     name: str
     task: Task
     data: TaskData
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of the data."""
-        return data_fingerprint(self.data)
+    fingerprint: str  # of the data
 
 
 @dataclass(frozen=True)
@@ -117,17 +112,17 @@ class PlannedTask:
             raise TaskError(f"{self.task.name}: found option {min(unknown)!r}, expected one of {sorted(accepted)}")
         if train_languages and self.task.train_languages:
             self.task.train_languages = tuple(train_languages)
-        if languages is None and known and self.task.languages:
+        if languages is None and known is not None and self.task.languages:
             self.task.languages = tuple(known)  # the task knows which of them its data have
         data = self.task.load(self.source, languages, streaming=streaming, **self.options)
-        if languages is None and known:
+        if languages is None and known is not None:
             found, data = data.languages, data.restrict(known)
             if data is None:
                 raise TaskError(
                     f"Task {self.name}: found {', '.join(found)}, expected languages that all the models were trained "
                     f"on ({', '.join(known)}); to test others, name them with --languages"
                 )
-        return LoadedTask(self.name, self.task, data)
+        return LoadedTask(self.name, self.task, data, data_fingerprint(data))
 
 
 def plan_tasks(
@@ -217,10 +212,8 @@ def evaluate(
 @cache
 def _code_fingerprint() -> str:
     """Hash of the evaluation code and library versions, so that cached results of other code are never used."""
-    digest = hashlib.sha256(json.dumps(environment()["versions"], sort_keys=True).encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    code = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))]
+    return text_fingerprint([json.dumps(environment()["versions"], sort_keys=True), *code])
 
 
 def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress) -> TaskResult:

@@ -123,7 +123,7 @@ def test_against_a_plain_loop(items, width, seed):
 
 def test_through_runner_comparison_and_reports():
     data = contrast_data(4, ["who_did", "who_did", "b", "c"], ["c"])
-    task = LoadedTask("pairs", TASKS["word_order"](), data)
+    task = LoadedTask("pairs", TASKS["word_order"](), data, "0")
     mirrored = {**BY_HAND, "de2": [0, 1], "de2'": [1, 0]}  # item 2 is right
     systems = [Lookup(BY_HAND, name="one"), Lookup(mirrored, name="two")]
     first, second = evaluate([task], systems, EvaluationOptions(samples=50))

@@ -62,9 +62,7 @@ def run(
     languages: Annotated[str | None, _task(help="Such as de,en. Default: those the models were trained on.")] = None,
     train_languages: Annotated[str | None, _task(help="With labels; en: thesis Evaluation I. Default: all.")] = None,
     streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False,
-    task_options: Annotated[
-        list[str] | None, _task("--set", help="TASK.OPTION=VALUE, such as xnli.max_train=20000; can be repeated.")
-    ] = None,
+    task_options: Annotated[list[str] | None, _task("--set", help="TASK.OPTION=VALUE, repeatable.")] = None,
     protocol: Annotated[Literal[tuple(PROTOCOLS)], _protocol(help="What a classifier is tuned on.")] = "zero-shot",
     head: Annotated[Literal[tuple(HEADS)] | None, _protocol(help="Classifier. Default: the task's.")] = None,
     seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3,
@@ -72,16 +70,12 @@ def run(
     scoring: Annotated[Literal[SCORINGS], _protocol(help="What retrieval ranks by.")] = "cosine",
     max_queries: Annotated[int | None, _protocol(min=1, help="Queries of retrieval. Default: all rows.")] = None,
     seed: Annotated[int, _protocol(help="Of folds, intervals, classifiers and figures.")] = 0,
-    baseline: Annotated[
-        list[str] | None, typer.Option(help="Hub encoder, measured by its first output and by its mean; repeatable.")
-    ] = None,
+    baseline: Annotated[list[str] | None, typer.Option(help="Hub encoder, by first output and mean.")] = None,
     tfidf: Annotated[bool, typer.Option(help="Character n-gram TF-IDF as a baseline.")] = True,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for eval.json and report.md.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation in -o.")] = False,
     figures: Annotated[bool, typer.Option(help="Draw matrices and t-SNE maps into the output folder.")] = True,
-    cache_dir: Annotated[
-        Path | None, typer.Option(help="Of vectors and results. Default: $TMDE_CACHE or the user's cache.")
-    ] = None,
+    cache_dir: Annotated[Path | None, typer.Option(help="Of vectors and results. Default: $TMDE_CACHE.")] = None,
 ) -> None:
     """Measure models on tasks: a table here; with -o also JSON, a report in Markdown, and figures.
 
@@ -108,9 +102,9 @@ def run(
     test, train = _split(languages), _split(train_languages)
     trained_on = [set(system.languages) for system in systems if system.languages]
     known = sorted(set.intersection(*trained_on)) if trained_on else None
-    chosen = tuple(dict.fromkeys([*test, *(train or ())])) if test else None
+    chosen = test and tuple(dict.fromkeys([*test, *(train or ())]))
     loaded = [task.load(chosen, streaming, known, train) for task in planned]
-    test = test if train else None
+    test = train and test  # without train languages, all that are loaded
     options = EvaluationOptions(protocol, head, train, test, seeds, folds, scoring, max_queries=max_queries, seed=seed)
     results, errors = [], []
     bar = tqdm(list(itertools.product(loaded, rows)), desc="evaluating", unit="result", dynamic_ncols=True)
@@ -131,7 +125,8 @@ def run(
         for stale in [*output.glob("figures/*-matrix.png"), *output.glob("figures/*-space.png")]:
             stale.unlink()  # of an earlier evaluation, maybe of other models
         info = {"command": ["tmde", *sys.argv[1:]], "options": asdict(options)}
-        write_results(output, results, info | {"models": {system.name: repr(system.embedder) for system in systems}})
+        info["models"] = {system.name: f"{named[system.name]} {system.describe()}" for system in systems}
+        write_results(output, results, info)
         report = [markdown_report(results), *(["## Differences", ""] if differences else []), *differences]
         if figures:
             names = _draw_figures(output / "figures", results, loaded, systems, seed)
@@ -226,11 +221,8 @@ def _check_output(output: Path | None, figures: bool, overwrite: bool) -> None:
     if figures:
         import matplotlib  # noqa: F401
     output.mkdir(parents=True, exist_ok=True)
-    if any(output.iterdir()):
-        if not (output / EVAL_NAME).exists():
-            raise ValueError(f"-o {output}: found other files, expected an empty folder or an earlier evaluation")
-        if not overwrite:
-            raise ValueError(f"-o {output}: found an earlier evaluation; choose another folder, or --overwrite it")
+    if any(output.iterdir()) and not (overwrite and (output / EVAL_NAME).exists()):
+        raise ValueError(f"-o {output}: found files, expected an empty folder, or an evaluation and --overwrite")
 
 
 def _differences(a: Sequence[TaskResult], b: Sequence[TaskResult], **options: Any) -> str | None:

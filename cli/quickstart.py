@@ -72,9 +72,8 @@ def quickstart(
     console.print(f"   largest difference between the vectors: {difference:.1e}")
 
     console.print("[bold]4. Drawing[/] the embedding space")
-    title = "Test documents of the built-in sample"
-    picture = output / "embedding_space.png"
-    draw_embedding_space(picture, vectors, test["label"], test["language"], test["doc_id"], title, seed)
+    picture, columns = output / "embedding_space.png", (test["label"], test["language"], test["doc_id"])
+    draw_embedding_space(picture, vectors, *columns, "Test documents of the built-in sample", seed)
     seconds = round(time.perf_counter() - begin, 1)
     results = {"accuracy": scores, "reload_difference": difference, "seconds": seconds, "seed": seed}
     write_atomically(output / "results.json", json.dumps(results, indent=2))

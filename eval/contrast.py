@@ -35,9 +35,7 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
         ValueError: Vectors that are not finite.
     """
     if len(data.languages) < 2:
-        raise TaskError(
-            f"Found the languages {', '.join(data.languages) or '(none)'}, expected at least two to choose across"
-        )
+        raise TaskError(f"Found the languages {data.languages}, expected at least two to choose across")
     # firsts, then contrasts: the same list for every pair of languages, because a system keeps what it knows by list
     texts = {code: [pair[side] for side in (0, 1) for pair in items] for code, items in data.texts.items()}
     groups = np.array(data.groups, dtype=object)

@@ -18,13 +18,12 @@ from modeling_tmde.eval.report import languages_of
 from modeling_tmde.eval.results import METRICS, Cell, summarize
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colors, which color-blind people tell apart; with more groups the markers change.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
-LINES = ("-", "--", ":", "-.")
+LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 DPI = 130
 LEGEND_ROWS = 24
 LOG_NAME = "log.jsonl"
@@ -66,31 +65,23 @@ def draw_embedding_space(
         title = f"{title} ({max_documents:,} of {len(names):,} documents)".strip()
     if len(vectors) < 5:
         raise ValueError(f"t-SNE needs at least 5 documents, found {len(vectors)}")
-    figure = new_figure((16.5, 5.6))
+    figure = _figure((16.5, 5.6))
     perplexity = min(30, len(vectors) // 4)
     points = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed).fit_transform(vectors)
-    by_class, by_language, joined = figure.subplots(1, 3)
-    for axes, groups, name in ((by_class, labels, "by class"), (by_language, languages, "by language")):
-        _scatter(axes, points, groups)
-        axes.legend(
-            loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, ncols=math.ceil(len(set(groups)) / LEGEND_ROWS)
-        )
-        axes.set_title(name)
-    for name in pd.unique(ids):
-        joined.plot(*points[ids == name].T, color="0.6", linewidth=0.6, zorder=1)
-    _scatter(joined, points, languages, size=7)
-    joined.set_title("translations joined")
+    panels = {"by class": (labels, 14), "by language": (languages, 14), "translations joined": (languages, 7)}
+    for axes, (name, (groups, size)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        for index, group in enumerate(sorted(set(groups))):
+            style = {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index // len(COLORS) % len(MARKERS)]}
+            axes.scatter(*points[groups == group].T, s=size, label=group, linewidths=0, zorder=2, **style)
+        axes.set(title=name, xticks=[], yticks=[])
+        if name == "translations joined":
+            for document in pd.unique(ids):
+                axes.plot(*points[ids == document].T, color="0.6", linewidth=0.6, zorder=1)
+        else:
+            columns = math.ceil(len(set(groups)) / LEGEND_ROWS)
+            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, ncols=columns)
     figure.suptitle(title)
     _save(figure, path)
-
-
-def _scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, size: float = 14) -> None:
-    """Plots points (n, 2) in the colors of their groups (n,)."""
-    for index, group in enumerate(sorted(set(groups))):
-        style = {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index // len(COLORS) % len(MARKERS)]}
-        axes.scatter(*points[groups == group].T, s=size, label=group, linewidths=0, zorder=2, **style)
-    axes.set_xticks([])
-    axes.set_yticks([])
 
 
 def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> Figure:
@@ -113,7 +104,7 @@ def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequenc
     rows = math.ceil(len(cells_by_system) / columns)
     small = max(len(sources), len(targets)) > 12
     side = 0.48 if small else 0.68
-    figure = new_figure((columns * (side * len(targets) + 1.2) + 1.2, rows * (side * len(sources) + 1.5) + 0.4))
+    figure = _figure((columns * (side * len(targets) + 1.2) + 1.2, rows * (side * len(sources) + 1.5) + 0.4))
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(cells_by_system) :]:
         axes.set_axis_off()
@@ -161,7 +152,7 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Fi
     names = sorted({name for sets in panels.values() for name in sets}, key=lambda name: (name != "training", name))
     colors = {name: COLORS[place % len(COLORS)] for place, name in enumerate(runs)}
     styles = {name: LINES[place % len(LINES)] for place, name in enumerate(names)}
-    figure = new_figure((12.8, 2.3 * len(panels) + 0.9))
+    figure = _figure((12.8, 2.3 * len(panels) + 0.9))
     grid = figure.subplots(len(panels), 2, squeeze=False, sharex="col", sharey="row")
     for (title, sets), (by_step, by_minute) in zip(panels.items(), grid, strict=True):
         by_step.set_ylabel(title)
@@ -250,16 +241,10 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     return lines
 
 
-def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of (width, height) inches.
+def _figure(size: tuple[float, float]) -> Figure:
+    """An empty figure of (width, height) inches."""
+    from matplotlib.figure import Figure
 
-    Raises:
-        ImportError: Without matplotlib.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Drawing needs matplotlib: pip install 'tmde[figures]'") from error
     return Figure(figsize=size, layout="constrained")
 
 

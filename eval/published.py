@@ -57,10 +57,9 @@ class PublishedTable:
         """
         wanted = set(product(self.sources, self.targets))
         chosen = [cell for cell in result.cells if cell.pair in wanted]
-        same_task = (self.task, self.protocol, self.metric) == (
-            result.task.partition("/")[0], result.protocol, result.metric,
-        )  # fmt: skip
-        if not same_task or not wanted or len(chosen) != len(wanted):
+        if (self.task, self.protocol, self.metric) != (result.task.partition("/")[0], result.protocol, result.metric):
+            return None
+        if not wanted or len(chosen) != len(wanted):
             return None
         values = summarize(chosen) | {f"{cell.source} -> {cell.target}": cell.value for cell in chosen}
         return {column: 100 * values[measure] for column, measure in self.columns.items() if measure is not None}

@@ -76,11 +76,8 @@ def _labels(results: Sequence[TaskResult]) -> list[str]:
     names = []
     for result in results:
         others = [dict(_flatten(other.settings)) for other in results if other.system == result.system]
-        differing = [
-            f"{key} {value}"
-            for key, value in _flatten(result.settings)
-            if any(other.get(key) != value for other in others)
-        ]
+        own = _flatten(result.settings)
+        differing = [f"{key} {value}" for key, value in own if any(other.get(key) != value for other in others)]
         names.append(markdown_escape(f"{result.system} ({', '.join(differing)})" if differing else result.system))
     return names
 

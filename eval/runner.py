@@ -116,12 +116,10 @@ class PlannedTask:
             self.task.languages = tuple(known)  # the task knows which of them its data have
         data = self.task.load(self.source, languages, streaming=streaming, **self.options)
         if languages is None and known is not None:
-            found, data = data.languages, data.restrict(known)
+            data = data.restrict(known)
             if data is None:
-                raise TaskError(
-                    f"Task {self.name}: found {', '.join(found)}, expected languages that all the models were trained "
-                    f"on ({', '.join(known)}); to test others, name them with --languages"
-                )
+                models = f"all the models were trained on ({', '.join(known)})"
+                raise TaskError(f"Task {self.name}: has no language that {models}; name others with --languages")
         return LoadedTask(self.name, self.task, data, data_fingerprint(data))
 
 

@@ -102,20 +102,10 @@ def compare(
         sides = [[result.cells[place] for place in places] for result in (a, b)]
         values = [float(np.mean([cell.value for cell in cells])) for cells in sides]
         p, items = _randomization_p(*sides, permutations, seed)
-        differences.append(
-            Difference(
-                task=a.task,
-                group=name,
-                metric=a.metric,
-                a=values[0],
-                b=values[1],
-                difference=values[1] - values[0],
-                interval=_interval(sides[::-1], samples, seed),
-                p=p,
-                fold_p=fold_p if name == "Cross" else None,
-                items=items,
-            )
-        )
+        interval = _interval(sides[::-1], samples, seed)
+        t_test = fold_p if name == "Cross" else None
+        gain = values[1] - values[0]
+        differences.append(Difference(a.task, name, a.metric, *values, gain, interval, p, t_test, items))
     return differences
 
 

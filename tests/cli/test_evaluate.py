@@ -69,12 +69,12 @@ def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
         "sentence_retrieval-some_dev-matrix.png",
     ]
     # Again into the same folder, with fewer things to write: nothing of the first evaluation stays.
-    assert "earlier evaluation" in call(models[0], *SAMPLE, "-o", out, status=1)
+    assert "--overwrite" in call(models[0], *SAMPLE, "-o", out, status=1)
     (out / "figures" / "mine.png").touch()
     call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf", "--overwrite")
     assert [path.name for path in (out / "figures").iterdir()] == ["mine.png"]
     record = json.loads((out / "eval.json").read_text(encoding="utf-8"))
-    assert list(record["models"]) == ["tiny0"] and "max_length=128," in record["models"]["tiny0"]
+    assert list(record["models"]) == ["tiny0"] and "'max_length': 128" in record["models"]["tiny0"]
     assert record["options"]["seed"] == 0
     assert [(result.task, result.system) for result in read_results(out)] == [("sample", "tiny0")]
     assert sorted(path.name for path in out.iterdir()) == ["eval.json", "figures", "outcomes.npz", "report.md"]
@@ -86,7 +86,7 @@ def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_pat
     tasks = ["--tasks", f"sts={tmp_path / 'two.jsonl'},sample", *SAMPLE[2:], "--no-tfidf", "--no-figures"]
     output = call(models[0], *tasks, "-o", tmp_path / "out", status=1)
     (error,) = [line for line in output.splitlines() if line.startswith("Error")]
-    assert "sts, tiny0: de-en: found 2 pairs, expected at least 3" in error
+    assert "sts, tiny0: de-en: found 2 pairs" in error
     assert [result.task for result in read_results(tmp_path / "out")] == ["sample"]
 
 
@@ -109,7 +109,7 @@ def test_stored_results_are_compared_without_models(models, tmp_path):
 
 
 def test_hub_encoders_as_baselines(models):
-    output = call(models[0], *SAMPLE, "--baseline", f"base={models[1]}", "--no-tfidf", "--no-folds", "--no-cache")
+    output = call(models[0], *SAMPLE, "--baseline", f"base={models[1]}", "--no-tfidf", "--no-folds")
     assert "base (first output)" in output and "base (mean)" in output
 
 
@@ -132,10 +132,9 @@ def test_bad_input_is_one_line(models, arguments, match):
 
 
 def test_other_files_are_not_overwritten(models, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    output = call(models[0], *SAMPLE, "-o", tmp_path / "mine", status=1)
-    assert "expected an empty folder or an earlier evaluation" in " ".join(output.split())
+    (tmp_path / "thesis.tex").write_text("years of work")
+    output = call(models[0], *SAMPLE, "-o", tmp_path, "--overwrite", status=1)
+    assert "expected an empty folder" in " ".join(output.split())
 
 
 def test_the_list_of_tasks():

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from modeling_tmde.eval.results import Cell, TaskResult, summarize
-from modeling_tmde.eval.statistics import (
-    ComparisonError,
-    compare,
-    group_cells,
-    paired_t_test,
-    summary_intervals,
-    with_interval,
-)
+from modeling_tmde.eval.statistics import ComparisonError, compare, paired_t_test, summary_intervals, with_interval
 
 
 def make_cell(outcomes, source="en", target="de", ids=None, metric="accuracy") -> Cell:
@@ -34,7 +27,6 @@ def make_result(cells, system="A", folds=(), **fields) -> TaskResult:
 def test_summaries_are_means_over_cells_not_over_items():
     cells = [make_cell([1, 1, 1, 0], "en", "en"), make_cell([1, 0], "en", "de"), make_cell([0, 0], "de", "en")]
     assert summarize(cells) == {"Same": 0.75, "Cross": 0.25, "All": pytest.approx((0.75 + 0.5 + 0) / 3)}
-    assert group_cells(cells) == {"Same": [0], "Cross": [1, 2], "All": [0, 1, 2]}
     assert summarize(cells[1:]) == {"Cross": 0.25, "All": 0.25}
 
 
@@ -43,24 +35,14 @@ def test_paired_t_test_by_hand():
     # which p = 1 - t / sqrt(2 + t^2) = 1 - sqrt(12 / 14).
     assert paired_t_test([0.0, 0.0, 0.0], [1.0, 2.0, 3.0]) == pytest.approx(1 - np.sqrt(12 / 14))
     assert paired_t_test([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]) == pytest.approx(1 - np.sqrt(12 / 14))
-
-
-def test_paired_t_test_without_variance():
-    assert paired_t_test([0.5, 0.6], [0.5, 0.6]) == 1.0
+    assert paired_t_test([0.5, 0.6], [0.5, 0.6]) == 1.0  # without variance
     assert paired_t_test([0.5, 0.6], [0.6, 0.7]) == 0.0
 
 
 def test_interval_of_a_share_is_that_of_the_binomial():
-    cell = make_cell([1] * 80 + [0] * 20)
-    low, high = with_interval(cell, samples=20000).interval
-    # n * mean of a bootstrap sample is Binomial(100, 0.8) exactly.
-    assert (low, high) == (
-        pytest.approx(stats.binom.ppf(0.025, 100, 0.8) / 100, abs=0.011),
-        pytest.approx(stats.binom.ppf(0.975, 100, 0.8) / 100, abs=0.011),
-    )
-
-
-def test_interval_without_variance_is_the_value():
+    found = with_interval(make_cell([1] * 80 + [0] * 20), samples=20000).interval
+    expected = stats.binom.ppf([0.025, 0.975], 100, 0.8) / 100  # n * mean of a sample is Binomial(100, 0.8)
+    assert found == pytest.approx(expected, abs=0.011)
     assert with_interval(make_cell([1, 1, 1])).interval == (1.0, 1.0)
     assert with_interval(make_cell([1])).interval is None
 
@@ -83,24 +65,18 @@ def test_interval_of_a_correlation_matches_scipy():
 
 
 def test_translations_are_one_observation():
-    rng = np.random.default_rng(1)
-    outcomes = (rng.random(200) < 0.6).astype(float)
-    one = [make_cell(outcomes, "en", "de")]
-    parallel = one + [make_cell(outcomes, "en", target) for target in ("es", "fr", "it")]
-    apart = [
-        make_cell(outcomes, "en", target, ids=[f"{target}{i}" for i in range(200)])
-        for target in ("de", "es", "fr", "it")
-    ]
-    widths = {
-        name: np.diff(summary_intervals(cells, samples=4000)["Cross"]).item()
-        for name, cells in (("one", one), ("parallel", parallel), ("apart", apart))
-    }
+    outcomes = (np.random.default_rng(1).random(200) < 0.6).astype(float)
+    targets = ("de", "es", "fr", "it")
+    parallel = [make_cell(outcomes, "en", target) for target in targets]
+    apart = [make_cell(outcomes, "en", target, ids=[f"{target}{i}" for i in range(200)]) for target in targets]
+    one, four, independent = (
+        np.diff(summary_intervals(cells, samples=4000)["Cross"]).item() for cells in (parallel[:1], parallel, apart)
+    )
     # Four copies of one outcome are worth one; four independent ones halve the interval.
-    assert widths["parallel"] == pytest.approx(widths["one"], rel=1e-9)
-    assert widths["apart"] == pytest.approx(widths["one"] / 2, rel=0.1)
+    assert four == pytest.approx(one, rel=1e-9) and independent == pytest.approx(one / 2, rel=0.1)
 
 
-def exact_randomisation_p(a, b) -> float:
+def exact_p(a, b) -> float:
     """All 2^n exchanges of two (n,) outcome lists."""
     differences = np.asarray(b, dtype=float) - np.asarray(a, dtype=float)
     observed = abs(differences.sum())
@@ -109,10 +85,10 @@ def exact_randomisation_p(a, b) -> float:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=3, max_size=9))
-def test_p_of_exchanges_is_near_the_exact_one(pairs):
+def test_p_is_near_that_of_all_exchanges(pairs):
     a, b = zip(*pairs, strict=True)
     (row,) = compare(make_result([make_cell(a)]), make_result([make_cell(b)], "B"), samples=10, permutations=3999)
-    assert row.p == pytest.approx(exact_randomisation_p(a, b), abs=0.04)
+    assert row.p == pytest.approx(exact_p(a, b), abs=0.04)
     assert row.difference == pytest.approx(np.mean(b) - np.mean(a))
 
 
@@ -138,13 +114,12 @@ def test_difference_and_its_sign():
     rng = np.random.default_rng(2)
     worse = (rng.random(500) < 0.5).astype(float)
     better = np.maximum(worse, rng.random(500) < 0.4)
-    (row,) = compare(make_result([make_cell(worse)]), make_result([make_cell(better)], "B"), permutations=999)
-    assert row.difference == pytest.approx(better.mean() - worse.mean())
-    assert 0 < row.interval[0] < row.difference < row.interval[1]
-    assert row.p == 1 / 1000
-    (back,) = compare(make_result([make_cell(better)]), make_result([make_cell(worse)], "B"), permutations=999)
-    assert back.difference == -row.difference
-    assert back.interval == (pytest.approx(-row.interval[1]), pytest.approx(-row.interval[0]))
+    a, b = make_result([make_cell(worse)]), make_result([make_cell(better)], "B")
+    ((there,), (back,)) = compare(a, b, permutations=999), compare(b, a, permutations=999)
+    assert there.difference == pytest.approx(better.mean() - worse.mean()) and there.p == 1 / 1000
+    assert 0 < there.interval[0] < there.difference < there.interval[1]
+    assert back.difference == -there.difference
+    assert back.interval == pytest.approx((-there.interval[1], -there.interval[0]))
 
 
 def test_correlations_are_compared():
@@ -169,13 +144,16 @@ def test_folds_are_tested_on_cross():
     assert rows == {"Same": None, "Cross": pytest.approx(paired_t_test(a.folds, b.folds)), "All": None}
 
 
-def test_what_differs_cannot_be_compared():
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"data": {"fingerprint": "y"}}, "data of A is 'x', of B 'y'"),
+        ({"settings": {"head": "ffn"}}, "head of"),
+        ({"cells": [make_cell([1, 0], ids=["d1", "d0"])]}, "not tested on the same items"),
+        ({"cells": [make_cell([1, 0]), make_cell([1, 0], "de", "en")]}, "not tested on the same items"),
+    ],
+)
+def test_results_that_cannot_be_compared(changes, match):
     a = make_result([make_cell([1, 0])], data={"fingerprint": "x"}, settings={"head": "svm"})
-    with pytest.raises(ComparisonError, match="data of A is 'x', of B 'y'"):
-        compare(a, replace(a, system="B", data={"fingerprint": "y"}))
-    with pytest.raises(ComparisonError, match="head of"):
-        compare(a, replace(a, system="B", settings={"head": "ffn"}))
-    with pytest.raises(ComparisonError, match="same items"):
-        compare(a, replace(a, system="B", cells=[make_cell([1, 0], ids=["d1", "d0"])]))
-    with pytest.raises(ComparisonError, match="not tested on the same items"):
-        compare(a, replace(a, system="B", cells=[make_cell([1, 0]), make_cell([1, 0], "de", "en")]))
+    with pytest.raises(ComparisonError, match=match):
+        compare(a, replace(a, system="B", **changes))

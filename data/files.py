@@ -88,7 +88,9 @@ def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> l
         raise bad_value(path, None, None, what, f"files ending in {', '.join(FORMATS)}", ADVICE)
     for name in found:
         if format_of(name) is None:
-            raise bad_value(name, None, None, Words("a file of unknown format"), f"one of {', '.join(FORMATS)}", ADVICE)
+            raise bad_value(
+                name, None, None, Words("a file of unknown format"), f"one of {', '.join(FORMATS)}", ADVICE
+            )
     return [FileSource(format_of(name), (name,)) for name in found]
 
 

@@ -1,9 +1,8 @@
 """Token ids of parallel texts: each is tokenised once, by `Dataset.map`, and batches are gathered from its cache."""
 
-import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -56,26 +55,6 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
     )
 
 
-def tokenizer_threads() -> int:
-    """Return how many threads may tokenise: `RAYON_NUM_THREADS`, as for the tokenizers library, or one a core."""
-    stated = os.environ.get("RAYON_NUM_THREADS", "")
-    if stated.isdigit() and int(stated) > 0:
-        return int(stated)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def forkable_tokenizers() -> Iterator[None]:
-    """Tell tokenizers not to use threads in processes that are forked meanwhile: the threads do not survive a fork."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    try:
-        yield
-    finally:
-        os.environ.pop(name) if before is None else os.environ.update({name: before})
-
-
 class TextEncoder:
     """Texts to token ids without special tokens, never truncated.
 
@@ -96,42 +75,44 @@ class TextEncoder:
             self.backend.no_truncation()
             self.backend.no_padding()
 
-    def __call__(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all texts, one after the other, (tokens,), and the number of each, (texts,)."""
-        worker = get_worker_info()
+    def __call__(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of each text."""
         if self.backend is None:
             options = {"add_special_tokens": False, "truncation": False, "verbose": False}
-            encoded = self.tokenizer(texts, **options)["input_ids"] if texts else []
-        elif worker is None:
-            encoded = self._encode(texts)
-        else:  # the tokenizer's own threads do not survive the fork of a DataLoader worker; Python's begin anew
-            threads = max(1, tokenizer_threads() // worker.num_workers)
-            size = max(-(-len(texts) // threads), 1)
-            parts = [texts[begin : begin + size] for begin in range(0, len(texts), size)]
-            with ThreadPoolExecutor(threads) as pool:
-                encoded = list(itertools.chain.from_iterable(pool.map(self._encode, parts)))
-        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-        return np.fromiter(itertools.chain.from_iterable(encoded), self.dtype, int(lengths.sum())), lengths
+            return self.tokenizer(texts, **options)["input_ids"] if texts else []
+        worker = get_worker_info()
+        if worker is None:
+            return self._encode(texts)
+        # The tokenizer's own threads do not survive the fork of a DataLoader worker; Python's begin anew.
+        threads = max(1, (os.cpu_count() or 1) // worker.num_workers)
+        size = max(-(-len(texts) // threads), 1)
+        with ThreadPoolExecutor(threads) as pool:
+            parts = pool.map(self._encode, [texts[begin : begin + size] for begin in range(0, len(texts), size)])
+            return list(itertools.chain.from_iterable(parts))
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def tokenize(table: pa.Table, encoder: TextEncoder, languages: Sequence[str]) -> pa.Table:
-    """Return the columns `ids.<language>`, null where there is no text, and `words.<language>` of rows with
-    `translation`."""
-    columns = {}
-    for language, texts in texts_by_language(table, languages).items():
-        there = pc.fill_null(pc.greater(pc.binary_length(texts), 0), False)
-        present = there.to_numpy(zero_copy_only=False)
-        found = texts.filter(there).to_pylist()
-        lengths, words = np.zeros((2, len(texts)), np.int32)
-        ids, lengths[present] = encoder(found)
-        words[present] = [len(text.split()) for text in found]
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-        columns[f"ids.{language}"] = pa.ListArray.from_arrays(offsets, pa.array(ids), mask=pa.array(~present))
-        columns[f"words.{language}"] = pa.array(words)
-    return pa.table(columns)
+    """Return, of rows with `translation`, the columns `ids`, of all languages one after the other, `lengths`, the
+    tokens of each language or -1 where there is no text, and `words`, the whitespace-separated words of each."""
+    columns = texts_by_language(table, languages).values()
+    texts = [text for row in zip(*(column.to_pylist() for column in columns), strict=True) for text in row]
+    there = np.array([bool(text) for text in texts], bool)
+    texts = [text for text in texts if text]
+    encoded = encoder(texts)
+    lengths, words = np.full(len(there), -1, np.int32), np.zeros(len(there), np.int32)
+    lengths[there] = [len(ids) for ids in encoded]
+    words[there] = [len(text.split()) for text in texts]
+    ends = np.maximum(lengths, 0).reshape(-1, len(languages)).sum(axis=1).cumsum()
+    ids = pa.array(np.fromiter(itertools.chain.from_iterable(encoded), encoder.dtype))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    lists = {
+        name: pa.FixedSizeListArray.from_arrays(values, len(languages))
+        for name, values in (("lengths", lengths), ("words", words))
+    }
+    return pa.table({"ids": pa.ListArray.from_arrays(offsets, ids)} | lists)
 
 
 def texts_by_language(table: pa.Table, languages: Sequence[str]) -> dict[str, pa.Array]:
@@ -167,8 +148,14 @@ class Tokens:
     ):
         self.table, self.languages = table, list(languages)
         self.documents, self.texts = documents, texts
-        self._ids, self._starts, self._lengths = flat_lists([table[f"ids.{name}"] for name in self.languages])
-        self._words = np.stack([table[f"words.{name}"].to_numpy() for name in self.languages], axis=1)
+        self._lengths, self._words = (
+            np.concatenate([np.zeros(0, np.int32), *(chunk.flatten() for chunk in table[name].chunks)])
+            for name in ("lengths", "words")
+        )
+        self._lengths, self._words = (values.reshape(-1, len(languages)) for values in (self._lengths, self._words))
+        self._ids, starts = _flat(table["ids"])
+        lengths = np.maximum(self._lengths, 0)
+        self._starts = starts[:, None] + np.cumsum(lengths, axis=1) - lengths  # (rows, languages)
         self.documented = documents is not None and documents.null_count < len(documents)
         self.following = self._follow()
 
@@ -177,17 +164,15 @@ class Tokens:
 
     def _follow(self) -> np.ndarray:
         following = np.full(len(self), -1, dtype=np.int64)
-        if len(self) < 2:
-            return following
         if self.documented:
-            same = pc.fill_null(pc.equal(self.documents[:-1], self.documents[1:]), False).to_numpy(
-                zero_copy_only=False
-            )
-            following[:-1] = np.where(same, np.arange(1, len(self)), -1)
-            return following
-        _, kind = np.unique(pack_bits(self._lengths >= 0), return_inverse=True)
-        order = np.argsort(kind, kind="stable")
-        following[order[:-1]] = np.where(kind[order[:-1]] == kind[order[1:]], order[1:], -1)
+            kind = pc.fill_null(self.documents.dictionary_encode().indices, -1).to_numpy()
+            order = np.arange(len(self))
+        else:
+            _, kind = np.unique(np.packbits(self._lengths >= 0, axis=1), axis=0, return_inverse=True)
+            kind = kind.reshape(-1)
+            order = np.argsort(kind, kind="stable")
+        same = (kind[order[:-1]] == kind[order[1:]]) & (kind[order[1:]] >= 0)
+        following[order[:-1]] = np.where(same, order[1:], -1)
         return following
 
     def __len__(self) -> int:
@@ -211,46 +196,21 @@ class Tokens:
         return self._ids[np.arange(int(lengths.sum())) + np.repeat(shifts, lengths)]
 
 
-def flat_lists(columns: Sequence[pa.ChunkedArray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the values of list columns as one array, without a copy, and where each list begins in it, (rows,
-    columns), and its length, -1 for null.
+def _flat(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a list column as one array, without a copy, and where each list begins in it, (rows,).
 
     The array spans all buffers, whether of one memory-mapped file or of several: a position in it is an address.
     """
-    shape = (len(columns[0]), len(columns))
-    starts, lengths = np.zeros(shape, np.int64), np.full(shape, -1, np.int32)
-    dtype = np.dtype(columns[0].type.value_type.to_pandas_dtype())
-    begins, ends = [], []
-    for column, chunked in enumerate(columns):
-        row = 0
-        for chunk in chunked.chunks:
-            if pa.types.is_fixed_size_list(chunk.type):
-                offsets = (np.arange(len(chunk) + 1) + chunk.offset) * chunk.type.list_size
-            else:
-                offsets = chunk.offsets.to_numpy().astype(np.int64)
-            rows = slice(row, row + len(chunk))
-            row += len(chunk)
-            lengths[rows, column] = np.where(chunk.is_valid(), np.diff(offsets), -1)
-            if len(chunk.values):
-                begin = chunk.values.buffers()[1].address // dtype.itemsize + chunk.values.offset
-                begins.append(begin)
-                ends.append(begin + len(chunk.values))
-                starts[rows, column] = begin + offsets[:-1]
-    if not begins:
-        return np.empty(0, dtype), starts, lengths
-    base = min(begins)
-    buffer = pa.foreign_buffer(base * dtype.itemsize, (max(ends) - base) * dtype.itemsize, base=columns)
-    return np.frombuffer(buffer, dtype), starts - base, lengths
-
-
-def pack_bits(flags: np.ndarray) -> np.ndarray:
-    """Return one value for each row of flags (rows, any): a number of 64 bits, if that will do, which sorts faster."""
-    packed = np.packbits(flags, axis=1)
-    if packed.shape[1] > 8:
-        return packed.view(f"V{packed.shape[1]}").reshape(-1)
-    padded = np.zeros((len(packed), 8), dtype=np.uint8)
-    padded[:, : packed.shape[1]] = packed
-    return padded.view(np.uint64).reshape(-1)
+    parts = [(chunk.values.to_numpy(), chunk.offsets.to_numpy().astype(np.int64)) for chunk in column.chunks]
+    parts = [(values.ctypes.data // values.itemsize, values, offsets) for values, offsets in parts if len(offsets) > 1]
+    dtype = np.dtype(column.type.value_type.to_pandas_dtype())
+    base = min((begin for begin, values, _ in parts if len(values)), default=None)
+    if base is None:
+        return np.empty(0, dtype), np.zeros(len(column), np.int64)
+    size = max(begin + len(values) for begin, values, _ in parts if len(values)) - base
+    buffer = pa.foreign_buffer(base * dtype.itemsize, size * dtype.itemsize, base=column)
+    starts = [begin - base + offsets[:-1] if len(values) else 0 * offsets[:-1] for begin, values, offsets in parts]
+    return np.frombuffer(buffer, dtype), np.concatenate(starts)
 
 
 def default_folder() -> Path:
@@ -264,7 +224,7 @@ def map_once(
     content: object,
     folder: str | os.PathLike | None,
     desc: str,
-) -> pa.Table:
+) -> datasets.Dataset:
     """Return `function` of all rows, as `Dataset.map` makes it once and keeps it.
 
     Several processes may call this at once: one makes the file, the others wait for it.
@@ -280,19 +240,18 @@ def map_once(
         OSError: A folder that can't be written.
     """
     if not len(rows):
-        return features.arrow_schema.empty_table()
-    if folder is None:
-        return pa.concat_tables([function(table) for table in rows.with_format("arrow").iter(BLOCK_ROWS)])
+        return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
     fingerprint = Hasher.hash([rows._fingerprint, len(rows), content])
     options = {"batched": True, "batch_size": BLOCK_ROWS, "writer_batch_size": BLOCK_ROWS, "features": features}
-    options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint}
-    options["desc"] = desc
+    options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint, "desc": desc}
     rows = rows.with_format("arrow")
+    if folder is None:
+        return rows.map(function, keep_in_memory=True, **options)
     parent = default_folder() if folder == "auto" else Path(folder).expanduser()
     try:
         parent.mkdir(parents=True, exist_ok=True)
         with FileLock(parent / f"{fingerprint}.lock"):
-            return rows.map(function, cache_file_name=str(parent / f"{fingerprint}.arrow"), **options)[:]
+            return rows.map(function, cache_file_name=str(parent / f"{fingerprint}.arrow"), **options)
     except OSError as error:
         raise OSError(
             f"The cache can't be written in {parent} ({error}): set token_cache_dir to a folder with room, or to "
@@ -321,20 +280,17 @@ def open_tokens(
     if not isinstance(rows, datasets.Dataset):
         return None
     encoder = TextEncoder(tokenizer)
-    features = {}
-    for language in languages:
-        features[f"ids.{language}"] = datasets.List(datasets.Value(encoder.dtype.name))
-        features[f"words.{language}"] = datasets.Value("int32")
-    content = [list(languages), encoder.backend.to_str() if encoder.backend else None]
-    table = map_once(
+    each = datasets.List(datasets.Value("int32"), length=len(languages))
+    ids = datasets.List(datasets.Value(encoder.dtype.name))
+    made = map_once(
         rows.select_columns("translation"),
         lambda table: tokenize(table, encoder, languages),
-        datasets.Features(features),
-        content,
+        datasets.Features({"ids": ids, "lengths": each, "words": each}),
+        [list(languages), encoder.backend.to_str() if encoder.backend else None],
         folder if encoder.backend else None,
         "Tokenizing",
     )
     documents = None
     if DOCUMENT_ID in rows.column_names:
         documents = rows.select_columns(DOCUMENT_ID).with_format("arrow")[:][DOCUMENT_ID].combine_chunks()
-    return Tokens(table, languages, documents)
+    return Tokens(made.with_format("arrow")[:], languages, documents)

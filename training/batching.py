@@ -9,10 +9,12 @@ dataset are read from its cache; a stream is tokenised chunk by chunk, and memor
 from __future__ import annotations
 
 import itertools
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import datasets
 import numpy as np
@@ -26,9 +28,7 @@ from modeling_tmde.data.parallel import features_of
 from modeling_tmde.data.tokens import (
     TextEncoder,
     Tokens,
-    forkable_tokenizers,
     open_tokens,
-    pack_bits,
     text_bounds,
     tokenize,
 )
@@ -74,57 +74,222 @@ class Plan:
 
 
 @dataclass
-class Planner:
-    """
-    Plans the micro-batches of chunks, from the lengths of their texts. The fields are the options of
-    `ParallelBatches` of the same names.
+class ParallelBatch:
+    """One micro-batch: `rows` rows in the same `languages`.
+
+    Attributes:
+        input_ids: (languages, rows, length) `<s> tokens </s>`, right-padded to one length.
+        attention_mask: (languages, rows, length).
+        languages: Codes in the order of the first dimension.
+        sizes: What the objectives divide by.
+        words: Whitespace-separated words of (all texts, all target texts of all directions).
+        lengths: (languages, rows) int64, tokens of each text, `<s>` and `</s>` among them. Always in the memory of the
+            host, where they are known without waiting for a GPU.
+        teacher_vectors, taught: (rows, d) of a teacher, and bool (rows,), which rows it read; None without a teacher.
+        position: Where this batch stands; `next_position` is where the stream goes on after the round it belongs to.
+        counts: Of the chunk that this batch comes from.
+        chunk_done: Share of its chunk that is done after the round this batch belongs to.
     """
 
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    languages: tuple[str, ...]
+    sizes: BatchSizes
+    words: tuple[int, int]
+    lengths: np.ndarray
+    teacher_vectors: torch.Tensor | None = None
+    taught: torch.Tensor | None = None
+    position: Position = field(default_factory=Position)
+    next_position: Position = field(default_factory=Position)
+    counts: ChunkCounts = field(default_factory=ChunkCounts)
+    chunk_done: float = 0.0
+
+    @property
+    def padding(self) -> float:
+        """Share of the positions that are padding."""
+        return 1 - float(self.lengths.sum()) / self.attention_mask.numel()
+
+    def model_inputs(self) -> dict:
+        names = ("input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught")
+        return {name: getattr(self, name) for name in names}
+
+    def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> ParallelBatch:
+        for name in ("input_ids", "attention_mask", "teacher_vectors", "taught"):
+            if getattr(self, name) is not None:
+                setattr(self, name, move(getattr(self, name)))
+        return self
+
+    def to(self, device: torch.device) -> ParallelBatch:
+        return self._move(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> ParallelBatch:
+        return self._move(torch.Tensor.pin_memory)
+
+
+@dataclass(eq=False)
+class ParallelBatches(IterableDataset):
+    """
+    Micro-batches of parallel rows, for one process of `world_size`.
+
+    Of every row at most `languages_per_row` languages are used. Which ones is drawn
+    with weight `n ** (1 / temperature - 1)`, where `n` counts the rows of the chunk that could give the same
+    languages: `temperature=1` draws among a row's own possibilities with equal chances, `inf` makes the pairs as
+    even as the rows allow (the paper's uniform sampling).
+
+    Args:
+        dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
+        tokenizer: Makes `<s> tokens </s>`.
+        languages, pivot_languages: Languages to use, and those the decoder translates into.
+        micro_batch_tokens: Most padded tokens of one language of a micro-batch: of the longer side of its pairs, as
+            `fairseq --max-tokens` counts. A row longer than that is a micro-batch of its own.
+        languages_per_row: Languages used of each row; None uses all that a row has.
+        temperature: Of the draw described above.
+        buffer_rows: Rows of a chunk.
+        micro_batch_rows: Most rows of a micro-batch; None for no such limit.
+        max_joined_rows: Joins a row with up to this many less one that follow it in its document (a number drawn
+            evenly from 1 to it) to one longer text in every language, so that the encoder also learns texts of several
+            sentences; 1 leaves rows as they are. The tokenizer must begin texts with a blank, which then is between
+            them. The column `doc_id` of a map-style dataset says which document a row belongs to. Rows without one,
+            and those of a stream, are a running text: a row is followed by the next with the same languages. A stream
+            then is not shuffled but in chunks.
+        neighbor_share: Of so many of the rows the last language's text is replaced by the row that follows in the
+            document, if `doc_id` names any: neighbours share their topic, not their words.
+        pivots_only: Whether every set of languages must hold a pivot, as translation needs it.
+        max_length: Longer texts are truncated to this many tokens, and counted.
+        seed: Of shuffling and drawing.
+        epochs: Passes over the rows; None repeats them for ever.
+        shuffle: Whether rows and batches are shuffled.
+        rank, world_size: Micro-batches `rank`, `rank + world_size`, ... are this process's. Rounds that cannot be
+            filled for all processes at the very end are left out.
+        start: Where to begin, for resuming.
+        tokens: The tokens of `dataset`, from `open_tokens`; None makes them in memory, of a stream chunk by chunk.
+        teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
+
+    Raises:
+        ValueError: If there are fewer than two languages or `languages_per_row` is below two, if an option is out of
+            its range, or rows are joined whose tokenizer leaves no blank between them or which a teacher reads.
+    """
+
+    dataset: datasets.Dataset | datasets.IterableDataset
+    tokenizer: PreTrainedTokenizerBase
     languages: list[str]
     pivot_languages: list[str]
-    micro_batch_tokens: int
-    languages_per_row: int | None
-    temperature: float
-    micro_batch_rows: int | None
-    max_joined_rows: int
-    neighbor_share: float
-    pivots_only: bool
-    max_length: int
-    shuffle: bool
+    micro_batch_tokens: int = 4096
+    languages_per_row: int | None = 2
+    temperature: float = float("inf")
+    buffer_rows: int = 8192
+    micro_batch_rows: int | None = None
+    max_joined_rows: int = 1
+    neighbor_share: float = 0.0
+    pivots_only: bool = True
+    max_length: int = 256
+    seed: int = 0
+    epochs: int | None = 1
+    shuffle: bool = True
+    rank: int = 0
+    world_size: int = 1
+    start: Position = Position()
+    tokens: Tokens | None = None
+    teacher: TeacherVectors | None = None
 
-    def __post_init__(self):
-        if len(self.languages) < 2:
-            raise ValueError(f"Parallel rows need at least two languages, found {self.languages}")
-        least = {"languages_per_row": 2, "micro_batch_rows": 1, "max_joined_rows": 1}
-        unlimited = {"languages_per_row": ", or null for all of a row", "micro_batch_rows": ", or null for no limit"}
-        for name, number in least.items():
-            found = getattr(self, name)
-            if found is not None and found < number:
-                raise ValueError(f"{name}={found} must be at least {number}{unlimited.get(name, '')}")
-        if not 0 <= self.neighbor_share <= 1:
-            found = self.neighbor_share
-            raise ValueError(f"neighbor_share={found} is a share of the rows and must lie between 0 and 1")
-        if self.temperature <= 0:
-            raise ValueError(f"pair_temperature={self.temperature} must be above 0 (inf is uniform)")
-        self._language_sets: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    def __post_init__(self) -> None:
+        for is_right, found, expected in (
+            (len(self.languages) >= 2, f"languages={self.languages}", "at least two languages"),
+            ((self.languages_per_row or 2) >= 2, f"languages_per_row={self.languages_per_row}", "at least 2, or null"),
+            (self.micro_batch_rows != 0, "micro_batch_rows=0", "at least 1, or null"),
+            (self.max_joined_rows >= 1, f"max_joined_rows={self.max_joined_rows}", "at least 1"),
+            (0 <= self.neighbor_share <= 1, f"neighbor_share={self.neighbor_share}", "a share between 0 and 1"),
+            (self.temperature > 0, f"pair_temperature={self.temperature}", "a number above 0 (inf is uniform)"),
+        ):
+            if not is_right:
+                raise ValueError(f"{found}: expected {expected}")
+        if self.teacher is not None:
+            check_unjoined(self.max_joined_rows, self.neighbor_share)
+        joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
+        if self.max_joined_rows > 1 and joined != "a a":
+            raise ValueError(
+                f"max_joined_rows={self.max_joined_rows}: the tokenizer makes {joined!r} of the texts 'a' and 'a' "
+                "joined, expected 'a a': train it with tokenizer.add_prefix_space=true, or set max_joined_rows=1"
+            )
+        self.bos, self.eos, _ = text_bounds(self.tokenizer)
+        if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
+            self.tokens = open_tokens(self.dataset, self.tokenizer, self.languages, folder=None)
+
+    def __iter__(self) -> Iterator[ParallelBatch]:
+        worker = get_worker_info()
+        workers, worker_id = (worker.num_workers, worker.id) if worker else (1, 0)
+        batches = self._batches()
+        for index in itertools.count():
+            window = list(itertools.islice(batches, self.world_size))
+            if len(window) < self.world_size:
+                return
+            if index % workers == worker_id:
+                position, tokens, plan, counts, _ = window[self.rank]
+                batch = self._collate(tokens, plan, position, counts)
+                last, *_, batch.chunk_done = window[-1]
+                batch.next_position = Position(last.epoch, last.chunk, last.batch + 1)
+                yield batch
+
+    def _batches(self) -> Iterator[tuple[Position, Tokens, Plan, ChunkCounts, float]]:
+        epochs = itertools.count(self.start.epoch) if self.epochs is None else range(self.start.epoch, self.epochs)
+        for epoch in epochs:
+            first_chunk = self.start.chunk if epoch == self.start.epoch else 0
+            found = False
+            for chunk, (tokens, rows) in enumerate(self._chunks(epoch, first_chunk), start=first_chunk):
+                skip = self.start.batch if (epoch, chunk) == (self.start.epoch, self.start.chunk) else 0
+                planned, counts = self._plan(tokens, rows, np.random.default_rng([self.seed, epoch, chunk]))
+                found = found or bool(planned)
+                for index, plan in enumerate(planned):
+                    if index >= skip:
+                        yield Position(epoch, chunk, index), tokens, plan, counts, (index + 1) / len(planned)
+            if not found and first_chunk == 0:
+                pivots = f" with one of the pivot languages {self.pivot_languages} among them"
+                raise ValueError(
+                    f"No row of the training data has two of the languages {self.languages}"
+                    f"{pivots if self.pivots_only else ''}; check data.languages and data.pivot_languages"
+                )
+
+    def _chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Tokens, np.ndarray]]:
+        """The rows of an epoch, `buffer_rows` at a time from chunk `first_chunk` on, and their tokens."""
+        if self.tokens is not None:
+            order = np.arange(len(self.tokens))
+            if self.shuffle:
+                order = np.random.default_rng([self.seed, epoch]).permutation(order)
+            if self.neighbor_share and not self.tokens.documented:
+                logger.warning_once(f"neighbor_share={self.neighbor_share} has no effect without doc_id")
+            for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
+                yield self.tokens, order[begin : begin + self.buffer_rows]
+            return
+        stream = self.dataset
+        if self.shuffle:
+            # Rows that are to be joined stay in their order; then only the stream's files are shuffled.
+            size = 1 if self.max_joined_rows > 1 else self.buffer_rows
+            stream = stream.shuffle(seed=self.seed, buffer_size=size)
+            stream.set_epoch(epoch)
+        # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take a share of its
+        # files and another seed; and `skip` would forget the epoch.
+        encoder = TextEncoder(self.tokenizer)
+        type_of_rows = features_of(self.languages).arrow_schema
+        for chunk in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
+            rows = pa.table({"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)})
+            tokens = Tokens(tokenize(rows, encoder, self.languages), self.languages, texts=rows)
+            yield tokens, np.arange(len(tokens))
+
+    # ---- Planning
 
     def _choices(self, available: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The sets of languages (by number) that a row with these can give: every one holds a pivot, if needed."""
-        if available in self._language_sets:
-            return self._language_sets[available]
         size = len(available) if self.languages_per_row is None else min(self.languages_per_row, len(available))
         sets = itertools.combinations(available, size) if size >= 2 else ()
         pivots = [number for number, language in enumerate(self.languages) if language in self.pivot_languages]
-        found = [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
-        self._language_sets[available] = found
-        return found
+        return [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
 
-    def plan(self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[Plan], ChunkCounts]:
+    def _plan(self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[Plan], ChunkCounts]:
         """The micro-batches of a chunk, in their final order."""
         groups, counts = self._draw_languages(tokens, rows, rng)
         planned = []
         for languages, group in sorted(groups.items()):
-            cells = self._neighbors(tokens, languages, group, rng)  # (languages, joined, rows)
+            cells = self._join(tokens, languages, group, rng)  # (languages, joined, rows)
             lengths = self._lengths(tokens, languages, cells, counts)
             planned.extend(Plan(languages, cells[..., batch]) for batch in self._pack(lengths, rng))
         if self.shuffle:
@@ -137,7 +302,9 @@ class Planner:
         """The rows of each set of languages, and the counts of rows without one."""
         counts = ChunkCounts(rows=len(rows))
         available = tokens.available(rows)
-        _, first, kind_of_row = np.unique(pack_bits(available), return_index=True, return_inverse=True)
+        packed = np.packbits(available, axis=1)
+        _, first, kind_of_row = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        kind_of_row = kind_of_row.reshape(-1)
         choices = [self._choices(tuple(np.flatnonzero(available[row]).tolist())) for row in first]
         frequency: dict[tuple[int, ...], int] = defaultdict(int)
         for sets, size in zip(choices, np.bincount(kind_of_row), strict=True):
@@ -156,7 +323,7 @@ class Planner:
         groups = {languages: np.sort(np.concatenate(parts)) for languages, parts in members.items()}
         return {languages: rows[places] for languages, places in groups.items() if len(places)}, counts
 
-    def _neighbors(
+    def _join(
         self, tokens: Tokens, languages: tuple[int, ...], rows: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
         """The rows that make up each text: (languages, joined, rows), -1 for none.
@@ -214,85 +381,9 @@ class Planner:
             yield order[begin:end]
             begin = end
 
+    # ---- Tensors
 
-@dataclass
-class ParallelBatch:
-    """One micro-batch: `rows` rows in the same `languages`.
-
-    Attributes:
-        input_ids: (languages, rows, length) `<s> tokens </s>`, right-padded to one length.
-        attention_mask: (languages, rows, length).
-        languages: Codes in the order of the first dimension.
-        sizes: What the objectives divide by.
-        words: Whitespace-separated words of (all texts, all target texts of all directions).
-        lengths: (languages, rows) int64, tokens of each text, `<s>` and `</s>` among them. Always in the memory of the
-            host, where they are known without waiting for a GPU.
-        teacher_vectors, taught: (rows, d) of a teacher, and bool (rows,), which rows it read; None without a teacher.
-        position: Where this batch stands; `next_position` is where the stream goes on after the round it belongs to.
-        counts: Of the chunk that this batch comes from.
-        chunk_done: Share of its chunk that is done after the round this batch belongs to.
-    """
-
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    languages: tuple[str, ...]
-    sizes: BatchSizes
-    words: tuple[int, int]
-    lengths: np.ndarray
-    teacher_vectors: torch.Tensor | None = None
-    taught: torch.Tensor | None = None
-    position: Position = field(default_factory=Position)
-    next_position: Position = field(default_factory=Position)
-    counts: ChunkCounts = field(default_factory=ChunkCounts)
-    chunk_done: float = 0.0
-
-    @property
-    def padding(self) -> float:
-        """Share of the positions that are padding."""
-        return 1 - float(self.lengths.sum()) / self.attention_mask.numel()
-
-    def model_inputs(self) -> dict:
-        names = ("input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught")
-        return {name: getattr(self, name) for name in names}
-
-    def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> ParallelBatch:
-        for name in ("input_ids", "attention_mask", "teacher_vectors", "taught"):
-            if getattr(self, name) is not None:
-                setattr(self, name, move(getattr(self, name)))
-        return self
-
-    def to(self, device: torch.device) -> ParallelBatch:
-        return self._move(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pin_memory(self) -> ParallelBatch:
-        return self._move(torch.Tensor.pin_memory)
-
-
-class Collator:
-    """
-    Makes the tensors of planned batches.
-
-    Args:
-        tokenizer: Whose special tokens are put around and after the texts.
-        languages, pivot_languages: Codes of all languages, and of those that are translated into.
-        max_length: Longer texts are truncated to this many tokens.
-        teacher: Gives the vectors of a teacher, for rows that are not joined with others.
-    """
-
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        languages: list[str],
-        pivot_languages: list[str],
-        max_length: int,
-        teacher: TeacherVectors | None = None,
-    ):
-        self.bos, self.eos, _ = text_bounds(tokenizer)
-        self.pad = tokenizer.pad_token_id
-        self.languages, self.pivot_languages, self.max_length = languages, pivot_languages, max_length
-        self.teacher = teacher
-
-    def __call__(self, tokens: Tokens, plan: Plan, position: Position, counts: ChunkCounts) -> ParallelBatch:
+    def _collate(self, tokens: Tokens, plan: Plan, position: Position, counts: ChunkCounts) -> ParallelBatch:
         rows = plan.rows.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
         there = rows >= 0
         numbers = np.broadcast_to(np.array(plan.languages)[:, None, None], rows.shape)
@@ -305,7 +396,7 @@ class Collator:
         lengths = pieces.sum(-1) + 2
         steps = np.arange(lengths.max())
         ends = lengths[..., None] - 1
-        input_ids = np.full((*lengths.shape, len(steps)), self.pad, dtype=np.int64)
+        input_ids = np.full((*lengths.shape, len(steps)), self.tokenizer.pad_token_id, dtype=np.int64)
         input_ids[(steps > 0) & (steps < ends)] = tokens.gather(*texts, pieces[there])
         input_ids[..., 0] = self.bos
         np.put_along_axis(input_ids, ends, self.eos, axis=-1)
@@ -335,175 +426,6 @@ class Collator:
             position,
             counts=counts,
         )
-
-
-class ParallelBatches(IterableDataset):
-    """
-    Micro-batches of parallel rows, for one process of `world_size`.
-
-    Of every row at most `languages_per_row` languages are used. Which ones is drawn
-    with weight `n ** (1 / temperature - 1)`, where `n` counts the rows of the chunk that could give the same
-    languages: `temperature=1` draws among a row's own possibilities with equal chances, `inf` makes the pairs as
-    even as the rows allow (the paper's uniform sampling).
-
-    Args:
-        dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
-        tokenizer: Makes `<s> tokens </s>`.
-        languages, pivot_languages: Languages to use, and those the decoder translates into.
-        micro_batch_tokens: Most padded tokens of one language of a micro-batch: of the longer side of its pairs, as
-            `fairseq --max-tokens` counts. A row longer than that is a micro-batch of its own.
-        languages_per_row: Languages used of each row; None uses all that a row has.
-        temperature: Of the draw described above.
-        buffer_rows: Rows of a chunk.
-        micro_batch_rows: Most rows of a micro-batch; None for no such limit.
-        max_joined_rows: Joins a row with up to this many less one that follow it in its document (a number drawn
-            evenly from 1 to it) to one longer text in every language, so that the encoder also learns texts of several
-            sentences; 1 leaves rows as they are. The tokenizer must begin texts with a blank, which then is between
-            them. The column `doc_id` of a map-style dataset says which document a row belongs to. Rows without one,
-            and those of a stream, are a running text: a row is followed by the next with the same languages. A stream
-            then is not shuffled but in chunks.
-        neighbor_share: Of so many of the rows the last language's text is replaced by the row that follows in the
-            document, if `doc_id` names any: neighbours share their topic, not their words.
-        pivots_only: Whether every set of languages must hold a pivot, as translation needs it.
-        max_length: Longer texts are truncated to this many tokens, and counted.
-        seed: Of shuffling and drawing.
-        epochs: Passes over the rows; None repeats them for ever.
-        shuffle: Whether rows and batches are shuffled.
-        rank, world_size: Micro-batches `rank`, `rank + world_size`, ... are this process's. Rounds that cannot be
-            filled for all processes at the very end are left out.
-        start: Where to begin, for resuming.
-        tokens: The tokens of `dataset`, from `open_tokens`; None makes them in memory, of a stream chunk by chunk.
-        teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
-
-    Raises:
-        ValueError: If there are fewer than two languages or `languages_per_row` is below two, if an option is out of
-            its range, or rows are joined whose tokenizer leaves no blank between them or which a teacher reads.
-    """
-
-    def __init__(
-        self,
-        dataset: datasets.Dataset | datasets.IterableDataset,
-        tokenizer: PreTrainedTokenizerBase,
-        languages: list[str],
-        pivot_languages: list[str],
-        micro_batch_tokens: int = 4096,
-        languages_per_row: int | None = 2,
-        temperature: float = float("inf"),
-        buffer_rows: int = 8192,
-        micro_batch_rows: int | None = None,
-        max_joined_rows: int = 1,
-        neighbor_share: float = 0.0,
-        pivots_only: bool = True,
-        max_length: int = 256,
-        seed: int = 0,
-        epochs: int | None = 1,
-        shuffle: bool = True,
-        rank: int = 0,
-        world_size: int = 1,
-        start: Position | None = None,
-        tokens: Tokens | None = None,
-        teacher: TeacherVectors | None = None,
-    ):
-        self.planner = Planner(
-            languages=list(languages),
-            pivot_languages=list(pivot_languages),
-            micro_batch_tokens=micro_batch_tokens,
-            languages_per_row=languages_per_row,
-            temperature=temperature,
-            micro_batch_rows=micro_batch_rows,
-            max_joined_rows=max_joined_rows,
-            neighbor_share=neighbor_share,
-            pivots_only=pivots_only,
-            max_length=max_length,
-            shuffle=shuffle,
-        )
-        if teacher is not None:
-            check_unjoined(max_joined_rows, neighbor_share)
-        joined = tokenizer.decode(2 * tokenizer.encode("a", add_special_tokens=False))
-        if max_joined_rows > 1 and joined != "a a":
-            raise ValueError(
-                f"max_joined_rows={max_joined_rows}: the tokenizer makes {joined!r} of the texts 'a' and 'a' joined, "
-                "expected 'a a': train it with tokenizer.add_prefix_space=true, or set max_joined_rows=1"
-            )
-        self.dataset = dataset
-        self.languages = list(languages)
-        self.pivot_languages = list(pivot_languages)
-        self.encoder = TextEncoder(tokenizer)
-        self.tokens = tokens
-        if tokens is None and isinstance(dataset, datasets.Dataset):
-            self.tokens = open_tokens(dataset, tokenizer, languages, folder=None)
-        self.collator = Collator(tokenizer, self.languages, self.pivot_languages, max_length, teacher)
-        self.buffer_rows = buffer_rows
-        self.seed = seed
-        self.epochs = epochs
-        self.shuffle = shuffle
-        self.rank = rank
-        self.world_size = world_size
-        self.start = start or Position()
-
-    @property
-    def num_rows(self) -> int | None:
-        """Rows of an epoch, or None for a stream of unknown length."""
-        return len(self.dataset) if isinstance(self.dataset, datasets.Dataset) else None
-
-    def __iter__(self) -> Iterator[ParallelBatch]:
-        worker = get_worker_info()
-        workers, worker_id = (worker.num_workers, worker.id) if worker else (1, 0)
-        batches = self._batches()
-        for index in itertools.count():
-            window = list(itertools.islice(batches, self.world_size))
-            if len(window) < self.world_size:
-                return
-            if index % workers == worker_id:
-                position, tokens, plan, counts, _ = window[self.rank]
-                batch = self.collator(tokens, plan, position, counts)
-                last, *_, batch.chunk_done = window[-1]
-                batch.next_position = Position(last.epoch, last.chunk, last.batch + 1)
-                yield batch
-
-    def _batches(self) -> Iterator[tuple[Position, Tokens, Plan, ChunkCounts, float]]:
-        epochs = itertools.count(self.start.epoch) if self.epochs is None else range(self.start.epoch, self.epochs)
-        for epoch in epochs:
-            first_chunk = self.start.chunk if epoch == self.start.epoch else 0
-            found = False
-            for chunk, (tokens, rows) in enumerate(self._chunks(epoch, first_chunk), start=first_chunk):
-                skip = self.start.batch if (epoch, chunk) == (self.start.epoch, self.start.chunk) else 0
-                planned, counts = self.planner.plan(tokens, rows, np.random.default_rng([self.seed, epoch, chunk]))
-                found = found or bool(planned)
-                for index, plan in enumerate(planned):
-                    if index >= skip:
-                        yield Position(epoch, chunk, index), tokens, plan, counts, (index + 1) / len(planned)
-            if not found and first_chunk == 0:
-                pivots = f" with one of the pivot languages {self.pivot_languages} among them"
-                raise ValueError(
-                    f"No row of the training data has two of the languages {self.languages}"
-                    f"{pivots if self.planner.pivots_only else ''}; check data.languages and data.pivot_languages"
-                )
-
-    def _chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Tokens, np.ndarray]]:
-        """The rows of an epoch, `buffer_rows` at a time from chunk `first_chunk` on, and their tokens."""
-        if self.tokens is not None:
-            order = np.arange(len(self.tokens))
-            if self.shuffle:
-                order = np.random.default_rng([self.seed, epoch]).permutation(order)
-            if self.planner.neighbor_share and not self.tokens.documented:
-                logger.warning_once(f"neighbor_share={self.planner.neighbor_share} has no effect without doc_id")
-            for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
-                yield self.tokens, order[begin : begin + self.buffer_rows]
-            return
-        stream = self.dataset
-        if self.shuffle:
-            # Rows that are to be joined stay in their order; then only the stream's files are shuffled.
-            size = 1 if self.planner.max_joined_rows > 1 else self.buffer_rows
-            stream = stream.shuffle(seed=self.seed, buffer_size=size)
-            stream.set_epoch(epoch)
-        # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take a share of its
-        # files and another seed; and `skip` would forget the epoch.
-        type_of_rows = features_of(self.languages).arrow_schema
-        for chunk in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
-            rows = pa.table({"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)})
-            tokens = Tokens(tokenize(rows, self.encoder, self.languages), self.languages, texts=rows)
-            yield tokens, np.arange(len(tokens))
 
 
 def batches_of(
@@ -536,5 +458,5 @@ class ParallelLoader(DataLoader):
     """A `DataLoader` of `ParallelBatches`, whose workers know from their start that they have no tokenizer threads."""
 
     def __iter__(self):
-        with forkable_tokenizers():
+        with patch.dict(os.environ, TOKENIZERS_PARALLELISM="false"):
             return super().__iter__()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 from accelerate import PartialState
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.data.tokens import Tokens, flat_lists, map_once, texts_by_language
+from modeling_tmde.data.tokens import Tokens, map_once, texts_by_language
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -41,7 +41,7 @@ RECORD = "teacher.json"  # in the run's folder
 NO_LIMIT = 10**9  # models without a limit of their own say inf or 1e30
 UNTAUGHT, TAUGHT, TRUNCATED = range(3)  # what became of a row
 WEIGHTS = {".safetensors", ".bin", ".json", ".txt", ".model", ".py"}  # files that decide the vectors of a folder
-RECORDS = {"results.json", "run.json", "data_state.json", "trainer_state.json", RECORD, "optimizer.pt"}
+REPORTS = {"results.json", "run.json", "data_state.json", "trainer_state.json", RECORD}  # of a run in that folder
 
 
 class TeacherError(ValueError):
@@ -85,32 +85,23 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
             raise TeacherError(f": found {revision!r} of the folder {name}, expected null", "teacher_revision")
         return TeacherVersion(name, sha256=folder_checksum(folder))
     try:
-        try:
-            path = hf_hub_download(name, "modules.json", revision=revision)
-        except EntryNotFoundError:
-            path = hf_hub_download(name, "config.json", revision=revision)
+        path = snapshot_download(name, revision=revision, allow_patterns=["modules.json", "config.json"])
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise TeacherError(
             f"={name}: found no such folder and no such model on the Hub at teacher_revision={revision} "
             f"({type(error).__name__}), expected a model that sentence-transformers opens"
         ) from error
-    return TeacherVersion(name, revision, commit=Path(path).parent.name)  # .../snapshots/<commit>/modules.json
+    return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
 
 
 def folder_checksum(folder: Path) -> str:
-    """Return the checksum of the names and contents of a model's files, without records of runs beside them."""
+    """Return the checksum of the names and contents of a model's files, without reports of runs beside them."""
     if not (folder / "modules.json").is_file():  # of BERT, sentence-transformers would make a mean of token vectors
         raise TeacherError(f"={folder}: found no modules.json, expected the folder of a sentence-transformers model")
     modules = [folder / each["path"] for each in json.loads((folder / "modules.json").read_text()) if each["path"]]
     files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
-    files = sorted(path for path in files if path.name not in RECORDS)
-    return _checksum(folder, tuple(files), tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in files))
-
-
-@lru_cache
-def _checksum(folder: Path, files: tuple[Path, ...], state: tuple) -> str:
     digest = hashlib.sha256()
-    for path in files:
+    for path in sorted(path for path in files if path.name not in REPORTS):
         digest.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
         with path.open("rb") as file:
             while block := file.read(2**24):
@@ -118,64 +109,51 @@ def _checksum(folder: Path, files: tuple[Path, ...], state: tuple) -> str:
     return digest.hexdigest()
 
 
-def settle_version(objective: Distillation, run_folder: Path | None = None) -> TeacherVersion:
-    """Return the objective's teacher as it stays until the end of the run; with a folder, every process must call it.
+def settle_version(objective: Distillation, run_folder: Path) -> None:
+    """Give the objective the `version` of its teacher that stays until the end of the run. Every process must call it.
 
     Args:
-        objective: Names the teacher; gets its `version`.
+        objective: Names the teacher.
         run_folder: Keeps the version in `teacher.json`; where there is one, the run goes on with it.
 
     Raises:
         TeacherError: As `find_version`; or the run began with another teacher.
     """
-    if objective.version is not None:
-        return objective.version
-    name, revision = objective.teacher, objective.teacher_revision
-    if run_folder is None:
-        objective.version = find_version(name, revision)
-        return objective.version
-    record = run_folder / RECORD
+    name, revision, record = objective.teacher, objective.teacher_revision, run_folder / RECORD
     with PartialState().main_process_first():
         if not record.exists():
             run_folder.mkdir(parents=True, exist_ok=True)
             write_atomically(record, json.dumps(asdict(find_version(name, revision)), indent=2) + "\n")
     recorded = TeacherVersion(**json.loads(record.read_text(encoding="utf-8")))
     pinned = name == recorded.name and recorded.commit and revision in (None, recorded.revision, recorded.commit)
-    version = recorded if pinned else find_version(name, revision)  # whatever is the newest by now
-    if version.identity != recorded.identity:
+    objective.version = recorded if pinned else find_version(name, revision)  # whatever is the newest by now
+    if objective.version.identity != recorded.identity:
         raise TeacherError(
-            f"={name}: found {version.identity}, and the run began with {recorded.name} ({recorded.identity}, in "
-            f"{record}): put that back, or begin a new run, in another folder or with --overwrite"
+            f"={name}: found {objective.version.identity}, and the run began with {recorded.name} "
+            f"({recorded.identity}, in {record}): put that back, or begin a new run, in another folder or with "
+            "--overwrite"
         )
-    objective.version = version
-    return version
 
 
+@dataclass(frozen=True)
 class Teacher:
     """Any model that `sentence_transformers.SentenceTransformer` opens. It is loaded when it is first asked.
 
     Args:
-        version: From `find_version`; or a folder or Hub id.
+        version: From `find_version`.
+        width: Of the vectors of the model that learns from it.
         languages: That it reads, by preference: of a row, the text in the first of these that it has.
         device: Where it computes.
         batch_size: Texts that it reads at a time.
         trust_remote_code: Run code from its folder or repository.
-
-    Raises:
-        TeacherError: There is no such model, or it can't be opened, or its files are no longer those of `version`.
     """
 
-    def __init__(
-        self,
-        version: TeacherVersion | str,
-        languages: Sequence[str] = ("en",),
-        device: str | torch.device = "cpu",
-        batch_size: int = 64,
-        trust_remote_code: bool = False,
-    ):
-        self.version = find_version(version) if isinstance(version, str) else version
-        self.languages, self.batch_size = list(languages), batch_size
-        self.device, self.trust_remote_code = torch.device(device), trust_remote_code
+    version: TeacherVersion
+    width: int
+    languages: tuple[str, ...] = ("en",)
+    device: torch.device = torch.device("cpu")
+    batch_size: int = 64
+    trust_remote_code: bool = False
 
     @cached_property
     def model(self) -> SentenceTransformer:
@@ -187,8 +165,6 @@ class Teacher:
                 "pip install 'tmde[sentence-transformers]'"
             ) from error
         name, commit = self.version.name, self.version.commit
-        if commit is None and folder_checksum(Path(name).expanduser()) != self.version.sha256:
-            raise TeacherError(f"={name}: found other files in the folder than when the run began: put those back")
         options = {"device": str(self.device), "revision": commit, "trust_remote_code": self.trust_remote_code}
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
@@ -198,72 +174,67 @@ class Teacher:
                 found = f"{type(error).__name__}: {error}"
                 raise TeacherError(f"={name}: sentence-transformers can't open it: {found}") from error
 
-    @cached_property
-    def width(self) -> int:
-        return self.encode(["a"], self.languages[0]).shape[1]  # not every module says
-
     @torch.no_grad()
     def encode(self, texts: list[str], language: str) -> np.ndarray:
-        """Return (texts, d) float32 of texts in a language, as the teacher gives them; numbers may be NaN."""
+        """Return (texts, d) float32 of texts in a language, as the teacher gives them.
+
+        Raises:
+            TeacherError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
+        """
         options = {"batch_size": self.batch_size, "show_progress_bar": False}
         if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
             options["language"] = language
         with torch.autocast(self.device.type, enabled=False):  # of the training around it
-            return np.asarray(self.model.encode(texts, **options), dtype=np.float32)
+            vectors = np.asarray(self.model.encode(texts, **options), dtype=np.float32)
+        if vectors.shape[1] != self.width:
+            raise TeacherError(
+                f"={self.version.name}: found vectors of d={vectors.shape[1]}, and the model that learns them has "
+                f"d={self.width}; set its width (model.d_model={vectors.shape[1]}), or take another teacher"
+            )
+        for index in np.flatnonzero(~(np.abs(vectors) <= np.finfo(np.float16).max).all(axis=1)):
+            raise TeacherError(
+                f"={self.version.name}: found a vector of {texts[index][:60]!r} with NaN or too large numbers, "
+                "expected numbers between -65504 and 65504; leave the row out, or take another teacher"
+            )
+        return vectors
 
-    def truncates(self, texts: list[str]) -> np.ndarray:
-        """Return which texts are longer than the teacher reads: bool (texts,)."""
-        limit, tokenizer = self.model.max_seq_length, self.model.tokenizer
-        if limit is None or limit >= NO_LIMIT or not isinstance(tokenizer, PreTrainedTokenizerBase) or not texts:
-            return np.zeros(len(texts), dtype=bool)
-        return np.array([len(ids) > limit for ids in tokenizer(texts, truncation=False, verbose=False)["input_ids"]])
-
-    def read(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Read rows with `translation`.
-
-        Returns:
-            Vectors (rows, d) in float16, zero where it read nothing, and what became of each row, (rows,).
-
-        Raises:
-            TeacherError: A vector holds NaN or numbers that float16 can't hold.
-        """
+    def read(self, table: pa.Table) -> pa.Table:
+        """Return, of rows with `translation`, each row's `vector` in float16, zero where the teacher read nothing, and
+        what became of it, `state`."""
         vectors = np.zeros((table.num_rows, self.width), np.float16)
         states = np.full(table.num_rows, UNTAUGHT, np.uint8)
+        limit, tokenizer = self.model.max_seq_length, self.model.tokenizer
+        limited = limit is not None and limit < NO_LIMIT and isinstance(tokenizer, PreTrainedTokenizerBase)
         for language, column in texts_by_language(table, self.languages).items():
             texts = column.to_pylist()
-            own = np.array([index for index, text in enumerate(texts) if text and states[index] == UNTAUGHT], np.int64)
-            if not len(own):
-                continue
-            texts = [texts[index] for index in own]
-            with np.errstate(over="ignore"):
-                vectors[own] = self.encode(texts, language)
-            states[own] = np.where(self.truncates(texts), TRUNCATED, TAUGHT)
-            for index in np.flatnonzero(~np.isfinite(vectors[own]).all(axis=1)):
-                raise TeacherError(
-                    f"={self.version.name}: found a vector of {texts[index][:60]!r} with NaN or too large numbers, "
-                    "expected numbers between -65504 and 65504; leave the row out, or take another teacher"
-                )
-        return vectors, states
+            own = [index for index, text in enumerate(texts) if text and states[index] == UNTAUGHT]
+            if own:
+                texts = [texts[index] for index in own]
+                vectors[own], states[own] = self.encode(texts, language), TAUGHT
+                if limited:
+                    encoded = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+                    states[own] = [TRUNCATED if len(ids) > limit else TAUGHT for ids in encoded]
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.width)
+        return pa.table({"vector": lists, "state": states})
 
 
 class TeacherVectors:
-    """The teacher's vectors by row: from a table that `Dataset.map` made, or (None, of a stream) read as asked for."""
+    """The teacher's vectors by row: `rows`, made once by `Dataset.map`, or of a stream (None) read as asked for."""
 
-    def __init__(self, teacher: Teacher, table: pa.Table | None):
-        self.teacher, self.table = teacher, table
-        if table is not None:
-            self._values, starts, _ = flat_lists([table["vector"]])
-            self._starts, self.states = starts[:, 0], table["state"].to_numpy()
+    def __init__(self, teacher: Teacher, rows: datasets.Dataset | None):
+        self.teacher, self.rows = teacher, None if rows is None else rows.with_format("numpy")
+        if self.rows is not None:
+            self.states = self.rows["state"][:]
+            self.warn(self.states)
 
     def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return, for rows (rows,) of `tokens`, the vectors (rows, d), and bool (rows,), which rows have one."""
-        if self.table is not None:
-            width = self.table.schema.field("vector").type.list_size
-            vectors, states = self._values[self._starts[rows, None] + np.arange(width)], self.states[rows]
-        else:
-            vectors, states = self.teacher.read(tokens.texts.take(rows))
-            self.warn(states)
-        return vectors, states != UNTAUGHT
+        if self.rows is not None:
+            return self.rows[rows]["vector"].astype(np.float16), self.states[rows] != UNTAUGHT
+        found = self.teacher.read(tokens.texts.take(rows))
+        states = found["state"].to_numpy()
+        self.warn(states)
+        return found["vector"].combine_chunks().flatten().to_numpy().reshape(len(rows), -1), states != UNTAUGHT
 
     def warn(self, states: np.ndarray) -> None:
         """Say once if rows were truncated, or not read."""
@@ -303,12 +274,13 @@ def open_teacher_vectors(
         return None
     check_unjoined(args.max_joined_rows, args.neighbor_share)
     config = parallel.config
-    languages = objective.teacher_languages or list(config.pivot_languages)
+    languages = tuple(objective.teacher_languages or config.pivot_languages)
     if unknown := [language for language in languages if language not in config.languages]:
         expected = f"some of data.languages=[{', '.join(config.languages)}]"
         raise TeacherError(f": found {unknown}, expected {expected}", "teacher_languages")
+    version = objective.version or find_version(objective.teacher, objective.teacher_revision)
     options = (objective.teacher_batch_size, objective.trust_remote_code)
-    teacher = _open_teacher(settle_version(objective), tuple(languages), args.device, *options)
+    teacher = _open_teacher(version, config.hidden_size, languages, args.device, *options)
     if not isinstance(rows, datasets.Dataset):
         if args.dataloader_num_workers:
             raise ValueError(
@@ -316,24 +288,14 @@ def open_teacher_vectors(
                 f"dataloader_num_workers={args.dataloader_num_workers}: set training.dataloader_num_workers=0, or "
                 "make its vectors once, before training, with data.streaming=false"
             )
-        _check_width(teacher, config)
         return TeacherVectors(teacher, None)
-
-    def read(table: pa.Table) -> pa.Table:
-        _check_width(teacher, config)
-        vectors, states = teacher.read(table)
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), config.hidden_size)
-        return pa.table({"vector": lists, "state": states})
-
     vector = datasets.List(datasets.Value("float16"), length=config.hidden_size)
     features = datasets.Features({"vector": vector, "state": datasets.Value("uint8")})
-    content = ["teacher", teacher.version.identity, list(languages), config.hidden_size]
-    table = map_once(
-        rows.select_columns("translation"), read, features, content, args.token_cache_dir, "Teacher reading"
+    content = ["teacher", version.identity, languages, config.hidden_size]
+    rows = rows.select_columns("translation")
+    return TeacherVectors(
+        teacher, map_once(rows, teacher.read, features, content, args.token_cache_dir, "Teacher reading")
     )
-    found = TeacherVectors(teacher, table)
-    found.warn(found.states)
-    return found
 
 
 def prepare_teacher_vectors(
@@ -355,7 +317,7 @@ def prepare_teacher_vectors(
         if isinstance(objective, Distillation):
             settle_version(objective, Path(args.output_dir))
             opened = [open_teacher_vectors(rows, parallel, args) for rows in [train, *dev]]
-            if opened[0].table is not None:
+            if opened[0].rows is not None:
                 if not opened[0].states.any():
                     languages = ", ".join(opened[0].teacher.languages)
                     raise TeacherError(f": found no row of the training data in {languages}", "teacher_languages")
@@ -374,18 +336,5 @@ def check_unjoined(max_joined_rows: int, neighbor_share: float) -> None:
 
 
 @lru_cache(maxsize=1)  # of the training rows and those of every evaluation
-def _open_teacher(
-    version: TeacherVersion, languages: tuple[str, ...], device: torch.device, *options: object
-) -> Teacher:
-    return Teacher(version, languages, device, *options)
-
-
-def _check_width(teacher: Teacher, config: object) -> None:
-    if teacher.width != config.hidden_size:
-        key = "the width of the model"
-        if getattr(config, "d_model", None) == config.hidden_size:
-            key = f"model.d_model={teacher.width}"
-        raise TeacherError(
-            f"={teacher.version.name}: found vectors of d={teacher.width}, and the model that learns them has "
-            f"d={config.hidden_size}; set {key}, or take a teacher of d={config.hidden_size}"
-        )
+def _open_teacher(*options: object) -> Teacher:
+    return Teacher(*options)

@@ -1,6 +1,7 @@
 """Classification: what each protocol shows the classifier, and when; cells by hand, and planted cases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,32 +9,21 @@ import pytest
 from modeling_tmde.eval.classification import evaluate_classification, plan_protocol
 from modeling_tmde.eval.heads import FfnHead, LinearSvmHead, LogisticRegressionHead
 from modeling_tmde.eval.results import summarize
-from modeling_tmde.eval.systems import CharacterTfidf
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
 
 class Planted:
     """A system that knows the vector of each text, and keeps what it was asked for."""
 
-    name, fingerprint, truncated, texts = "planted", "0", 0, 0
+    name = "planted"
 
-    def __init__(self, vectors: dict[str, list[float]]) -> None:
-        self.vectors = vectors
+    def __init__(self, vector: Callable[[str], list[float]]) -> None:
+        self.vector = vector
         self.calls: list[tuple[list[str], list[str]]] = []
 
     def represent(self, texts, fit_on, language=None):
         self.calls.append((list(texts), list(fit_on)))
-        return np.array([self.vectors[text] for text in texts], np.float32)
-
-
-class Guess:
-    """Always the same class."""
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def predict(self, features):
-        return np.array([self.label] * features.shape[0])
+        return np.array([self.vector(text) for text in texts], np.float32)
 
 
 class GuessHead:
@@ -45,37 +35,26 @@ class GuessHead:
         self.fits: list[dict] = []
 
     def fit(self, features, labels, devs, seed):
-        self.fits.append({"features": features, "labels": list(labels), "devs": devs, "seed": seed})
-        return {name: Guess(sorted(set(labels))[-(seed % 2)]) for name in devs}
-
-    def describe(self):
-        return {"head": self.name}
-
-
-def split(language: str, name: str, labels: str, texts: list[str] | None = None) -> Split:
-    """One item a letter of `labels`; texts "de/test/0" ..."""
-    ids = [f"{language}/{name}/{row}" for row in range(len(labels))]
-    return Split(ids, texts or ids, list(labels))
+        self.fits.append({"features": features, "devs": devs, "seed": seed})
+        label = sorted(set(labels))[-(seed % 2)]
+        return dict.fromkeys(devs, SimpleNamespace(predict=lambda rows: np.array([label] * len(rows))))
 
 
 def corpus(**labels: dict[str, str]) -> ClassificationData:
-    splits = {
-        language: {name: split(language, name, letters) for name, letters in parts.items()}
-        for language, parts in labels.items()
-    }
+    """One item a letter of the labels, with the text and id "de/test/0" ..."""
+    splits = {language: {} for language in labels}
+    for language, parts in labels.items():
+        for name, letters in parts.items():
+            ids = [f"{language}/{name}/{row}" for row in range(len(letters))]
+            splits[language][name] = Split(ids, ids, list(letters))
     return ClassificationData(splits, Provenance("planted", "none"))
 
 
-def vectors(data: ClassificationData, **places: str) -> dict[str, list[float]]:
-    """One number a text: its class (a below 0, b above), or the other side for the rows `places[language]` marks x."""
-    side = {"a": -1.0, "b": 1.0}
-    found = {}
-    for language, parts in data.splits.items():
-        for name, part in parts.items():
-            marks = places.get(f"{language}_{name}", "." * len(part))
-            for text, label, mark in zip(part.texts, part.labels, marks, strict=True):
-                found[text] = [-side[label] if mark == "x" else side[label]]
-    return found
+def planted(data: ClassificationData, wrong: Collection[str] = ()) -> Planted:
+    """One number a text: its class (a below 0, b above), or the other side for the `wrong` ones."""
+    parts = [part for parts in data.splits.values() for part in parts.values()]
+    labels = {text: label for part in parts for text, label in zip(part.texts, part.labels, strict=True)}
+    return Planted(lambda text: [1.0 if (labels[text] == "b") != (text in wrong) else -1.0])
 
 
 TWO = {
@@ -87,7 +66,7 @@ TWO = {
 def test_cells_by_hand():
     data = corpus(**TWO)
     # German test, row 1 (b) lies on the side of a; the English dev set has one of four on the wrong side
-    system = Planted(vectors(data, de_test=".x..", en_dev="x..."))
+    system = planted(data, ("de/test/1", "en/dev/0"))
     cells = evaluate_classification(data, system, "logistic_regression")
     assert [(cell.source, cell.target) for cell in cells] == [("en", "en"), ("en", "de"), ("de", "en"), ("de", "de")]
     cell = cells[1]
@@ -108,7 +87,7 @@ def test_cells_by_hand():
 
 def test_seeds_by_hand():
     data, head = corpus(**TWO), GuessHead()
-    cell = evaluate_classification(data, Planted(vectors(data)), head, train_languages=["en"], seeds=(4, 1, 2))[1]
+    cell = evaluate_classification(data, planted(data), head, train_languages=["en"], seeds=(4, 1, 2))[1]
     assert [fit["seed"] for fit in head.fits] == [4, 1, 2]
     # seeds 4 and 2 guess a (right for one of "abbb"), seed 1 guesses b (right for three)
     assert cell.value == pytest.approx((1 / 4 + 3 / 4 + 1 / 4) / 3)
@@ -119,71 +98,46 @@ def test_seeds_by_hand():
     assert cell.extra["dev"] == 0.5
     head.fits.clear()
     head.deterministic = True
-    cell = evaluate_classification(data, Planted(vectors(data)), head, train_languages=["en"], seeds=(4, 1, 2))[1]
+    cell = evaluate_classification(data, planted(data), head, train_languages=["en"], seeds=(4, 1, 2))[1]
     assert [fit["seed"] for fit in head.fits] == [4]
     assert cell.std is None
 
 
-def test_plans():
-    def plans(protocol, train, test):
-        return [(plan.source, plan.sources, dict(plan.tuned_on)) for plan in plan_protocol(protocol, train, test)]
-
-    three = ["de", "en", "fr"]
-    assert plans("zero-shot", ["en", "de"], three) == [
-        ("en", ("en",), {"de": "en", "en": "en", "fr": "en"}),
-        ("de", ("de",), {"de": "de", "en": "de", "fr": "de"}),
-    ]
-    assert plans("targeted", ["en"], three) == [("en", ("en",), {"de": "de", "en": "en", "fr": "fr"})]
-    assert plans("leave-one-out", three, three) == [
-        ("all-but-de", ("en", "fr"), {"de": "en"}),
-        ("all-but-en", ("de", "fr"), {"en": "de"}),  # English itself is the target
-        ("all-but-fr", ("de", "en"), {"fr": "en"}),
-    ]
-    assert plans("leave-one-out", ["fr", "de"], ["de"]) == [("all-but-de", ("fr",), {"de": "fr"})]  # no English
-    with pytest.raises(ValueError, match="found only 'de'"):
-        plans("leave-one-out", ["de"], ["de"])
-    with pytest.raises(ValueError, match="'few-shot', expected one of zero-shot, targeted, leave-one-out"):
-        plans("few-shot", three, three)
-
-
 def test_each_protocol_shows_the_head_what_it_should():
-    labels = {x: {"train": "ab", "dev": "ab", "test": "ab"} for x in ("de", "en", "fr")}
-    labels["fr"]["train"] = "ba"
-    data = corpus(**labels)
-    parts = [part for splits in data.splits.values() for part in splits.values()]
-    texts = {part.ids[0].removesuffix("/0"): list(part.texts) for part in parts}  # by "en/train" ...
-    items = [item for part in parts for item in zip(part.texts, part.labels, strict=True)]
-    numbers = {text: [float(number)] for number, (text, _) in enumerate(items)}
+    data = corpus(**{x: {"train": "ab", "dev": "ab", "test": "ab"} for x in ("de", "en", "fr")})
+    splits = [f"{language}/{name}" for language in data.languages for name in ("train", "dev", "test")]
 
-    def names(rows, gold):
-        """The splits that rows come from, after a look at their labels."""
-        found = [items[int(number)] for number in rows[:, 0]]
-        assert [label for _, label in found] == list(gold)
-        return list(dict.fromkeys(text.rsplit("/", 1)[0] for text, _ in found))
+    def names(rows):
+        return [splits[number] for number in dict.fromkeys(rows[:, 0].astype(int).tolist())]
 
     def seen(protocol, **options):
-        head, system = GuessHead(), Planted(numbers)
+        head, system = GuessHead(), Planted(lambda text: [splits.index(text.rsplit("/", 1)[0])])
         cells = evaluate_classification(data, system, head, protocol, seeds=(0,), **options)
         shown = [
-            (names(fit["features"], fit["labels"]), {name: names(*dev) for name, dev in fit["devs"].items()})
-            for fit in head.fits
+            (names(fit["features"]), {key: names(dev[0]) for key, dev in fit["devs"].items()}) for fit in head.fits
         ]
-        return [(cell.source, cell.target) for cell in cells], shown, system.calls
+        fitted = [tuple(dict.fromkeys(text.rsplit("/", 1)[0] for text in fit_on)) for _, fit_on in system.calls]
+        return [(cell.source, cell.target) for cell in cells], shown, list(dict.fromkeys(fitted))
 
-    cells, shown, calls = seen("zero-shot", train_languages=["en"])
-    assert shown == [(["en/train"], {"en": ["en/dev"]})]
-    asked = ["en/train", "en/dev", "de/test", "en/test", "fr/test"]  # each split once
-    assert calls == [(texts[name], texts["en/train"]) for name in asked]
-
-    cells, shown, calls = seen("targeted", train_languages=["en"], test_languages=["de", "fr"])
+    cells, shown, fitted = seen("zero-shot", train_languages=["en"])
+    assert cells == [("en", "de"), ("en", "en"), ("en", "fr")]
+    assert shown == [(["en/train"], {"en": ["en/dev"]})] and fitted == [("en/train",)]
+    cells, shown, fitted = seen("targeted", train_languages=["en"], test_languages=["de", "fr"])
     assert cells == [("en", "de"), ("en", "fr")]
-    assert shown == [(["en/train"], {"de": ["de/dev"], "fr": ["fr/dev"]})]
-    assert all(fit_on == texts["en/train"] for _, fit_on in calls)
-
-    cells, shown, calls = seen("leave-one-out", test_languages=["de", "en"])
+    assert shown == [(["en/train"], {"de": ["de/dev"], "fr": ["fr/dev"]})] and fitted == [("en/train",)]
+    cells, shown, fitted = seen("leave-one-out", test_languages=["de", "en"])
     assert cells == [("all-but-de", "de"), ("all-but-en", "en")]
     assert shown == [(["en/train", "fr/train"], {"en": ["en/dev"]}), (["de/train", "fr/train"], {"de": ["de/dev"]})]
-    assert calls[0] == (texts["en/train"], texts["en/train"] + texts["fr/train"])
+    assert fitted == [("en/train", "fr/train"), ("de/train", "fr/train")]
+
+
+def test_plans():
+    (plan,) = plan_protocol("leave-one-out", ["fr", "de"], ["de"])  # no English
+    assert (plan.source, plan.sources, dict(plan.tuned_on)) == ("all-but-de", ("fr",), {"de": "fr"})
+    with pytest.raises(ValueError, match="found only 'de'"):
+        plan_protocol("leave-one-out", ["de"], ["de"])
+    with pytest.raises(ValueError, match="'few-shot', expected one of zero-shot, targeted, leave-one-out"):
+        plan_protocol("few-shot", ["de"], ["de"])
 
 
 class Watched(Sequence):
@@ -207,7 +161,7 @@ def test_zero_shot_uses_nothing_of_the_target_but_its_test_set_after_training(he
     fit = type(head).fit
     monkeypatch.setattr(type(head), "fit", lambda *args: (fit(*args), log.append("trained"))[0])
     data = corpus(**{x: {"train": "abab", "dev": "ab", "test": "abb"} for x in ("en", "fr", "de", "it")})
-    system = Planted(vectors(data))
+    system = planted(data)
 
     def watch(language, name, part):
         forbidden = language in ("de", "it") and name != "test"
@@ -235,24 +189,12 @@ def test_pairs_become_pair_features():
     part = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
     data = ClassificationData({"en": dict.fromkeys(("train", "dev", "test"), part)}, Provenance("", ""))
     # Of unit length these are p (0.6, 0.8), q (1, 0), r (0, 1), s (-0.8, 0.6).
-    system, head = Planted({"p": [3, 4], "q": [3, 0], "r": [0, 2], "s": [-4, 3]}), GuessHead()
+    system, head = Planted({"p": [3, 4], "q": [3, 0], "r": [0, 2], "s": [-4, 3]}.get), GuessHead()
     evaluate_classification(data, system, head, seeds=(0,))
     expected = [[0.6, 0.8, 0, 1, 0.6, 0.2, 0, 0.8], [1, 0, -0.8, 0.6, 1.8, 0.6, -0.8, 0]]
     np.testing.assert_allclose(head.fits[0]["features"], expected, atol=1e-6)
     assert head.fits[0]["devs"]["en"][0].tolist() == head.fits[0]["features"].tolist()
     assert all(fit_on == ["p", "q", "r", "s"] for _, fit_on in system.calls)
-
-
-def test_tfidf_through_every_protocol():
-    sport, market = ["the team wins the match", "a match of two teams"], ["market prices rise", "prices at the market"]
-    train = Split([str(row) for row in range(8)], (sport + market) * 2, ["sport", "sport", "market", "market"] * 2)
-    test = Split(["x", "y"], ["teams and matches", "marketing price"], ["sport", "market"])
-    data = ClassificationData(
-        {x: {"train": train, "dev": test, "test": test} for x in ("en", "de")}, Provenance("", "")
-    )
-    for protocol, count in (("zero-shot", 4), ("targeted", 4), ("leave-one-out", 2)):
-        cells = evaluate_classification(data, CharacterTfidf(), "svm", protocol)
-        assert [cell.value for cell in cells] == [1.0] * count
 
 
 @pytest.mark.parametrize(
@@ -272,5 +214,5 @@ def test_bad_data_is_found_before_anything_is_trained(language, name, letters, o
         del labels[language][name]
     head = GuessHead()
     with pytest.raises(TaskError, match=message):
-        evaluate_classification(corpus(**labels), Planted({}), head, **options)
+        evaluate_classification(corpus(**labels), planted(corpus(**TWO)), head, **options)
     assert not head.fits

@@ -12,8 +12,7 @@ from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
 from tests.conftest import tiny_model
-from tests.modeling_tmde.test_embedding import make_tokenizer
-from tests.modeling_tmde.test_text_languages import make_tables
+from tests.tiny_embedders import make_tables, make_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +97,6 @@ def test_the_language_of_the_subset_is_told(encoder_class):
     encoder = encoder_class(embedder)
     found = encode(encoder, [{"text": ["open", "a"]}], "deu")
     np.testing.assert_allclose(found, embedder.encode(["open", "a"], language="de"), atol=1e-6)
-    message = r"subset de-en: found the languages \['de', 'en'\], expected one: TablesModel"
+    message = r"subset de-en: found the languages \['de', 'en'\], expected one: AlignedModel"
     with pytest.raises(ValueError, match=message):
         encode(encoder, [{"text": ["open"]}], "de-en")

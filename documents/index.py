@@ -122,12 +122,10 @@ class DocumentIndex:
                 `revision` (JSON values).
 
         Raises:
-            ValueError: A folder that is not empty, or neither embedder nor dimension.
+            ValueError: A folder that is not empty.
             ImportError: LanceDB is not installed.
         """
         folder = Path(folder)
-        if embedder is None and dimension is None:
-            raise ValueError("dimension: found None and no embedder, expected one of them")
         leftovers = {f"{_TABLE}.lance", DENSITY}  # of a killed `create`
         names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
         if folder.is_file() or not names <= leftovers:
@@ -198,21 +196,18 @@ class DocumentIndex:
 
     @embedder.setter
     def embedder(self, embedder: DocumentEmbedder) -> None:
-        stored, found = self.settings or {}, _settings_of(embedder) if self.settings else {}
-        stored |= {"dimension": self._settings["dimension"]}
-        for name, value in (found | {"dimension": embedder.dimension}).items():
+        stored, found = {"dimension": self._settings["dimension"]}, {"dimension": embedder.dimension}
+        if self.settings is not None:
+            stored, found = stored | self.settings, found | _settings_of(embedder)
+        for name, value in found.items():
             if value != stored.get(name):
-                raise ValueError(
-                    f"{self.folder}: {name} of the embedder is {value!r}, that of the index {stored.get(name)!r}; "
-                    "expected the same"
-                )
+                raise ValueError(f"{self.folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}")
         if self.settings is not None:
             cosines = np.sum(_probe_vectors(embedder) * self._unit_rows(stored["probes"], "probes"), axis=1)
             if not (cosines >= _SAME_MODEL).all():
                 raise ValueError(
-                    f"{self.folder}: was made with another model, {stored['model']} (cosines "
-                    f"{np.round(cosines, 3).tolist()} for the same texts, expected 1); found "
-                    f"{embedder.model.name_or_path}"
+                    f"{self.folder}: was made with another model, {stored['model']} (cosines {cosines.round(3)} for "
+                    f"the same texts, expected 1); found {embedder.model.name_or_path}"
                 )
         self._embedder = embedder
 
@@ -272,10 +267,8 @@ class DocumentIndex:
                 kept = sorted(set(changed) - set(new))
                 vectors[kept] = self.vectors([ids[number] for number in kept])
                 if new:
-                    codes = [rows[number]["language"] for number in new]
-                    codes = None if codes[0] is None else codes
-                    new_texts = [texts[number] for number in new]
-                    encoded = self.embedder.encode(new_texts, language=codes, show_progress_bar=False)
+                    codes = None if codes[0] is None or not by_language else [codes[number] for number in new]
+                    encoded = self.embedder.encode([texts[n] for n in new], language=codes, show_progress_bar=False)
                     vectors[new] = self._unit_rows(encoded, "embedded texts")
                     report = self.embedder.last_report
             if changed:
@@ -297,7 +290,7 @@ class DocumentIndex:
                 unknown = min(set(ids).difference(known))
                 raise ValueError(f"{self.folder}: found no document {unknown!r}; nothing was deleted")
             if known:
-                self._table.delete(_among("id", known))
+                self._table.delete(_among(known))
         return len(known)
 
     @contextmanager
@@ -365,11 +358,8 @@ class DocumentIndex:
         found = list(self._nearest(self.query_vectors, k, self._condition(filter or {}), exact))
         if snippet_width:
             for hits, vector in zip(found, self.query_vectors, strict=True):
-                sentences = _nearest_sentences(hits, vector, embedder)
-                hits[:] = [
-                    replace(hit, snippet=shortened(text, snippet_width))
-                    for hit, text in zip(hits, sentences, strict=True)
-                ]
+                for number, text in enumerate(_nearest_sentences(hits, vector, embedder)):
+                    hits[number] = replace(hits[number], snippet=shortened(text, snippet_width))
         return found[0] if isinstance(query, str) else found
 
     def documents(self, ids: Sequence[str]) -> list[Hit]:
@@ -411,14 +401,8 @@ class DocumentIndex:
 
     def _fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, dict[str, Any]]:
         """Rows by id, of those ids that are there."""
-        rows = (
-            self._table.search()
-            .where(_among("id", ids) if len(ids) else "false")
-            .select(columns)
-            .to_arrow()
-            .to_pylist()
-        )
-        return {row["id"]: row for row in rows}
+        query = self._table.search().where(_among(ids) if len(ids) else "false").select(columns)
+        return {row["id"]: row for row in query.to_arrow().to_pylist()}
 
     def _condition(self, filter: Mapping[str, Any]) -> str | None:
         """The filter as SQL."""
@@ -574,18 +558,14 @@ def _tags(metadata: Mapping[str, Any]) -> list[str]:
 
 def _tag(name: str, *values: Any) -> str:
     """Equal for values that look alike in decimal: 1998, 1998.0 and "1998"; True and "true"."""
-    return json.dumps([name, *map(_as_text, values)], ensure_ascii=False)
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
+    texts = (str(value).lower() if isinstance(value, bool) else str(value) for value in whole)
+    return json.dumps([name, *texts], ensure_ascii=False)
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _among(column: str, values: Iterable[str]) -> str:
-    return f"{column} IN ({', '.join(map(_quoted, values))})"
+def _among(ids: Iterable[str]) -> str:
+    return f"id IN ({', '.join(map(_quoted, ids))})"

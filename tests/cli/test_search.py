@@ -237,7 +237,7 @@ def test_bad_arguments_to_index(made, model, docs, tmp_path):
         ((docs, "-o", new, "-m", tmp_path / "nowhere"), "no folder"),
         (
             (docs, "-o", made, "--long-documents", "chunk"),
-            "long_documents of the embedder is 'chunk', that of the index 'sentences'",
+            "long_documents is 'sentences', that of the embedder 'chunk'",
         ),
         ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
         ((docs, "-o", made, "--delete-file", tmp_path / "no"), "no such file"),

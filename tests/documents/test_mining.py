@@ -19,6 +19,7 @@ from modeling_tmde.documents.mining import (
     scored_pairs,
 )
 from modeling_tmde.documents.neighbours import SCORINGS
+from tests.documents.plain import plain_scores
 
 # cosines (products of unit rows):
 #              y0 (1, 0, 0)  y1 (0, 1, 0)  y2 (0.6, 0.8, 0)
@@ -28,29 +29,11 @@ from modeling_tmde.documents.neighbours import SCORINGS
 FIRST = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 0, 1.0]])
 SECOND = np.array([[1, 0, 0], [0, 1, 0], [0.6, 0.8, 0]])
 # k 2: a(x0) 0.8, a(x1) 0.88, a(x2) 0; a(y0) 0.9, a(y1) 0.3, a(y2) 0.78
+# cosines of the pairs of either side's two nearest; m(x, y)
 BY_HAND = {
-    "cosine": {(0, 0): 1, (0, 2): 0.6, (1, 0): 0.8, (1, 1): 0.6, (1, 2): 0.96, (0, 1): 0, (2, 0): 0, (2, 1): 0},
-    "distance": {
-        (0, 0): 1 - 0.85,
-        (0, 1): 0 - 0.55,
-        (0, 2): 0.6 - 0.79,
-        (1, 0): 0.8 - 0.89,
-        (1, 1): 0.6 - 0.59,
-        (1, 2): 0.96 - 0.83,
-        (2, 0): 0 - 0.45,
-        (2, 1): 0 - 0.15,
-    },
-    "ratio": {
-        (0, 0): 1 / 0.85,
-        (0, 1): 0 / 0.55,
-        (0, 2): 0.6 / 0.79,
-        (1, 0): 0.8 / 0.89,
-        (1, 1): 0.6 / 0.59,
-        (1, 2): 0.96 / 0.83,
-        (2, 0): 0,
-        (2, 1): 0,
-    },
-}
+    (0, 0): (1, 0.85), (0, 1): (0, 0.55), (0, 2): (0.6, 0.79), (1, 0): (0.8, 0.89), (1, 1): (0.6, 0.59),
+    (1, 2): (0.96, 0.83), (2, 0): (0, 0.45), (2, 1): (0, 0.15),
+}  # fmt: skip
 
 
 def as_dict(pairs):
@@ -63,11 +46,11 @@ def test_by_hand(kind, scoring):
     """Listed with k 2: x0: y0, y2; x1: y2, y0; x2: y0, y1 (equal cosines, in order); y1: x1, x0; the rest again."""
     pairs = scored_pairs(kind(FIRST), kind(SECOND), scoring, k=2)
     assert pairs.first.dtype == pairs.second.dtype == np.int64 and pairs.scores.dtype == np.float32
-    found = as_dict(pairs)
-    assert len(found) == len(pairs), "a pair is listed twice"
-    assert found == pytest.approx(BY_HAND[scoring], abs=1e-6)
+    by_hand = {"cosine": lambda c, m: c, "distance": lambda c, m: c - m, "ratio": lambda c, m: c / m}[scoring]
+    expected = {pair: by_hand(*each) for pair, each in BY_HAND.items()}
+    assert len(pairs) == len(expected) and as_dict(pairs) == pytest.approx(expected, abs=1e-6)
     lengths = as_dict(scored_pairs(kind(FIRST * [[7], [0.1], [3]]), kind(SECOND * 1e-3), scoring, k=2))
-    assert lengths == pytest.approx(BY_HAND[scoring], abs=1e-6)
+    assert lengths == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
@@ -85,33 +68,6 @@ def test_pairs_without_a_ratio_come_last(kind, caplog):
     assert len(caplog.messages) == 1
 
 
-def plain_pairs(first, second, scoring, k):
-    """By loops over Python floats."""
-
-    def unit(rows):
-        return [[x / (sum(y * y for y in row) ** 0.5 or 1.0) for x in row] for row in rows.tolist()]
-
-    first, second = unit(first), unit(second)
-    cosines = {
-        (i, j): sum(p * q for p, q in zip(x, y, strict=True))
-        for i, x in enumerate(first)
-        for j, y in enumerate(second)
-    }
-    nearest_of_first = [sorted(range(len(second)), key=lambda j: (-cosines[i, j], j)) for i in range(len(first))]
-    nearest_of_second = [sorted(range(len(first)), key=lambda i: (-cosines[i, j], i)) for j in range(len(second))]
-    a = [sum(cosines[i, j] for j in order[:k]) / len(order[:k]) for i, order in enumerate(nearest_of_first)]
-    b = [sum(cosines[i, j] for i in order[:k]) / len(order[:k]) for j, order in enumerate(nearest_of_second)]
-    pairs = {(i, j) for i, order in enumerate(nearest_of_first) for j in order[:k]}
-    pairs |= {(i, j) for j, order in enumerate(nearest_of_second) for i in order[:k]}
-    scores = {}
-    for i, j in pairs:
-        mean = (a[i] + b[j]) / 2
-        ratio = cosines[i, j] / mean if mean > 1e-6 else (cosines[i, j] - 3) / 1e-6
-        ways = {"cosine": cosines[i, j], "distance": cosines[i, j] - mean, "ratio": ratio}
-        scores[i, j] = ways[scoring]
-    return scores
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -126,10 +82,10 @@ def test_equals_float64_loops(seed, sizes, k, scoring, sparse):
     first, second = (rng.normal(size=(size, 6)) + centre for size in sizes)
     kind = scipy.sparse.csr_matrix if sparse else np.asarray
     found = as_dict(scored_pairs(kind(first), kind(second), scoring, k))
-    expected = plain_pairs(first, second, scoring, k)
-    assert found.keys() == expected.keys()
-    for pair, score in expected.items():
-        assert found[pair] == pytest.approx(score, abs=1e-4, rel=1e-4)
+    cosines, _, scores = plain_scores(first, second, scoring, k)
+    expected = {(i, j) for i, row in enumerate(cosines) for j in np.argsort(-row)[:k]}
+    expected |= {(i, j) for j, column in enumerate(cosines.T) for i in np.argsort(-column)[:k]}
+    assert found == pytest.approx({pair: scores[pair] for pair in expected}, abs=1e-4, rel=1e-4)
 
 
 # ---- Retrieval

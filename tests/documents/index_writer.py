@@ -9,9 +9,7 @@ import random
 import signal
 import sys
 import time
-import traceback
 import zlib
-from functools import partial
 
 import numpy as np
 
@@ -55,6 +53,8 @@ def operate(index: DocumentIndex, state: dict[str, str], number: int) -> None:
 def check(index: DocumentIndex, state: dict[str, str]) -> None:
     """The index holds these texts and their vectors, and finds each by its vector."""
     assert sorted(index) == sorted(state) and len(index) == len(state)
+    if not state:
+        return
     ids = sorted(state)
     expected = np.stack([vector_of(state[id]) for id in ids])
     np.testing.assert_allclose(index.vectors(ids), expected, atol=1e-6)
@@ -62,21 +62,8 @@ def check(index: DocumentIndex, state: dict[str, str]) -> None:
         assert (hit.id, hit.text) == (id, state[id]) and abs(hit.score - 1) < 1e-5
 
 
-def write_for_ever(folder: str, done: int, log: int) -> None:
-    """Goes on with the operations, and reports after each how many there have been."""
-    module._FRAGMENTS = 3  # compaction is part of many writes
-    index, state = DocumentIndex.open(folder), {}
-    for number in range(done):
-        operation(state, number)
-    os.write(log, b"\n")  # it begins
-    for number in itertools.count(done):
-        operate(index, state, number)
-        os.write(log, f"{number + 1}\n".encode())
-
-
-def committed(folder: str, reported: int) -> int:
-    """Checks the index after `reported` operations, or one more: the process may die between commit and report."""
-    index, state = DocumentIndex.open(folder), {}
+def committed(index: DocumentIndex, state: dict[str, str], reported: int) -> int:
+    """Checks the index after `reported` operations, or one more: a process may die between commit and report."""
     for number in range(reported):
         operation(state, number)
     if {hit.id: hit.text for hit in index.documents(list(index))} != state:
@@ -86,35 +73,30 @@ def committed(folder: str, reported: int) -> int:
     return reported
 
 
-def in_child(function) -> tuple[int, int]:
-    """Runs `function(log)` in a fork, which imports LanceDB for itself; process and the end of the log to read."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            function(writing)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(writing)
-    return child, reading
+def write_for_ever(folder: str, reported: int, log: int) -> None:
+    """Checks what a killed writer left, and goes on; writes to the log how many operations there have been."""
+    module._FRAGMENTS = 3  # compaction is part of many writes
+    index, state = DocumentIndex.open(folder), {}
+    for number in itertools.count(committed(index, state, reported)):
+        os.write(log, f"{number}\n".encode())
+        operate(index, state, number)
 
 
 def kill_writers(folder: str, kills: int) -> int:
-    """Kills one writer after the other at a random moment, and checks what it leaves; operations done in all."""
+    """Kills one writer after the other at a random moment; the number of operations that the last one reported."""
     done = 0
     for number in range(kills):
-        child, log = in_child(partial(write_for_ever, folder, done))
-        os.read(log, 1)
-        time.sleep(random.Random(number).uniform(0.01, 0.2))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with open(log, encoding="ascii") as lines:
-            reported = ([done] + [int(line) for line in lines if line.endswith("\n") and line.strip()])[-1]
-        child, log = in_child(lambda out, count=reported: os.write(out, str(committed(folder, count)).encode()))
-        assert os.waitpid(child, 0)[1] == 0, f"writer {number}, {reported} operations reported"
-        done = int(os.read(log, 20))
+        reading, writing = os.pipe()
+        child = os.fork()  # imports LanceDB for itself
+        if not child:
+            write_for_ever(folder, done, writing)
+        os.close(writing)
+        with open(reading, encoding="ascii") as log:
+            done = int(log.readline())  # fails if the writer did
+            time.sleep(random.Random(number).uniform(0.01, 0.2))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            done = [done, *(int(line) for line in log if line.endswith("\n"))][-1]
     return done
 
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("lancedb")
 
 from modeling_tmde.documents.index import DocumentIndex
-from tests.documents.index_writer import DIMENSION, check, operate, operation
+from tests.documents.index_writer import DIMENSION, check, committed, operate
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,28 +22,26 @@ def test_killed_writers(tmp_path):
     """SIGKILL at random moments: every operation that was reported is there, and at most one more, whole."""
     folder = tmp_path / "index"
     DocumentIndex.create(folder, dimension=DIMENSION)
-    command = [sys.executable, "-m", "tests.documents.index_writer", str(folder), "8"]
+    command = [sys.executable, "-m", "tests.documents.index_writer", str(folder), "5"]
     finished = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert finished.returncode == 0, finished.stderr
-    done, state = int(finished.stdout), {}
-    assert done > 8  # the writers did write
-    for number in range(done):
-        operation(state, number)
+    state, reported = {}, int(finished.stdout)
+    assert reported > 5, finished.stdout  # the writers did write
+    done = committed(DocumentIndex.open(folder), state, reported)
     operate(DocumentIndex.open(folder), state, done)  # no lock is left
     check(DocumentIndex.open(folder), state)
 
 
-@pytest.mark.slow
 def test_two_writers(tmp_path):
     """Another process holds the lock; once it is killed, the lock is free."""
     folder, state = tmp_path / "index", {}
     index = DocumentIndex.create(folder, dimension=DIMENSION)
     operate(index, state, 0)
-    program = (
-        "import sys\nfrom modeling_tmde.documents import DocumentIndex\n"
-        "with DocumentIndex.open(sys.argv[1]).writing():\n    print('held', flush=True)\n    sys.stdin.read()"
+    program = (  # the lock alone: LanceDB takes seconds to import
+        "import sys\nfrom filelock import FileLock\n"
+        "with FileLock(sys.argv[1]):\n    print('held', flush=True)\n    sys.stdin.read()"
     )
-    command = [sys.executable, "-c", program, str(folder)]
+    command = [sys.executable, "-c", program, str(folder / ".lock")]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"held\n"
@@ -72,7 +70,7 @@ def test_a_reader_keeps_the_version_it_opened(tmp_path):
     check(DocumentIndex.open(tmp_path / "index"), state)
 
 
-def test_damaged_files_are_named(tmp_path):
+def test_damaged_and_half_made_indexes(tmp_path):
     folder = tmp_path / "index"
     index = DocumentIndex.create(folder, dimension=2)
     index.upsert(["a"], ["text"], vectors=np.ones((1, 2)))
@@ -83,12 +81,8 @@ def test_damaged_files_are_named(tmp_path):
     (folder / "index.json").write_text("{")
     with pytest.raises(ValueError, match=r"index.json: damaged"):
         DocumentIndex.open(folder)
-
-
-def test_a_killed_creation_can_be_repeated(tmp_path):
-    folder = tmp_path / "index"
-    DocumentIndex.create(folder, dimension=2)
-    (folder / "index.json").unlink()  # it is written last
+    DocumentIndex.create(tmp_path / "half", dimension=2)
+    (tmp_path / "half" / "index.json").unlink()  # it is written last: a creation that was killed can be repeated
     with pytest.raises(ValueError, match="no index there"):
-        DocumentIndex.open(folder)
-    assert len(DocumentIndex.create(folder, dimension=2)) == 0
+        DocumentIndex.open(tmp_path / "half")
+    assert len(DocumentIndex.create(tmp_path / "half", dimension=2)) == 0

@@ -60,12 +60,3 @@ def test_provenance(name, dataset_folder, monkeypatch):
         default = task.load(**options).provenance
         assert default.hub_id == default.source == task.default_source
         assert default.url and "as given" not in default.citation + default.licence
-
-
-def test_provenance_of_files(tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"de": "a", "en": "b"}\n')
-    for name, options in (("sentence_retrieval", {}), ("europarl_matrix", {"rows": 1})):
-        found = TASKS[name]().load(rows, **options).provenance
-        assert (found.citation, found.licence) == ("as given by the source",) * 2
-        assert (found.source, found.hub_id, found.url, found.split) == (str(rows), None, None, None)

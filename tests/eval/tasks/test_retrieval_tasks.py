@@ -26,6 +26,7 @@ def test_n_way_rows(streaming, n_way):
     assert list(data.ids) == list("012345678") and data.languages == ["de", "en", "fr"]
     assert list(data.texts["de"])[:4] == ["de 0", "de 1", None, "de 3"]
     assert list(data.texts["fr"]) == [f"fr {i}" for i in range(9)]
+    assert (data.provenance.source, data.provenance.hub_id, data.provenance.split) == (n_way, None, None)
     data = SENTENCES.load(n_way, languages=["fr", "de"], streaming=streaming, max_rows=3)
     assert data.languages == ["fr", "de"] and list(data.texts["fr"]) == ["fr 0", "fr 1", "fr 3"]
     complete = {code: [f"{code} {i}" for i in (0, 1, 3, 4)] for code in ("de", "en", "fr")}

@@ -1,5 +1,6 @@
 """`tmde eval`: the whole command on tiny models and files."""
 
+import itertools
 import json
 
 import pytest
@@ -32,42 +33,31 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-@pytest.fixture
-def parallel_file(tmp_path):
-    path = tmp_path / "some_dev.jsonl"
-    rows = [{"translation": {name: row[name] for name in ("de", "fr")}} for row in make_rows(40, seed=3)]
-    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    return path
-
-
 def call(*arguments, status: int = 0) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == status, (result.output, result.exception)
     return result.output
 
 
-def test_two_models_on_two_tasks(models, parallel_file, tmp_path):
-    out = tmp_path / "out"
-    tasks = ["--tasks", f"sample,sentence_retrieval={parallel_file}", "--set", "sample.sizes=[300,100,100]"]
-    output = call(f"one={models[0]}", models[1], *tasks, "--languages", "de,fr", "-o", out, "--max-length", 20)
-    for word in ("one", "tiny1", "TF-IDF", "chance", "majority", "Cross", "sentence_retrieval/some_dev"):
-        assert word in output
-    assert "texts were longer than 20 tokens and were cut" in output and "tiny1 - one" in output
+@pytest.mark.slow
+def test_two_models_on_two_tasks(models, tmp_path):
+    rows = [{"translation": {name: row[name] for name in ("de", "fr")}} for row in make_rows(40, seed=3)]
+    (tmp_path / "some_dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    out, tasks = tmp_path / "out", ("sample", "sentence_retrieval/some_dev")
+    options = ["--tasks", f"sample,sentence_retrieval={tmp_path}/some_dev.jsonl", "--max-length", 20, "-o", out]
+    options += ["--set", "sample.sizes=[300,100,100]", "--languages", "de,fr"]
+    output = call(f"one={models[0]}", models[1], *options)
+    for text in ("one", "TF-IDF", "chance", "majority", "Cross", *tasks, "longer than 20 tokens", "tiny1 - one"):
+        assert text in output
     results = read_results(out)
-    assert [(result.task, result.system) for result in results] == [
-        (task, system) for task in ("sample", "sentence_retrieval/some_dev") for system in ("one", "tiny1", "TF-IDF")
-    ]
+    expected = list(itertools.product(tasks, ("one", "tiny1", "TF-IDF")))
+    assert [(result.task, result.system) for result in results] == expected
     assert len(results[0].cells) == 4 and len(results[0].folds) == 10
-    assert {cell.chance for cell in results[3].cells} == {1 / results[3].cells[0].extra["candidates"]}
     report = (out / "report.md").read_text(encoding="utf-8")
     differences = report[report.index("### tiny1 - one") : report.index("## Figures")]
     assert differences.count("| sample ") == 3 and differences.count("sentence") == 1  # Same, Cross, All; and Cross
-    assert sorted(path.name for path in (out / "figures").iterdir()) == [
-        "sample-matrix.png",
-        "sample-one-space.png",
-        "sample-tiny1-space.png",
-        "sentence_retrieval-some_dev-matrix.png",
-    ]
+    names = ("sample-matrix", "sample-one-space", "sample-tiny1-space", "sentence_retrieval-some_dev-matrix")
+    assert sorted(path.stem for path in (out / "figures").iterdir()) == list(names)
     # Again into the same folder, with fewer things to write: nothing of the first evaluation stays.
     assert "--overwrite" in call(models[0], *SAMPLE, "-o", out, status=1)
     (out / "figures" / "mine.png").touch()
@@ -123,6 +113,7 @@ def test_hub_encoders_as_baselines(models):
         (["--tasks", "sample", "--languages", "de,xx"], "xx"),
         (["--tasks", "sample", "--train-languages", "zz"], "Found no language 'zz', expected one of de, en"),
         (["--data", "nowhere"], "found no folder 'nowhere'"),
+        (["-o", "tests", "--overwrite"], "-o tests: found files, expected an empty folder"),
     ],
 )
 def test_bad_input_is_one_line(models, arguments, match):
@@ -131,22 +122,12 @@ def test_bad_input_is_one_line(models, arguments, match):
     assert "Traceback" not in output
 
 
-def test_other_files_are_not_overwritten(models, tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    output = call(models[0], *SAMPLE, "-o", tmp_path, "--overwrite", status=1)
-    assert "expected an empty folder" in " ".join(output.split())
-
-
 def test_the_list_of_tasks():
     output = call("tasks")
-    assert all(name in output for name in TASKS) and {"mldoc", "xnli", "sib200", "sts", "xsr"} <= set(TASKS)
+    assert all(name in output for name in TASKS)
 
 
 def test_curves_of_a_run(tmp_path):
-    pytest.importorskip("matplotlib")
-    (tmp_path / "run").mkdir()
-    lines = [{"step": step, "loss": 5 - step / 100, "words_per_second": 100.0} for step in (50, 100, 150)]
-    (tmp_path / "run" / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    call("curves", f"mine={tmp_path / 'run'}", "-o", tmp_path / "curves.png")
+    (tmp_path / "log.jsonl").write_text("\n".join(f'{{"step": {step}, "loss": {5 - step}}}' for step in (1, 2)))
+    call("curves", f"mine={tmp_path}", "-o", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
-    assert "log.jsonl" in call("curves", tmp_path, "-o", tmp_path / "none.png", status=1)

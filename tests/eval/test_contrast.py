@@ -14,25 +14,9 @@ from modeling_tmde.eval.report import markdown_report
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate
 from modeling_tmde.eval.statistics import compare
 from modeling_tmde.eval.tasks import TASKS, ContrastData, Provenance
+from tests.eval.fake_system import FakeSystem
 
 PROVENANCE = Provenance(citation="by hand", licence="CC0")
-
-
-class Lookup:
-    fingerprint, dense, truncated, texts, seconds = "0", True, 0, 0, 0.0
-
-    def __init__(self, vectors, kind=np.asarray, name="lookup", dtype=np.float32):
-        self.vectors, self.kind, self.name, self.dtype, self.calls = vectors, kind, name, dtype, []
-
-    def begin(self):
-        pass
-
-    def describe(self):
-        return {}
-
-    def represent(self, texts, fit_on=(), language=None):
-        self.calls.append((list(texts), list(fit_on)))
-        return self.kind(np.array([self.vectors[text] for text in texts], dtype=self.dtype))
 
 
 def contrast_data(items, groups, controls=(), languages=("de", "en")):
@@ -51,7 +35,7 @@ BY_HAND |= {"de3": [1, 2], "de3'": [3, 6], "en3": [1, 0], "en3'": [0, 1]}
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
 def test_by_hand(kind):
-    system = Lookup(BY_HAND, kind)
+    system = FakeSystem(BY_HAND.get, kind=kind)
     to_english, to_german = evaluate_contrast(contrast_data(4, ["a", "a", "b", "c"], ["c"]), system)
     assert (to_english.source, to_english.target) == ("de", "en") and to_german.source == "en"
     # de1 and de1' both choose en1: half. en1 chooses de1 (1 > 0.95), en1' chooses de1' (0.32 > 0): all.
@@ -74,7 +58,7 @@ def test_a_tie_is_a_difference_of_less_than_a_millionth(angle, outcome):
     # differ by sin(angle) * sqrt(2), 4e-7 and 1.4e-5. In float64: float32 has no 3e-7 beside 0.7.
     turned = {"de0": math.pi / 4 - angle, "de0'": math.pi / 4 + angle, "en0": 0.0, "en0'": math.pi / 2}
     vectors = {text: [math.cos(turn), math.sin(turn)] for text, turn in turned.items()}
-    cells = evaluate_contrast(contrast_data(1, ["a"]), Lookup(vectors, dtype=np.float64))
+    cells = evaluate_contrast(contrast_data(1, ["a"]), FakeSystem(vectors.get, dtype=np.float64))
     assert cells[0].value == outcome
 
 
@@ -100,7 +84,7 @@ def test_against_a_plain_loop(items, width, seed):
     data = contrast_data(items, ["a"] * items, languages=("de", "en", "fr"))
     # Small whole numbers, so that parallel vectors and zero vectors come up.
     vectors = {text: rng.integers(-2, 3, width) for pairs in data.texts.values() for pair in pairs for text in pair}
-    cells = evaluate_contrast(data, Lookup(vectors))
+    cells = evaluate_contrast(data, FakeSystem(vectors.get))
     assert [(cell.source, cell.target) for cell in cells] == list(itertools.permutations(data.languages, 2))
     for cell in cells:
         expected = by_loop(data, vectors, cell.source, cell.target)
@@ -112,7 +96,7 @@ def test_through_runner_comparison_and_reports():
     data = contrast_data(4, ["who_did", "who_did", "b", "c"], ["c"])
     task = LoadedTask("pairs", TASKS["word_order"](), data, "0")
     mirrored = {**BY_HAND, "de2": [0, 1], "de2'": [1, 0]}  # item 2 is right
-    systems = [Lookup(BY_HAND, name="one"), Lookup(mirrored, name="two")]
+    systems = [FakeSystem(BY_HAND.get, "one"), FakeSystem(mirrored.get, "two")]
     first, second = evaluate([task], systems, EvaluationOptions(samples=50))
     assert first.protocol == "contrast" and first.data["kind"] == "ContrastData"
     assert first.data["rows"] == {"de": 4, "en": 4} and all(cell.interval for cell in first.cells)

@@ -49,7 +49,6 @@ def test_matrix_shows_the_number_of_each_cell(tmp_path):
         assert axes.images[0].get_clim() == (pytest.approx(12.34), pytest.approx(90))  # one scale
     assert first.get_title() == "ctmde\nSame 85.0, Cross 65.0" and second.get_title() == "tmde\nSame 85.0, Cross 12.3"
     assert figure.get_suptitle() == "mldoc" and figure.axes[-1].get_ylabel() == "Accuracy (%)"
-    assert [file.name for file in tmp_path.iterdir()] == ["matrix.png"]
 
 
 def write_log(path: Path, lines: list[dict], end: str = "") -> Path:
@@ -69,11 +68,10 @@ RUN = [TRAINING[0], DEV, TRAINING[1], {"step": 100, "train_runtime": 1.0, "train
 
 def curves(figure, column: int) -> dict[str, list]:
     """By title of a panel, (x, y) of each of its lines."""
+    panels = zip(figure.axes[::2], figure.axes[column::2], strict=True)
     return {
-        figure.axes[place].get_ylabel(): [
-            (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in figure.axes[place + column].lines
-        ]
-        for place in range(0, len(figure.axes), 2)
+        first.get_ylabel(): [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in axes.lines]
+        for first, axes in panels
     }
 
 
@@ -107,7 +105,6 @@ def test_each_run_has_a_color_and_each_data_set_a_line_style(tmp_path):
     assert training.get_linestyle() != dev.get_linestyle()
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["one", "two", "training", "cross", "other", "same", "small_dev"]
-    assert [line.get_color() for line in figure.legends[0].get_lines()[:2]] == [one, two]
 
 
 @pytest.mark.parametrize("end", ['{"step": 150, "lo', '{"step": 15', "{", "\n", '"step'])
@@ -122,7 +119,6 @@ def test_an_incomplete_last_line_is_skipped(tmp_path, end):
         ((50, 100, 150, 100, 150), (0, 3, 4)),  # from a checkpoint at 50
         ((50, 100, 150, 150, 200), (0, 1, 3, 4)),  # from one at 100
         ((50, 100, 50), (2,)),  # from the start
-        ((50, 100, 150), (0, 1, 2)),
     ],
 )
 def test_a_resumed_run_keeps_the_last_attempt_at_each_step(tmp_path, steps, kept):

@@ -8,6 +8,7 @@ import pytest
 from modeling_tmde.eval.folds import draw_folds, run_folds
 from modeling_tmde.eval.heads import LogisticRegressionHead
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
+from tests.eval.fake_system import FakeSystem
 
 ONE_C = LogisticRegressionHead(grid=(1.0,), sparse_grid=(10.0,))  # a dev set of a few items would choose by chance
 
@@ -38,19 +39,6 @@ def test_only_ids_that_all_languages_share_are_drawn():
     assert all(not set(fold.train["de"]) & set(fold.test["en"]) for fold in folds)
 
 
-class Planted:
-    """A vector for each text, computed from it; keeps the texts that it was asked for."""
-
-    name = "planted"
-
-    def __init__(self, vector) -> None:
-        self.vector, self.calls = vector, []
-
-    def represent(self, texts, fit_on, language=None):
-        self.calls.append(list(texts))
-        return np.array([self.vector(text) for text in texts], np.float32)
-
-
 def corpus(languages=("de", "en", "xx"), parallel=True) -> ClassificationData:
     """Texts "de train 0 a" ...; each split counts its ids from 0."""
     splits = {language: {} for language in languages}
@@ -72,11 +60,11 @@ def side(text: str) -> list[float]:
 def test_cross_by_hand(parallel):
     # de -> en and en -> de are right; the four pairs with xx are wrong
     data = corpus(parallel=parallel)
-    system = Planted(side)
+    system = FakeSystem(side)
     assert run_folds(data, system, ONE_C, size=20)[0] == pytest.approx([2 / 6] * 10)
     assert run_folds(data.restrict(["de", "en"]), system, ONE_C, size=20)[0] == [1.0] * 10
     whole = [list(part.texts) for parts in data.splits.values() for part in parts.values()]
-    assert all(texts in whole for texts in system.calls)  # what a cache already has
+    assert all(texts in whole for texts, _ in system.calls)  # what a cache already has
 
 
 def test_cross_against_a_loop_over_the_folds():
@@ -86,7 +74,7 @@ def test_cross_against_a_loop_over_the_folds():
         noise = np.random.default_rng(list(text.encode())).normal(size=3)
         return (noise + (1 if text.endswith("a") else -1) * np.array([0.7, 0, 0])).tolist()
 
-    found, _ = run_folds(data, Planted(vector), ONE_C, seed=7, size=20)
+    found, _ = run_folds(data, FakeSystem(vector), ONE_C, seed=7, size=20)
     items = {
         language: {
             f"{name}/{row}": (vector(text), label)
@@ -106,15 +94,15 @@ def test_cross_against_a_loop_over_the_folds():
             right += (classifier.predict(np.array(x)) == np.array(y)).tolist()
         expected.append(np.mean(right))
     assert found == pytest.approx(expected) and len(set(found)) > 3
-    assert found == run_folds(data, Planted(vector), ONE_C, seed=7, size=20)[0]
-    assert found != run_folds(data, Planted(vector), ONE_C, seed=8, size=20)[0]
+    assert found == run_folds(data, FakeSystem(vector), ONE_C, seed=7, size=20)[0]
+    assert found != run_folds(data, FakeSystem(vector), ONE_C, seed=8, size=20)[0]
 
 
 def test_errors():
     with pytest.raises(TaskError, match="20 items a fold, expected at least 100"):
-        run_folds(corpus(), Planted(side), ONE_C)
+        run_folds(corpus(), FakeSystem(side), ONE_C)
     one = {
         x: {n: Split(p.ids, p.texts, ["a"] * len(p)) for n, p in parts.items()} for x, parts in corpus().splits.items()
     }
     with pytest.raises(TaskError, match="fold 1, de: found one class"):
-        run_folds(ClassificationData(one, Provenance("", "")), Planted(side), ONE_C, size=20)
+        run_folds(ClassificationData(one, Provenance("", "")), FakeSystem(side), ONE_C, size=20)

@@ -106,11 +106,7 @@ def test_other_conditions_are_not_compared(changes, expected):
 
 
 def test_published_tables_are_whole():
-    tables = published_tables()
-    assert len(tables) > 10
-    for table in tables:
+    for table in published_tables():
         pairs = {f"{source} -> {target}" for source in table.sources for target in table.targets}
         assert set(filter(None, table.columns.values())) <= pairs | {"Same", "Cross", "All"}, table.number
         assert all(len(row) == len(table.labels) + len(table.columns) for row in table.rows), table.number
-    first = next(table for table in tables if table.number == "4.2")
-    assert first.rows[3] == ["T-MDE*", 84.6, 73.8, 74.9, 70.5, 76.0]

@@ -1,5 +1,6 @@
 """Evaluations on disk: what is written comes back, and damaged folders raise."""
 
+import itertools
 import json
 import shutil
 
@@ -10,23 +11,10 @@ from modeling_tmde.eval.results import Cell, TaskResult, read_results, summarize
 
 
 def result(system="mine", outcomes=(1.0, 0.0, 0.5), **changes) -> TaskResult:
-    cells = [
-        Cell(
-            source,
-            target,
-            "accuracy",
-            value=float(np.mean(outcomes)),
-            ids=["a", "ä b", "c"],
-            outcomes=np.array(outcomes),
-            chance=0.25,
-            std=0.1,
-            seed_values=(0.4, 0.6),
-            interval=(0.1, 0.9),
-            extra={"macro_f1": 0.5, "majority": 0.3},
-        )
-        for source in ("de", "en")
-        for target in ("de", "en")
-    ]
+    extra = {"macro_f1": 0.5, "majority": 0.3}
+    values = {"value": float(np.mean(outcomes)), "ids": ["a", "ä b", "c"], "outcomes": np.array(outcomes)}
+    values |= {"chance": 0.25, "std": 0.1, "seed_values": (0.4, 0.6), "interval": (0.1, 0.9), "extra": extra}
+    cells = [Cell(*pair, "accuracy", **values) for pair in itertools.product(("de", "en"), repeat=2)]
     values = {
         "task": "t", "system": system, "protocol": "zero-shot", "cells": cells, "folds": [0.5, 0.6],
         "intervals": {"Cross": (0.2, 0.8)}, "settings": {"head": {"head": "svm"}, "seeds": [0, 1]},

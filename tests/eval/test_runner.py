@@ -1,7 +1,6 @@
 """From task names to results: finding data, languages, options, the cache of results."""
 
 import itertools
-import json
 
 import datasets
 import numpy as np
@@ -15,39 +14,24 @@ from modeling_tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, VectorCache, model_fingerprint
 from modeling_tmde.eval.tasks import TaskError, text_fingerprint
 from tests.conftest import tiny_model
+from tests.eval.fake_system import FakeSystem
 
 ROWS = [
     {"translation": {"de": f"Satz {number}", "en": f"sentence {number}", "xx": f"zz {number}"}} for number in range(6)
 ]
 
 
-class Hashed:
-    """A system whose vectors depend on nothing but the text; it keeps what it was asked for."""
-
-    def __init__(self, name: str = "hashed", salt: str = ""):
-        self.name, self.fingerprint, self.dense = name, text_fingerprint(["hashed", salt]), True
-        self.salt, self.asked = salt, []
-        self.begin()
-
-    def begin(self):
-        self.texts = self.truncated = 0
-        self.seconds = 0.0
-
-    def describe(self):
-        return {"salt": self.salt}
-
-    def represent(self, texts, fit_on=(), language=None):
-        self.asked.append(list(texts))
-        self.texts += len(texts)
-        seeds = [int(text_fingerprint([self.salt, text]), 16) for text in texts]
-        return np.stack([np.random.default_rng(seed).normal(size=8) for seed in seeds]).astype(np.float32)
+def hashed(name: str = "hashed", salt: str = "") -> FakeSystem:
+    """A system whose vectors depend on nothing but the text."""
+    return FakeSystem(
+        lambda text: np.random.default_rng(int(text_fingerprint([salt, text]), 16)).normal(size=8), name, f"0{salt}"
+    )
 
 
 @pytest.fixture
 def folder(tmp_path):
     for name in ("one_dev", "two_dev"):
-        rows = "\n".join(json.dumps(row) for row in ROWS)
-        (tmp_path / f"{name}.jsonl").write_text(rows, encoding="utf-8")
+        datasets.Dataset.from_list(ROWS).to_parquet(tmp_path / f"{name}.parquet")
     return tmp_path
 
 
@@ -61,26 +45,24 @@ def measure(task, system, folder=None, **options) -> TaskResult:
     return result
 
 
-def test_names_sources_and_labels(folder):
-    planned = plan_tasks(["sample", f"sentence_retrieval={folder}/one_dev.jsonl", "xnli", "sts=some/dataset"])
-    assert [(plan.name, plan.source) for plan in planned] == [
-        ("sample", "sample"),
-        ("sentence_retrieval/one_dev", f"{folder}/one_dev.jsonl"),
-        ("xnli", "facebook/xnli"),
-        ("sts", "some/dataset"),
-    ]
-    assert [plan.name for plan in plan_tasks(["sib200=x/a.csv", "sib200=b.csv"])] == ["sib200", "sib200/b"]
-    with pytest.raises(TaskError, match="two sources called 'sib200/a'"):
-        plan_tasks(["sib200=x/a.csv", "sib200=y/a.csv", "sib200=z/a.csv"])
+@pytest.mark.parametrize(
+    ("specs", "expected"),
+    [
+        (
+            ["sample", "xnli", "sts=some/dataset"],
+            [("sample", "sample"), ("xnli", "facebook/xnli"), ("sts", "some/dataset")],
+        ),
+        (["sib200=x/a.csv", "sib200=b.csv"], [("sib200", "x/a.csv"), ("sib200/b", "b.csv")]),
+        (["sentence_retrieval=x/dev.jsonl"], [("sentence_retrieval/dev", "x/dev.jsonl")]),
+    ],
+)
+def test_names_and_sources(specs, expected):
+    assert [(plan.name, plan.source) for plan in plan_tasks(specs)] == expected
 
 
 def test_all_is_the_sample_and_the_files_of_the_folder(folder):
-    assert [plan.name for plan in plan_tasks(["all"], folder)] == ["sample"]
-    for name in ("one_dev", "two_dev"):
-        datasets.Dataset.from_list(ROWS).to_parquet(folder / f"{name}.parquet")
-    planned = plan_tasks(["all"], folder)
-    assert [plan.name for plan in planned] == ["sample", "sentence_retrieval/one_dev", "sentence_retrieval/two_dev"]
-    assert plan_tasks(["sentence_retrieval"], folder)[0].source == str(folder / "one_dev.parquet")
+    names = [plan.name for plan in plan_tasks(["all"], folder)]
+    assert names == ["sample", "sentence_retrieval/one_dev", "sentence_retrieval/two_dev"]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +71,10 @@ def test_all_is_the_sample_and_the_files_of_the_folder(folder):
         (["sib20"], {}, "'sib20', expected one of .*sib200.* Did you mean 'sib200'"),
         (["sample"], {"samples": {}}, "'samples'.*Did you mean 'sample'"),
         (["sample"], {"xnli": {}}, "xnli, which is not among the tasks to run"),
+        (["sib200=x/a", "sib200=y/a", "sib200=z/a"], {}, "two sources called 'sib200/a'"),
     ],
 )
-def test_unknown_tasks(specs, options, match):
+def test_bad_tasks(specs, options, match):
     with pytest.raises(TaskError, match=match):
         plan_tasks(specs, options=options)
 
@@ -107,37 +90,34 @@ def test_languages_that_the_models_know():
 
 def test_classification_result():
     task = sample()
-    result = measure(task, Hashed(), samples=50)
+    result = measure(task, hashed(), samples=50)
     assert [cell.pair for cell in result.cells] == list(itertools.product(("de", "en"), repeat=2))
     assert all(cell.interval[0] <= cell.value <= cell.interval[1] for cell in result.cells)
     assert result.folds == [] and "16 items a fold" in result.settings["folds"]["left_out"]
     assert result.settings["head"]["head"] == "logistic_regression"
     assert result.data["rows"]["de"] == {"train": 40, "dev": 20, "test": 20}
-    assert result.data["fingerprint"] == task.fingerprint
-    assert result.truncated[0] == 0 and result.truncated[1] > 0
+    assert result.data["fingerprint"] == task.fingerprint and result.truncated[0] == 0 < result.truncated[1]
     assert (result.protocol, result.system, result.task) == ("zero-shot", "hashed", "sample")
+    tfidf = measure(task, CharacterTfidf(), head="ffn")  # networks are not trained on n-grams
+    assert tfidf.settings["head"]["head"] == "logistic_regression"
 
 
 def test_evaluation_one_trains_on_english_only():
-    system, task = Hashed(), sample()
+    system, task = hashed(), sample()
     result = measure(task, system, train_languages=("en",), test_languages=("de",))
     assert [cell.pair for cell in result.cells] == [("en", "de")] and result.folds == []
-    german = task.data.splits["de"]
-    assert german["train"].texts not in system.asked and german["dev"].texts not in system.asked
-
-
-def test_networks_are_not_trained_on_ngrams():
-    assert measure(sample(), CharacterTfidf(), head="ffn").settings["head"]["head"] == "logistic_regression"
+    asked, german = [texts for texts, _ in system.calls], task.data.splits["de"]
+    assert german["test"].texts in asked and german["train"].texts not in asked and german["dev"].texts not in asked
 
 
 def test_queries_of_a_task_are_part_of_its_data(folder):
     tasks = []
     for queries in (2, 3):
         options = {"xsr": {"queries": queries, "candidates": 6}}
-        (planned,) = plan_tasks([f"xsr={folder}/one_dev.jsonl"], options=options)
+        (planned,) = plan_tasks([f"xsr={folder}/one_dev.parquet"], options=options)
         tasks.append(planned.load(["de", "en"]))
     assert tasks[0].fingerprint != tasks[1].fingerprint
-    assert [measure(task, Hashed()).cells[0].extra["size"] for task in tasks] == [2, 3]
+    assert [measure(task, hashed()).cells[0].extra["size"] for task in tasks] == [2, 3]
 
 
 def test_cached_results_depend_on_system_data_options_and_code(tmp_path, monkeypatch):
@@ -146,15 +126,15 @@ def test_cached_results_depend_on_system_data_options_and_code(tmp_path, monkeyp
         runner, "_measure", lambda task, system, *rest: measured.append(system.name) or real(task, system, *rest)
     )
     task = sample()
-    first = measure(task, Hashed("first"), tmp_path)
-    again = measure(task, Hashed("renamed"), tmp_path)
+    first = measure(task, hashed("first"), tmp_path)
+    again = measure(task, hashed("renamed"), tmp_path)
     assert measured == ["first"] and again.system == "renamed"
     np.testing.assert_array_equal(again.cells[1].outcomes, first.cells[1].outcomes)
-    measure(task, Hashed("other", salt="x"), tmp_path)
-    measure(task, Hashed("seed"), tmp_path, seed=1)
-    measure(sample(seed=1), Hashed("data"), tmp_path)
+    measure(task, hashed("other", salt="x"), tmp_path)
+    measure(task, hashed("seed"), tmp_path, seed=1)
+    measure(sample(seed=1), hashed("data"), tmp_path)
     monkeypatch.setattr(runner, "_code_fingerprint", lambda: "new code")
-    measure(task, Hashed("code"), tmp_path)
+    measure(task, hashed("code"), tmp_path)
     assert measured == ["first", "other", "seed", "data", "code"]
 
 

@@ -5,24 +5,18 @@ import random
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from modeling_tmde import BagConfig, BagModel, NtdvConfig, NtdvModel
-from modeling_tmde.cli.main import app
+from modeling_tmde import NtdvConfig, NtdvModel
 from modeling_tmde.data import load_parallel
 from modeling_tmde.documents.alignment import align_documents
 from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.documents.neighbours import SCORINGS
 from modeling_tmde.embedding import DocumentEmbedder
+from tests.cli import conftest
+from tests.cli.conftest import ok, read_rows, turned
 from tests.conftest import LANGUAGES, WORDS
 
 LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]
-
-
-def turned(text):
-    """To a bag, the same sentence: its words, but for the first, which has no space before it, in reversed order."""
-    first, *others = text.split() or [""]
-    return " ".join([first, *others[::-1]])
 
 
 def make_documents(count=8):
@@ -39,17 +33,8 @@ GERMAN, ENGLISH = make_documents()
 ORDER = [3, 1, 7, 0, 2, 6, 4, 5]  # of the second file
 
 
-def run(*arguments, **kwargs):
-    return CliRunner().invoke(app, ["align", *(str(argument) for argument in arguments)], **kwargs)
-
-
-@pytest.fixture(scope="session")
-def bag(tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("aligning") / "bag"
-    torch.manual_seed(0)
-    BagModel(BagConfig(vocab_size=400, d_model=48)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+def run(*arguments):
+    return conftest.run("align", *arguments)
 
 
 @pytest.fixture
@@ -69,15 +54,10 @@ def lines_of(path):
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def test_from_documents_to_a_parallel_corpus(bag, inputs):
     out, rows = inputs / "pairs.tsv", inputs / "rows.jsonl"
     options = ["-o", out, "--rows", rows, *LANGUAGE_OPTIONS, "--reference", inputs / "right.tsv"]
-    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
-    assert result.exit_code == 0, result.output
+    result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     assert result.stdout == ""
     assert "(1 empty or repeated: left out; 0 split; 0 truncated)" in result.stderr
     assert "8 of 8 right pairs among 8: precision 1.0000, recall 1.0000, F1 1.0000" in result.stderr
@@ -87,7 +67,7 @@ def test_from_documents_to_a_parallel_corpus(bag, inputs):
     scores = [float(pair["score"]) for pair in pairs]
     assert scores == sorted(scores, reverse=True)
 
-    written = rows_of(rows)
+    written = read_rows(rows)
     expected = {(line, turned(line)) for text in GERMAN for line in text.split("\n") if line != turned(line)}
     assert {(row["translation"]["de"], row["translation"]["en"]) for row in written} == expected
     assert f"{len(written):,} rows (" in result.stderr and f"-> {rows}" in result.stderr
@@ -106,8 +86,7 @@ def test_options_reach_the_alignment(bag, inputs, scoring):
     everything = align_documents(embedder.encode(GERMAN), embedder.encode(halves), scoring, **neighbours)
     threshold = (everything[3].score + everything[4].score) / 2
     options = ["--scoring", scoring, *option, "--threshold", threshold, "-o", inputs / "pairs.tsv"]
-    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
-    assert result.exit_code == 0, result.output
+    ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     found = [(pair["id_a"], pair["id_b"]) for pair in lines_of(inputs / "pairs.tsv")]
     assert found == [(f"a{pair.first}", f"b{ORDER[pair.second]}") for pair in everything[:4]]
 
@@ -115,24 +94,24 @@ def test_options_reach_the_alignment(bag, inputs, scoring):
 def test_urls_and_websites(bag, inputs):
     out = inputs / "pairs.tsv"
     arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--url-field", "url", "--overwrite"]
-    result = run(*arguments, *LANGUAGE_OPTIONS)
-    assert result.exit_code == 0 and "8 pairs of documents" in result.stderr and "0 by URL" in result.stderr
+    result = ok("align", *arguments, *LANGUAGE_OPTIONS)
+    assert "8 pairs of documents" in result.stderr and "0 by URL" in result.stderr
     assert {line["matched_by"] for line in lines_of(out)} == {"score"}
     # all on one website: the URLs say it all, of documents that are not empty
     content = (inputs / "b.jsonl").read_text().replace("f.org", "www.e.org")
     (inputs / "b.jsonl").write_text(content)
-    result = run(*arguments, "--same-domain")
-    assert result.exit_code == 0 and "8 by URL" in result.stderr, result.output
+    result = ok("align", *arguments, "--same-domain")
+    assert "8 by URL" in result.stderr, result.output
     first = next(line for line in lines_of(out) if line["id_a"] == "a3")
     assert (first["id_b"], first["url_a"], first["url_b"]) == ("b3", "e.org/de/3", "www.e.org/en/3")
     # documents without URL are of no known website
     rows = [json.loads(line) for line in content.splitlines()]
     unknown = [row | {"url": None} if row["id"] in ("b3", "b4") else row for row in rows]
     (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, unknown)))
-    result = run(*arguments, "--same-domain")
-    assert result.exit_code == 0 and "6 by URL" in result.stderr and len(lines_of(out)) == 6, result.output
-    result = run(*arguments)
-    assert result.exit_code == 0 and len(lines_of(out)) == 8 and lines_of(out)[7]["url_b"] == "", result.output
+    result = ok("align", *arguments, "--same-domain")
+    assert "6 by URL" in result.stderr and len(lines_of(out)) == 6, result.output
+    result = ok("align", *arguments)
+    assert len(lines_of(out)) == 8 and lines_of(out)[7]["url_b"] == "", result.output
 
 
 def test_known_pairs(bag, inputs):
@@ -141,16 +120,18 @@ def test_known_pairs(bag, inputs):
     for name in ("pairs.tsv", "right.tsv"):  # with a header, and without one
         rows = inputs / "rows.jsonl"
         options = ["--pairs", inputs / name, "--rows", rows, *LANGUAGE_OPTIONS, "--overwrite"]
-        result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
-        assert result.exit_code == 0 and "pairs of documents" not in result.stderr, result.output
-        found[name] = sorted(map(json.dumps, rows_of(rows)))
+        result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
+        assert "pairs of documents" not in result.stderr, result.output
+        found[name] = sorted(map(json.dumps, read_rows(rows)))
     assert found["pairs.tsv"] == found["right.tsv"] != []
 
 
 def test_lawdr(bag, inputs):
     out = inputs / "pairs.tsv"
-    result = run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS)
-    assert result.exit_code == 0 and "as LAWDR of rank 2" in result.stderr, result.output
+    result = ok(
+        "align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS
+    )
+    assert "as LAWDR of rank 2" in result.stderr, result.output
     lawdr = Lawdr(DocumentEmbedder.from_pretrained(bag, device="cpu"), rank=2)
     vectors = lawdr.fit_transform(GERMAN + [ENGLISH[number] for number in ORDER], ["de"] * 8 + ["en"] * 8)
     expected = align_documents(vectors[:8], vectors[8:])
@@ -167,8 +148,7 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     assert (
         result.exit_code == 1 and "--language-b: found None, expected a language of the model: de, en" in result.stderr
     )
-    result = run(*arguments, "--language-a", "de", "--language-b", "en")
-    assert result.exit_code == 0, result.output
+    result = ok("align", *arguments, "--language-a", "de", "--language-b", "en")
 
 
 BAD = [

@@ -4,14 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
-from typer.testing import CliRunner
 
-from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.cli.main import app
 from modeling_tmde.data import load_parallel
 from modeling_tmde.documents.mining import mine_bitext
 from modeling_tmde.embedding import DocumentEmbedder
+from tests.cli import conftest
+from tests.cli.conftest import ok, turned
 
 GERMAN = [
     "haus hund katze", "", "baum fluss stadt licht", "nacht brot", "haus  hund katze", "wasser stadt nacht haus",
@@ -19,28 +17,13 @@ GERMAN = [
 ]  # fmt: skip
 
 
-def turned(text):
-    """To a bag, the same document: its words, but for the first, which has no space before it, in reversed order."""
-    first, *others = text.split() or [""]
-    return " ".join([first, *others[::-1]])
-
-
 TURNED = [turned(text) for text in GERMAN]
 ENGLISH = ["licht licht licht brot", TURNED[5], TURNED[2], "hund hund brot", TURNED[0]]
 RIGHT = [("1", "5"), ("3", "3"), ("6", "2")]  # line numbers
 
 
-def run(*arguments, **kwargs):
-    return CliRunner().invoke(app, ["mine", *(str(argument) for argument in arguments)], **kwargs)
-
-
-@pytest.fixture(scope="session")
-def bag(tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("mining") / "bag"
-    torch.manual_seed(0)
-    BagModel(BagConfig(vocab_size=400, d_model=24)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+def run(*arguments):
+    return conftest.run("mine", *arguments)
 
 
 @pytest.fixture
@@ -60,10 +43,10 @@ def rows_of(path):
 
 def test_tsv(bag, inputs):
     a, b, out = inputs / "a.txt", inputs / "b.txt", inputs / "out.tsv"
-    result = run(a, b, "-o", out, "-m", bag, "--scoring", "cosine", "--threshold", 0.999, "--max-length", 4)
-    assert result.exit_code == 0 and result.stdout == "", result.output
-    result = run(a, b, "-o", out, "-m", bag, "--scoring", "cosine", "--threshold", 0.999, "--overwrite")
-    assert result.exit_code == 0 and result.stdout == "", result.output
+    result = ok("mine", a, b, "-o", out, "-m", bag, "--scoring", "cosine", "--threshold", 0.999, "--max-length", 4)
+    assert result.stdout == "", result.output
+    result = ok("mine", a, b, "-o", out, "-m", bag, "--scoring", "cosine", "--threshold", 0.999, "--overwrite")
+    assert result.stdout == "", result.output
     rows = rows_of(out)
     assert sorted((id_a, id_b) for _, id_a, id_b, *_ in rows) == RIGHT
     assert [float(score) for score, *_ in rows] == pytest.approx([1, 1, 1])
@@ -87,8 +70,7 @@ def test_options_reach_the_mining(bag, inputs, caplog):
         given = [str(part) for key, value in options.items() for part in (f"--{key.replace('_', '-')}", value)]
         given = ["-k" if part == "--k" else part for part in given]
         out = inputs / f"{number}.tsv"
-        result = run(inputs / "a.txt", inputs / "b.txt", "-o", out, "-m", bag, *given)
-        assert result.exit_code == 0, result.output
+        ok("mine", inputs / "a.txt", inputs / "b.txt", "-o", out, "-m", bag, *given)
         mined = mine_bitext(first, second, GERMAN, ENGLISH, **options)
         rows = rows_of(out)
         seen.append([row[:3] for row in rows] if "search" not in options else "HNSW" in caplog.text)
@@ -120,8 +102,7 @@ def test_vectors_instead_of_a_model(bag, inputs):
         np.save(inputs / f"{name}.npy", DocumentEmbedder.from_pretrained(bag, device="cpu").encode(texts))
     vectors = ["--vectors-a", inputs / "a.npy", "--vectors-b", inputs / "b.npy"]
     for name, options in (("both", vectors), ("one", [*vectors[:2], "-m", bag])):
-        result = run(a, b, "-o", inputs / f"{name}.tsv", *options)
-        assert result.exit_code == 0, result.output
+        result = ok("mine", a, b, "-o", inputs / f"{name}.tsv", *options)
         assert rows_of(inputs / f"{name}.tsv") == rows_of(inputs / "model.tsv")
         assert ("embedded" in result.stderr) == (name == "one")
 
@@ -139,8 +120,7 @@ def test_gold_lists(inputs):
     arguments += ["--scoring", "cosine", "--gold", inputs / "gold", "--overwrite"]
     result = run(*arguments, "--max-pairs", 4)
     assert "2 of 3 right pairs among 4: precision 0.5000, recall 0.6667, F1 0.5714\n" in result.stderr
-    result = run(*arguments, "--optimize-threshold")
-    assert result.exit_code == 0, result.output
+    result = ok("mine", *arguments, "--optimize-threshold")
     # F1 of the best 1 to 5: 2/4, 2/5, 4/6, 4/7, 4/8
     threshold = float(result.stderr.split("--threshold ")[1].split()[0])
     assert threshold == pytest.approx((np.cos(0.3) + np.cos(0.4)) / 2, abs=1e-5)
@@ -174,8 +154,8 @@ def test_lines_of_an_id_a_tab_and_a_text(bag, inputs, monkeypatch):
     arguments = ["sample.de", "sample.en", "-o", "out.tsv", "-m", bag, "--gold", "gold"]
     result = run(*arguments)
     assert result.exit_code == 1 and "gold, line 1: found id 'de-1'" in result.stderr
-    result = run(*arguments, "--format", "tsv", "--scoring", "cosine", "--threshold", 0.999)
-    assert result.exit_code == 0 and "precision 1.0000, recall 1.0000" in result.stderr, result.output
+    result = ok("mine", *arguments, "--format", "tsv", "--scoring", "cosine", "--threshold", 0.999)
+    assert "precision 1.0000, recall 1.0000" in result.stderr, result.output
     assert {tuple(row[1:4]) for row in rows_of(inputs / "out.tsv")} == {
         (f"de-{first}", f"en-{second}", GERMAN[int(first) - 1]) for first, second in RIGHT
     }

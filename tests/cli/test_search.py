@@ -9,17 +9,14 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from typer.testing import CliRunner
 
 pytest.importorskip("lancedb")
 
-from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli import index as index_module
-from modeling_tmde.cli.main import app
 from modeling_tmde.documents.index import DocumentIndex
 from modeling_tmde.embedding import DocumentEmbedder
-from tests.conftest import WORDS, make_rows, tiny_model
+from tests.cli.conftest import ok, run, save_bag, write_rows
+from tests.conftest import make_rows
 
 ROWS = [
     {"id": "a", "text": "casa perro. Gato árbol.", "language": "es", "title": "Casa"},
@@ -29,53 +26,29 @@ ROWS = [
 ]
 
 
-def run(*arguments, **kwargs):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], **kwargs)
-
-
-def ok(*arguments, **kwargs):
-    result = run(*arguments, **kwargs)
-    assert result.exit_code == 0, result.output
-    return result
-
-
 def hits(*arguments, **kwargs):
     return [json.loads(line) for line in ok("search", *arguments, "--json", **kwargs).stdout.splitlines()]
 
 
-@pytest.fixture(scope="session")
-def model(tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("bag")
-    torch.manual_seed(0)
-    BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def docs(tmp_path):
-    return write(tmp_path / "docs.jsonl", ROWS)
+    return write_rows(tmp_path / "docs.jsonl", ROWS)
 
 
 @pytest.fixture
-def made(docs, model, tmp_path):
-    ok("index", docs, "-o", tmp_path / "index", "-m", model)
+def made(docs, bag, tmp_path):
+    ok("index", docs, "-o", tmp_path / "index", "-m", bag)
     return tmp_path / "index"
 
 
-def test_index_and_search(docs, model, tmp_path):
+def test_index_and_search(docs, bag, tmp_path):
     out = tmp_path / "index"
-    result = ok("index", docs, "-o", out, "-m", model, "--max-length", 30)
+    result = ok("index", docs, "-o", out, "-m", bag, "--max-length", 30)
     assert (
         "4 added, 0 updated, 0 unchanged, 0 deleted" in result.stderr and "4 documents, search: exact" in result.stderr
     )
     assert "0 texts truncated" in result.stderr and result.stdout == ""  # sentence by sentence
-    index, embedder = DocumentIndex.open(out), DocumentEmbedder.from_pretrained(model, max_length=30)
+    index, embedder = DocumentIndex.open(out), DocumentEmbedder.from_pretrained(bag, max_length=30)
     assert index.settings["long_documents"] == "sentences"
     found = hits("Katze baum", out, "-k", 3)
     scores = embedder.encode(["Katze baum"], normalize=True) @ index.vectors(list("abcd")).T
@@ -100,7 +73,7 @@ def test_a_second_run_does_what_is_new(docs, made, tmp_path, monkeypatch):
     monkeypatch.setattr(DocumentEmbedder, "encode", encode)
     assert "0 added, 0 updated, 4 unchanged" in ok("index", docs, "-o", made).stderr
     rows = [ROWS[0], ROWS[1] | {"text": "nuit pain"}, ROWS[2] | {"title": "Neu"}, {"id": "e", "text": "light night"}]
-    changed = write(tmp_path / "docs.jsonl", rows)
+    changed = write_rows(tmp_path / "docs.jsonl", rows)
     encoded.clear()
     assert "1 added, 2 updated, 1 unchanged, 0 deleted" in ok("index", changed, "-o", made).stderr
     assert "light night" in encoded and "nuit pain" in encoded and not {row["text"] for row in ROWS} & set(encoded)
@@ -136,14 +109,14 @@ def test_filters_and_several_queries(made, tmp_path):
     assert "agua" in ok("search", made, "--queries", "-", input="agua\nhund\n").stdout  # each above its table
 
 
-def test_other_inputs(model, tmp_path):
+def test_other_inputs(bag, tmp_path):
     """Text files, whose lines have no ids, do not replace each other's documents; parquet has columns."""
     out, table = tmp_path / "index", tmp_path / "in.parquet"
     one, two = tmp_path / "1" / "part.txt", tmp_path / "2" / "part.txt"
     for path, content in ((one, "haus\nhund\n\nbaum\n"), (two, "ville\n")):
         path.parent.mkdir()
         path.write_text(content)
-    ok("index", "-", "-o", out, "-m", model, "--language", "it", input="casa\ncane\n")
+    ok("index", "-", "-o", out, "-m", bag, "--language", "it", input="casa\ncane\n")
     result = ok("index", one, "-o", out, "--language", "de")
     assert "1 empty ones left out" in result.stderr
     assert "1 added, 0 updated" in ok("index", two, "-o", out).stderr
@@ -165,33 +138,24 @@ def test_other_inputs(model, tmp_path):
     assert {hit["id"] for hit in hits("nuit", out, "--filter", "language=es")} == {"8"}
 
 
-def test_models_that_move(made, model, tokenizer, docs, tmp_path):
-    moved, other = tmp_path / "moved", tmp_path / "other"
-    ok("index", docs, "-o", tmp_path / "second", "-m", model)
-    for path, seed in ((moved, 0), (other, 1)):
-        torch.manual_seed(seed)
-        BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(path)
-        tokenizer.save_pretrained(path)
+def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
+    moved, other = save_bag(tmp_path / "moved", tokenizer), save_bag(tmp_path / "other", tokenizer, seed=1)
     assert hits("hund", made, "-m", moved) == hits("hund", made)
     result = run("search", "hund", made, "-m", other)
     assert result.exit_code == 1 and "was made with another model" in result.stderr
     manifest = made / "index.json"
-    manifest.write_text(manifest.read_text().replace(str(model), str(tmp_path / "gone")))
+    manifest.write_text(manifest.read_text().replace(str(bag), str(tmp_path / "gone")))
     for command in (("search", "hund", made), ("index", docs, "-o", made)):
         result = run(*command)
-        assert (
-            result.exit_code == 1
-            and "gone" in result.stderr
-            and "if the model was moved, give --model" in result.stderr
-        )
+        assert result.exit_code == 1 and "gone" in result.stderr and "was moved, give --model" in result.stderr
         ok(*command, "-m", moved)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
-def test_killed_and_run_again(model, tmp_path, monkeypatch):
+def test_killed_and_run_again(bag, tmp_path, monkeypatch):
     """Killed by SIGKILL while it embeds the third batch; the same command goes on where it was."""
     rows = [{"id": str(number), "text": " ".join(row.values())} for number, row in enumerate(make_rows(300))]
-    docs, out = write(tmp_path / "docs.jsonl", rows), tmp_path / "index"
+    docs, out = write_rows(tmp_path / "docs.jsonl", rows), tmp_path / "index"
     program = (
         "import sys\nfrom modeling_tmde.cli import index, main\n"
         "from modeling_tmde.embedding import DocumentEmbedder\n"
@@ -202,7 +166,7 @@ def test_killed_and_run_again(model, tmp_path, monkeypatch):
         "    return real(self, texts, *args, **kwargs)\n"
         "DocumentEmbedder.encode = stuck\nmain.main()"
     )
-    command = [sys.executable, "-c", program, "index", str(docs), "-o", str(out), "-m", str(model)]
+    command = [sys.executable, "-c", program, "index", str(docs), "-o", str(out), "-m", str(bag)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"stuck\n"
@@ -219,21 +183,21 @@ def test_killed_and_run_again(model, tmp_path, monkeypatch):
     assert len(index) == 300 and all(index.documents([row["id"]])[0].text == row["text"] for row in rows[::37])
 
 
-def test_bad_arguments_to_index(made, model, docs, tmp_path):
+def test_bad_arguments_to_index(made, bag, docs, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("text")
-    twice = write(tmp_path / "twice.jsonl", [ROWS[0], ROWS[1], ROWS[0]])
+    twice = write_rows(tmp_path / "twice.jsonl", [ROWS[0], ROWS[1], ROWS[0]])
     new = tmp_path / "new"
     for arguments, message in [
         ((docs, "-o", new), "there is no index yet; give --model"),
         (("-o", new), "DOCS is missing (or --delete)"),
         (("-o", made, "--delete", "a", "--prune"), "DOCS is missing; --prune removes what is not in it"),
         (("-o", new, "--delete", "a"), "no index there"),
-        ((docs, "-o", tmp_path / "full", "-m", model), "is not an index or an empty folder; expected a new name"),
-        ((docs, "-o", docs, "-m", model), "is not an index"),
-        ((tmp_path / "no.jsonl", "-o", new, "-m", model), "no such file"),
-        ((docs, "-o", new, "-m", model, "--id-field", "key"), "no column 'key'"),
-        ((docs, "-o", new, "-m", model, "--field", "body"), "field 'body': found no such field"),
+        ((docs, "-o", tmp_path / "full", "-m", bag), "is not an index or an empty folder; expected a new name"),
+        ((docs, "-o", docs, "-m", bag), "is not an index"),
+        ((tmp_path / "no.jsonl", "-o", new, "-m", bag), "no such file"),
+        ((docs, "-o", new, "-m", bag, "--id-field", "key"), "no column 'key'"),
+        ((docs, "-o", new, "-m", bag, "--field", "body"), "field 'body': found no such field"),
         ((docs, "-o", new, "-m", tmp_path / "nowhere"), "no folder"),
         (
             (docs, "-o", made, "--long-documents", "chunk"),
@@ -267,16 +231,3 @@ def test_bad_arguments_to_search(made, tmp_path):
         assert result.stderr.startswith("Error: ")
     result = run("search", made, "--queries", "-", input="\n \n")
     assert result.exit_code == 1 and "found no text" in result.stderr
-
-
-def test_a_transformer_whose_documents_are_too_long(tokenizer, tmp_path):
-    """Their end is found: sentence by sentence, nothing is cut off."""
-    path, out = tmp_path / "model", tmp_path / "index"
-    tiny_model().save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    long = ". ".join(" ".join(WORDS["en"][number % 7] for number in range(start, start + 9)) for start in range(40))
-    docs = write(tmp_path / "docs.jsonl", [{"id": "long", "text": long}, {"id": "same", "text": f"{long}. water."}])
-    assert "0 texts truncated" in ok("index", docs, "-o", out, "-m", path).stderr
-    vectors = DocumentIndex.open(out).vectors(["long", "same"])
-    assert 1e-4 < abs(vectors[0] - vectors[1]).max()
-    assert hits("bread water", out)[0]["snippet"]

@@ -1,0 +1,47 @@
+"""A tiny model on disk, whose documents are bags of words, and `tmde` in this process."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from modeling_tmde import BagConfig, BagModel
+from modeling_tmde.cli.main import app
+
+
+def run(*arguments, **kwargs):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], **kwargs)
+
+
+def ok(*arguments, **kwargs):
+    result = run(*arguments, **kwargs)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read_rows(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def save_bag(path, tokenizer, seed=0):
+    torch.manual_seed(seed)
+    BagModel(BagConfig(vocab_size=400, d_model=48)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def bag(tokenizer, tmp_path_factory):
+    return save_bag(tmp_path_factory.mktemp("bag"), tokenizer)
+
+
+def turned(text):
+    """To a bag, the same document: its words, but for the first, which has no space before it, in reversed order."""
+    first, *others = text.split() or [""]
+    return " ".join([first, *others[::-1]])

@@ -110,14 +110,9 @@ def align_documents(
             URL for each row, or none where `same_domain` needs them.
     """
     check_scoring(scoring, k)
-    urls = None if first_urls is None else (first_urls, second_urls or [])
-    if urls is None and same_domain:
-        raise ValueError("same_domain: found no URLs, expected first_urls and second_urls")
+    urls = (first_urls or (), second_urls or ()) if first_urls or second_urls or same_domain else None
     if urls and (len(urls[0]), len(urls[1])) != (first.shape[0], second.shape[0]):
-        raise ValueError(
-            f"first_urls, second_urls: found {len(urls[0])} and {len(urls[1])}, expected {first.shape[0]} and "
-            f"{second.shape[0]}, one for each row"
-        )
+        raise ValueError(f"URLs: found {len(urls[0])} and {len(urls[1])}, expected one for each row")
     scorer = _Scorer(first, second, scoring, k)
     codes = None if languages is None else tuple(languages)
     matched = match_urls(*urls, codes) if urls else []

@@ -196,13 +196,11 @@ class DocumentIndex:
 
     @embedder.setter
     def embedder(self, embedder: DocumentEmbedder) -> None:
-        stored, found = {"dimension": self._settings["dimension"]}, {"dimension": embedder.dimension}
         if self.settings is not None:
-            stored, found = stored | self.settings, found | _settings_of(embedder)
-        for name, value in found.items():
-            if value != stored.get(name):
-                raise ValueError(f"{self.folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}")
-        if self.settings is not None:
+            stored = self.settings | {"dimension": self._settings["dimension"]}
+            for name, value in _settings_of(embedder).items():
+                if value != stored.get(name):
+                    raise ValueError(f"{self.folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}")
             cosines = np.sum(_probe_vectors(embedder) * self._unit_rows(stored["probes"], "probes"), axis=1)
             if not (cosines >= _SAME_MODEL).all():
                 raise ValueError(
@@ -478,7 +476,8 @@ def shortened(text: str, width: int) -> str:
 
 
 def _settings_of(embedder: DocumentEmbedder) -> dict[str, Any]:
-    return {"pooling": embedder.pooling, "max_length": embedder.max_length, **embedder.long_document_settings}
+    settings = {"dimension": embedder.dimension, "pooling": embedder.pooling, "max_length": embedder.max_length}
+    return settings | embedder.long_document_settings
 
 
 def _embedding_settings(embedder: DocumentEmbedder, folder: Path, loading: Mapping[str, Any]) -> dict[str, Any]:
@@ -528,10 +527,8 @@ def _connection(folder: Path) -> Any:
 def _read_settings(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"{folder}: no index there, expected a folder written by tmde index") from None
-    except ValueError as error:
-        raise ValueError(f"{folder / SETTINGS}: damaged, cannot be read ({error})") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder}: no index there that tmde index has written, or a damaged one ({error})") from None
 
 
 def _vectors_of(table: pa.Table) -> np.ndarray:

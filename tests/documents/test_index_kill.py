@@ -79,7 +79,7 @@ def test_damaged_and_half_made_indexes(tmp_path):
     with pytest.raises(ValueError, match="missing or damaged"):
         DocumentIndex.open(folder)
     (folder / "index.json").write_text("{")
-    with pytest.raises(ValueError, match=r"index.json: damaged"):
+    with pytest.raises(ValueError, match="or a damaged one"):
         DocumentIndex.open(folder)
     DocumentIndex.create(tmp_path / "half", dimension=2)
     (tmp_path / "half" / "index.json").unlink()  # it is written last: a creation that was killed can be repeated

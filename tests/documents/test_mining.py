@@ -90,36 +90,14 @@ def test_equals_float64_loops(seed, sizes, k, scoring, sparse):
 
 # ---- Retrieval
 
-# scores:   y0    y1    y2
-#   x0      0.9   0.8   0.1
-#   x1      0.7   0.3
-#   x2      0.6   0.75
-CELLS = {(0, 0): 0.9, (0, 1): 0.8, (0, 2): 0.1, (1, 0): 0.7, (1, 1): 0.3, (2, 0): 0.6, (2, 1): 0.75}
-
 
 def pairs_of(cells):
     first, second = (np.array([cell[side] for cell in cells], np.int64) for side in (0, 1))
     return ScoredPairs(first, second, np.array(list(cells.values()), np.float32))
 
 
-@pytest.mark.parametrize(
-    ("retrieval", "expected"),
-    [
-        ("forward", [(0, 0), (2, 1), (1, 0)]),  # of x0, x2, x1, best first
-        ("backward", [(0, 0), (0, 1), (0, 2)]),
-        ("intersection", [(0, 0)]),
-        ("max", [(0, 0), (2, 1)]),  # (0, 1), (1, 0) and (0, 2) come later and share a row with these
-    ],
-)
-def test_retrieval_by_hand(retrieval, expected):
-    cells = dict(sorted(CELLS.items(), key=lambda item: -item[0][1]))  # the order of pairs does not matter
-    found = retrieved_pairs(pairs_of(cells), retrieval)
-    assert found.rows() == expected
-    assert found.scores.tolist() == pytest.approx([CELLS[pair] for pair in expected])
-
-
 def test_threshold():
-    pairs = pairs_of(CELLS)
+    pairs = pairs_of({(0, 0): 0.9, (0, 1): 0.8, (0, 2): 0.1, (1, 0): 0.7, (1, 1): 0.3, (2, 0): 0.6, (2, 1): 0.75})
     assert retrieved_pairs(pairs, "forward", threshold=0.75).rows() == [(0, 0), (2, 1)]
     assert len(retrieved_pairs(pairs, "max", threshold=2)) == 0
     score = np.float32(0.1)
@@ -158,22 +136,11 @@ def planted(rows=400, translated=250, seed=0):
     return first, second, set(zip(range(translated), places.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
 @pytest.mark.parametrize("retrieval", RETRIEVALS)
-def test_planted_translations_are_found(kind, retrieval):
+def test_planted_translations_are_found(retrieval):
     first, second, right = planted()
-    mined = mine_bitext(kind(first), kind(second), retrieval=retrieval, max_pairs=len(right))
-    assert set(mined.rows()) == right
-    assert len(mine_bitext(kind(first), kind(second), retrieval=retrieval)) > len(
-        right
-    )  # with wrong pairs after these
-
-
-def test_planted_translations_are_found_by_an_index(caplog):
-    first, second, right = planted(3000, 2000)
-    mined = mine_bitext(first, second, search="hnsw", max_pairs=len(right))
-    assert len(set(mined.rows()) & right) >= 0.98 * len(right)
-    assert len(caplog.messages) == 2 and "by HNSW" in caplog.messages[0]
+    mined = mine_bitext(first, second, retrieval=retrieval)  # with wrong pairs after the right ones
+    assert set(mined[: len(right)].rows()) == right and len(mined) > len(right)
 
 
 def test_repeated_and_empty_texts_take_no_part():
@@ -194,16 +161,12 @@ def test_plain_text_and_first_occurrences():
     occurrences, kept = first_occurrences(texts)
     assert occurrences.tolist() == [0, 1, 2, 0, 1, 5, 5, 0]
     assert kept.tolist() == [0, 2, 5]
-    for few in ([], ["", " "]):
-        assert first_occurrences(few)[1].tolist() == []
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"retrieval": "both"}, "retrieval: found 'both', expected one of forward, backward, intersection, max"),
-        ({"scoring": "margin"}, "scoring, k: found 'margin'"),
-        ({"search": "flat"}, "search, k: found 'flat'"),
         ({"first_texts": ["a"]}, "first: found 1 texts, expected 3, one for each row"),
         ({"second_texts": ["", " ", "\n"]}, r"second: found shape \(0, 3\)"),
         ({"drop_identical": True, "first_texts": ["a", "b", "c"]}, "drop_identical: found no texts of both sides"),
@@ -249,6 +212,8 @@ def test_best_threshold_by_hand():
     assert best_threshold(MINED, {(0, 0), (1, 1)}) == (1.125, pair_quality(MINED[:2].rows(), {(0, 0), (1, 1)}))
     # the last score where all pairs are kept
     assert best_threshold(MINED[:2], GOLD)[0] == 1.25
+    with pytest.raises(ValueError, match="none of the 1 gold pairs among 5 mined ones, expected"):
+        best_threshold(MINED, {(9, 9)})
 
 
 @settings(max_examples=100, deadline=None)
@@ -265,12 +230,6 @@ def test_no_other_threshold_is_better(rows, missed):
     assert quality.f1 == pytest.approx(best)
 
 
-def test_nothing_to_optimise():
-    for pairs in (mined(), MINED):
-        with pytest.raises(ValueError, match=rf"none of the 1 gold pairs among {len(pairs)} mined ones, expected"):
-            best_threshold(pairs, {(9, 9)})
-
-
 def test_reads_a_list(tmp_path):
     path = tmp_path / "gold"
     path.write_bytes(b"score\tid_a\tid_b\n0.9\tde-3\ten-1\n")
@@ -284,8 +243,6 @@ def test_reads_a_list(tmp_path):
     [
         (b"de-1\ten-1\nde-1 en-2", "gold, line 2: found 'de-1 en-2', expected 2 fields"),
         (b"de-1\ten-1\nen-2\tde-2", "line 2: found id 'en-2', which no text of the first side has, .* such as 'de-1'"),
-        (b"\nde-2\tde-2", "line 2: found id 'de-2', which no text of the second side has, .* such as 'en-1'"),
-        (b"de-1\ten-\xff", "row 1: found the undecodable bytes"),
         (b"\n", "gold: found no pair, expected one a line"),
     ],
 )

@@ -19,7 +19,7 @@ from modeling_tmde import DocumentEmbedder
 from modeling_tmde.eval.classification import evaluate_classification
 from modeling_tmde.eval.results import TaskResult, summarize
 from modeling_tmde.eval.statistics import compare, summary_intervals
-from modeling_tmde.eval.systems import EmbeddingSystem, VectorCache
+from modeling_tmde.eval.systems import EmbeddingSystem
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.eval.tasks.documents import TopicDocuments
 from modeling_tmde.long_documents import SentenceDensity, split_sentences
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[dict] = []
     first: TaskResult | None = None
     for name, embedder in embedders(options.model, data):
-        system = EmbeddingSystem(name, embedder, VectorCache(None))
+        system = EmbeddingSystem(name, embedder)
         result = TaskResult("topic_documents", name, "zero-shot", evaluate_classification(data, system))
         row: dict = {"document": name}
         intervals = summary_intervals(result.cells)

@@ -102,17 +102,18 @@ class MtebEncoder(AbsEncoder):
         Args:
             inputs: Batches `{"text": [...]}`; the embedder makes its own, of texts of like length.
             task_metadata, hf_subset: Name the language, for a model that needs it.
-            hf_split, prompt_type, **kwargs: What other models choose a prompt by; not used.
-            batch_size: No forward pass takes more tokens than so many texts of the longest length would. Default, and
-                of a model without a longest length (LASER, a bag) whatever it is: what `DocumentEmbedder.encode` has.
+            hf_split, prompt_type, **kwargs: Not used; other models choose a prompt by them.
+            batch_size: A forward pass takes at most as many tokens as `batch_size` texts of the maximum length have.
+                The default, and a model without a maximum length (LASER, bag), takes that of
+                `DocumentEmbedder.encode`.
             show_progress_bar: As for `DocumentEmbedder.encode`.
 
         Returns:
             (n, d) float32, in the order of the inputs.
 
         Raises:
-            ValueError: A batch without text; a subset of several languages (bitext, retrieval
-                across languages), or of none that the model knows, if it needs to be told.
+            ValueError: A batch without text; for a model with an encoder for each language, a subset of several
+                languages (bitext, cross-lingual retrieval) or of an unknown one.
         """
         texts: list[str] = []
         for index, batch in enumerate(inputs):

@@ -56,8 +56,9 @@ class BatchEmbedder:
 
         Raises:
             KeyError: A column is missing.
-            ValueError: A text is null or no string; the output column is there; a language is missing or unknown, for
-                a model that has an encoder for each.
+            TypeError: A text is null or not a string.
+            ValueError: The output column exists already; a language is missing or unknown, for a model that has an
+                encoder for each language.
         """
         if self.output_column in batch.column_names:
             raise ValueError(f"there is a column {self.output_column!r} already; give another output_column")

@@ -28,7 +28,7 @@ class RetrievalPool:
 def retrieval_pool(rows: list[dict[str, str | None]], source: str, target: str, size: int = 1000) -> RetrievalPool:
     """Up to `size` of the first rows that have both languages and repeat no text of either.
 
-    Repeated texts are left out because their vectors are equal, and which of them comes first says nothing.
+    Repeated texts are left out: their vectors are equal, so their order is arbitrary.
     """
     pairs = [(row.get(source), row.get(target)) for row in rows]
     kept = [pairs[position] for position in _unrepeated(pairs)[:size]]
@@ -92,8 +92,7 @@ def evaluate_retrieval(
     Returns:
         One cell a pair with at least two rows. `value` is precision at 1 by `scoring`; `extra` holds `mrr` and
         `recall_at_10` by `scoring`, `error_rate` and `precision_at_1_margin` by `margin`, `size` (queries),
-        `candidates`, and `left_out`: rows that have both languages, but repeat a text of an earlier one (equal texts
-        have equal vectors, and which of them comes first says nothing).
+        `candidates`, and `left_out`: rows that have both languages, but repeat a text of an earlier row.
 
     Raises:
         TaskError: No pair has two rows.

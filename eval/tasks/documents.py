@@ -67,7 +67,7 @@ class DocumentRetrieval(TopicDocuments):
 
         Args:
             source: As for [`TopicDocuments`].
-            split: Which documents.
+            split: The split of the documents.
 
         Raises:
             CorpusError: Missing languages or columns.

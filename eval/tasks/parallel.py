@@ -42,9 +42,9 @@ def open_parts(
 
     Args:
         source, **options: As for [`load_parallel`](modeling_tmde.data.load_parallel).
-        languages: None for those of `defaults` that are there (no defaults: for all).
+        languages: None for the available ones of `defaults`; without defaults, for all.
         pivot: Only pairs with this language.
-        config: Of a dataset, instead of all pairs of the languages.
+        config: Config of a dataset to open instead of all pairs of the languages.
 
     Returns:
         The languages, and the rows of each config that is a pair of them (`de-en`); under None, all rows of a source
@@ -100,13 +100,13 @@ class SentenceRetrieval(Task):
         split: str = "train",
         config: str | None = None,
     ) -> RetrievalData:
-        """The rows with two or more of the languages; None: all that the source has.
+        """The rows with two or more of the languages (None: all languages of the source).
 
         Args:
             source: A file, folder, glob, Moses prefix or Hub dataset, as
                 [`load_parallel`](modeling_tmde.data.load_parallel) reads them. Of a Hub dataset with a config
                 for each pair of languages, every pair of `languages` is taken.
-            max_rows: At most that many rows, the first ones; of each pair, if the source is kept in pairs.
+            max_rows: Read only the first `max_rows` rows; if the source has a config for each pair, of each pair.
             split, config: Of a Hub dataset.
 
         Raises:
@@ -148,11 +148,11 @@ class EuroparlMatrix(Task):
         """The first `rows` rows that lack no language.
 
         Args:
-            source: Any parallel source. Pairs of languages in configs, as the Hub keeps Europarl, are joined where
-                their English sentences are identical; of an English sentence that comes again, the first is taken.
-            languages: With English, if pairs are to be joined; None for those of the task's that are there.
-            streaming: Of the Hub, read the beginning of each pair only, rather than fetch them whole.
-            rows: How many.
+            source: Any parallel source. If it has a config for each pair of languages, as Europarl on the Hub, pairs
+                are joined on identical English sentences; of a repeated English sentence, the first row is taken.
+            languages: Must include English if pairs are to be joined; None for the task's languages.
+            streaming: Read only the beginning of each pair from the Hub.
+            rows: Number of rows.
             split: Of a Hub dataset.
 
         Raises:
@@ -216,7 +216,7 @@ class XSR(Task):
 
         Args:
             source: Any parallel source.
-            queries: How many of the rows of each pair are queries, drawn by the evaluation's seed.
+            queries: Number of rows of each pair that are queries, drawn with the evaluation's seed.
             candidates: Rows of each pair of languages, queries included.
             split: Of a Hub dataset.
 

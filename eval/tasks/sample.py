@@ -25,7 +25,7 @@ class Sample(Task):
         sizes: Sequence[int] = (1000, 200, 200),
         seed: int = 42,
     ) -> ClassificationData:
-        """`sizes` documents of train, dev and test. `source` and `streaming` mean nothing here.
+        """`sizes` documents of train, dev and test. `source` and `streaming` are ignored.
 
         Raises:
             TaskError: An unknown language, or `sizes` that are not three whole numbers from 1.

@@ -20,10 +20,10 @@ Splits = dict[str, dict[str, Split]]  # by language and name
 
 
 def source_of(task: Task, source: Source, advice: str = "") -> str:
-    """The stated source, or the task's default one.
+    """The given source, or the default of the task.
 
     Raises:
-        CorpusError: There is neither; `advice` says where to get the data.
+        CorpusError: There is neither. `advice` says where to get the data.
     """
     source = source or task.default_source
     if source is None:
@@ -32,10 +32,10 @@ def source_of(task: Task, source: Source, advice: str = "") -> str:
 
 
 def is_dataset(source: str) -> bool:
-    """Whether a source is a Hub id, or a folder with a README.md that lists `configs`, as a copy of a dataset has it.
+    """Whether a source is a Hub id, or a local copy of a Hub dataset: a folder with a README.md that lists `configs`.
 
     Raises:
-        CorpusError: It is neither, and no path that exists.
+        CorpusError: It is neither of them, and no such path exists.
     """
     if source == "sample" or os.path.exists(source):
         return is_hub_layout(source)
@@ -49,7 +49,7 @@ def open_split(source: str, config: str, split: str, streaming: bool = False) ->
 
 
 def open_splits(source: str, config: str, names: Iterable[str], streaming: bool = False) -> dict[str, Table]:
-    """Opens those of the named splits that a config has; `dev` is also found as `validation`."""
+    """Opens the named splits that a config has; the Hub's `validation` is `dev`."""
     there = {{"validation": "dev"}.get(name, name): name for name in datasets.get_dataset_split_names(source, config)}
     return {name: open_split(source, config, there[name], streaming) for name in names if name in there}
 
@@ -60,7 +60,7 @@ def named_files(task: Task, folder: str) -> list[str]:
 
 
 def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]:
-    """Opens a table source: a file, a folder of files (those named like the task's, or else all), or a dataset."""
+    """Opens the tables of a file, a dataset, or a folder (the files that match `local_names`, or else all files)."""
     files = named_files(task, source)
     if not files and is_dataset(source):
         splits = {name: datasets.get_dataset_split_names(source, name) for name in config_names(source)}
@@ -79,7 +79,7 @@ def read_labels(
     """Class names of a column of names or of class numbers.
 
     Args:
-        labels: The only ones that may occur, in the order of their numbers; none of them: any text.
+        labels: Allowed labels, in the order of their class numbers. Empty: any text.
 
     Raises:
         CorpusError: A value is none of the labels.
@@ -104,7 +104,7 @@ def labeled_splits(
         title: Column of titles, which are put before the texts with a blank line between.
 
     Raises:
-        CorpusError: A missing column, or a bad value. The column split is not needed where the source has splits.
+        CorpusError: A missing column, or a bad value. A dataset with splits needs no column `split`.
     """
     frames = []
     for table in open_tables(task, source, streaming):
@@ -133,10 +133,10 @@ def labeled_splits(
 def choose_languages(
     place: str, requested: Languages, available: Iterable[str], defaults: Sequence[str] = ()
 ) -> list[str]:
-    """The languages to load, without repeats: the requested ones, or those of `defaults` (or all) that are there.
+    """The languages to load: the requested ones, or the available ones of `defaults`, or all available ones.
 
     Raises:
-        CorpusError: A requested language is not there, or no default one is.
+        CorpusError: A requested language is not available, or no default one is.
     """
     there = list(dict.fromkeys(available))
     if requested:
@@ -172,7 +172,7 @@ def provenance_of(task: Task, source: str, split: str | None, copy: bool = False
     """Where loaded data come from: the benchmark's provenance for its default source, "as given" for others.
 
     Args:
-        split: Which is tested on; None for files that have none.
+        split: The split that is tested on; None for files without splits.
         copy: Any source in this format is a copy of the benchmark.
     """
     known = task.provenance if copy or source == task.default_source else Task.provenance

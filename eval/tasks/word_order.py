@@ -32,7 +32,7 @@ class WordOrder(Task):
         streaming: bool = False,
         phenomena: Sequence[str] | None = None,
     ) -> ContrastData:
-        """Pairs of sentences with ids `"<phenomenon>-<number>"`. `streaming` means nothing here.
+        """Pairs of sentences with ids `"<phenomenon>-<number>"`. `streaming` is ignored.
 
         Args:
             source: None or `"built-in"`.

@@ -56,9 +56,9 @@ class XNLI(Task):
                 hypothesis, label.
             max_train: At most that many train rows of each language: the first after a shuffle with `seed`, the same
                 rows in every language, streaming or not.
-            train_languages: Whose train split is read, as each is large; the other languages have dev and test alone.
-                None for `self.train_languages` (English, as LASER and the thesis train), or all of `languages` if
-                none of those is among them.
+            train_languages: Languages whose train split is read; the others have dev and test only. None for
+                `self.train_languages` (English, as in LASER and the thesis), or for all of `languages` if these do
+                not include any of those.
 
         Raises:
             CorpusError: Missing languages or columns; a label that is none of the three (-1, no gold label).

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,8 +133,6 @@ def load_comparison(
     content = read_yaml(name_or_path, "modeling_tmde.training.comparisons", "Comparison")
     trainings = []
     try:
-        if wrong := [key for key in content if key not in ComparisonFile.__annotations__]:
-            raise ValueError(unknown("key", wrong[0], ComparisonFile.__annotations__))
         file = ComparisonFile(**content)
         for name, entry in file.start.items():
             recipe = _recipe(entry, file.shared, {**data, "training.seed": entry.get("seed", file.seeds[0])})
@@ -310,8 +307,8 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
             lines.append(differences_table(f"{better} - {worse}", list(tested.values())))
     if missing := [each.name for each in systems if each.name not in measured]:
         lines += [f"**Not measured:** {markdown_escape(', '.join(missing))}.", ""]
-    notes = [*_notes(measured.values()), *(f"{name}: {reason}" for name, reason in failures.items())]
-    text = "\n".join([*lines, *(f"- {markdown_escape(note)}" for note in notes)]).rstrip() + "\n"
+    lines += [f"- {markdown_escape(f'{name}: {reason}')}" for name, reason in failures.items()]
+    text = "\n".join(lines).rstrip() + "\n"
     write_atomically(trainings[0].folder / "table.md", text)
     return text
 
@@ -344,15 +341,6 @@ def _costs(training: Training) -> dict[str, str]:
     parameters = _read(training.run / "run.json")["parameters"]
     texts = {"CPU minutes": f"{sum(minutes):.1f}", "words of pairs / CPU s": f"{words:,.0f}"}
     return texts | {"parameters": f"{parameters:,}"}
-
-
-def _notes(measured: Iterable[Training]) -> list[str]:
-    """What keeps the systems from being compared as equals."""
-    unlimited = [each.name for each in measured if each.recipe.sections["training"].get("max_cpu_minutes") is None]
-    notes = [f"Without a limit of CPU minutes (max_cpu_minutes): {', '.join(unlimited)}"] if unlimited else []
-    runs = [_read(each.run / "run.json") for each in measured]
-    unequal = [key for key in ("versions", "machine", "tmde") if any(run[key] != runs[0][key] for run in runs)]
-    return notes + ([f"Not the same in all runs: {', '.join(unequal)}"] if unequal else [])
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,19 +5,12 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
-    BertConfig,
     BertForMaskedLM,
-    DistilBertConfig,
     DistilBertModel,
-    GPT2Config,
     GPT2LMHeadModel,
-    ModernBertConfig,
     ModernBertForMaskedLM,
-    PreTrainedConfig,
     PreTrainedTokenizerFast,
-    T5Config,
     T5ForConditionalGeneration,
-    XLMRobertaConfig,
     XLMRobertaForMaskedLM,
 )
 
@@ -27,22 +20,10 @@ from modeling_tmde.training.hub_encoder import open_encoder, open_encoder_tokeni
 from tests.conftest import LANGUAGES, make_rows
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-BERT_TOKENS = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
-ROBERTA_TOKENS = {
-    "bos_token": "<s>",
-    "pad_token": "<pad>",
-    "eos_token": "</s>",
-    "unk_token": "<unk>",
-    "cls_token": "<s>",
-    "sep_token": "</s>",
-    "mask_token": "<mask>",
-}
+BERT_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+BERT_TOKENS |= {"mask_token": "[MASK]"}
+ROBERTA_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+ROBERTA_TOKENS |= {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
 T5_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 VOCABULARY = 300
 
@@ -88,49 +69,34 @@ def make_tokenizer(kind: str, texts: list[str], vocabulary: int = VOCABULARY, li
     )
 
 
-def _settings(kind: str, size: int) -> tuple[type, PreTrainedConfig, str]:
-    sizes = SIZES | {"vocab_size": size}
-    if kind == "bert":
-        config = BertConfig(**sizes, max_position_embeddings=62, pad_token_id=0)
-        return BertForMaskedLM, config, "wordpiece"
-    if kind == "distilbert":
-        config = DistilBertConfig(
-            vocab_size=size, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=62, pad_token_id=0
-        )
-        return DistilBertModel, config, "wordpiece"
-    if kind == "xlm-roberta":
-        config = XLMRobertaConfig(
-            **sizes, max_position_embeddings=64, type_vocab_size=1, bos_token_id=0, pad_token_id=1, eos_token_id=2
-        )
-        return XLMRobertaForMaskedLM, config, "unigram"
-    if kind == "modernbert":
-        config = ModernBertConfig(
-            **sizes,
-            max_position_embeddings=62,
-            pad_token_id=0,
-            bos_token_id=2,
-            eos_token_id=3,
-            cls_token_id=2,
-            sep_token_id=3,
-            global_attn_every_n_layers=2,
-            local_attention=8,
-        )
-        return ModernBertForMaskedLM, config, "bpe"
-    if kind == "t5":
-        config = T5Config(
-            vocab_size=size,
-            d_model=32,
-            d_kv=8,
-            d_ff=48,
-            num_layers=2,
-            num_heads=4,
-            pad_token_id=0,
-            eos_token_id=1,
-            decoder_start_token_id=0,
-        )
-        return T5ForConditionalGeneration, config, "t5"
-    config = GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=4, n_positions=62)
-    return GPT2LMHeadModel, config, "wordpiece"
+# By kind: the model with its head, as pretraining leaves it, the settings of its configuration, and the tokenizer.
+BERT = SIZES | {"max_position_embeddings": 62, "pad_token_id": 0}
+MODELS = {
+    "bert": (BertForMaskedLM, BERT, "wordpiece"),
+    "distilbert": (
+        DistilBertModel,
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 62, "pad_token_id": 0},
+        "wordpiece",
+    ),
+    "xlm-roberta": (
+        XLMRobertaForMaskedLM,
+        SIZES | {"max_position_embeddings": 64, "type_vocab_size": 1, "pad_token_id": 1},
+        "unigram",
+    ),
+    "modernbert": (
+        ModernBertForMaskedLM,
+        BERT
+        | {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+        | {"global_attn_every_n_layers": 2, "local_attention": 8},
+        "bpe",
+    ),
+    "t5": (
+        T5ForConditionalGeneration,
+        {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0, "eos_token_id": 1},
+        "t5",
+    ),
+    "gpt2": (GPT2LMHeadModel, {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 62}, "wordpiece"),
+}
 
 
 def save_encoder(folder: Path, kind: str, seed: int = 0, extra_rows: int = 3) -> Path:
@@ -141,9 +107,10 @@ def save_encoder(folder: Path, kind: str, seed: int = 0, extra_rows: int = 3) ->
         extra_rows: Of its table, beyond its tokenizer's vocabulary.
     """
     texts = [row[language] for row in make_rows(300) for language in LANGUAGES]
-    tokenizer = make_tokenizer(_settings(kind, 1)[2], texts)
-    model_class, config, _ = _settings(kind, len(tokenizer) + extra_rows)
+    model_class, settings, tokenizer_kind = MODELS[kind]
+    tokenizer = make_tokenizer(tokenizer_kind, texts)
     torch.manual_seed(seed)
+    config = model_class.config_class(vocab_size=len(tokenizer) + extra_rows, **settings)
     model_class(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -29,8 +29,6 @@ RECIPES = "modeling_tmde.training.recipes"
 ADAPTED = "adapted"  # the architecture on an encoder of the Hub
 # Keys of a config that the tokenizer, the `data` section or the encoder decides.
 SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "decoder_embedding_scale"}
-# Keys of other architectures that `adapted` has as well, and that do not depend on the width.
-KEPT_BY_ENCODER = {"decoder_layers", "dropout", "activation_function", "language_embedding_dim"}
 
 
 class RecipeError(ValueError):
@@ -287,28 +285,17 @@ class Recipe:
             return TmdeTrainingArguments(output_dir=output_dir, **values)
 
     def use_encoder(self, encoder: str) -> None:
-        """Puts an encoder of the Hub in place of the recipe's: its architecture becomes `adapted`.
+        """Puts an encoder of the Hub in place of the recipe's: the `model` section becomes that of recipe `adapted`.
 
-        Data, objectives and training stay. Sizes, tokenizer and warm start are left out, with a warning.
-
-        Raises:
-            RecipeError: The recipe's decoder sees more of the encoder than one vector.
+        Data, objectives and training stay. Tokenizer and warm start are left out, with a warning.
         """
-        model = self.sections["model"]
         if self.architecture != ADAPTED:
-            if model.get("bottleneck", "first") != "first":
-                raise RecipeError(
-                    f"Recipe {self.name} has model.bottleneck={model['bottleneck']}, and an encoder of the Hub gets "
-                    "that of T-MDE, 'first'; take another recipe, such as adapted"
-                )
-            model = {name: value for name, value in model.items() if name in KEPT_BY_ENCODER}
-            self.sections |= {"tokenizer": {}, "warm_start": {}}
+            self.sections |= {"tokenizer": {}, "warm_start": {}, "model": load_recipe(ADAPTED).sections["model"]}
             logger.warning(
-                f"Recipe {self.name} on {encoder}: its sizes, tokenizer and warm start are left out. If its "
-                "learning_rate is high for a pretrained encoder, set encoder_learning_rate (recipe adapted: 3e-5)"
+                f"Recipe {self.name} on {encoder}: the model is that of recipe adapted; sizes, tokenizer and warm "
+                "start are left out. If learning_rate is high for a pretrained encoder, set encoder_learning_rate"
             )
-        self.sections["model"] = {**model, "architecture": ADAPTED, "encoder": str(encoder)}
-        self.check()
+        self.set("model.encoder", str(encoder))
 
     def set(self, key: str, value: Any) -> None:
         """Sets `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
@@ -339,7 +326,10 @@ class Recipe:
             key, separator, value = override.partition("=")
             if not separator:
                 raise RecipeError(f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4")
-            self.set(key.strip(), _parse(key, value))
+            try:
+                self.set(key.strip(), yaml.load(value, PlainLoader))
+            except yaml.YAMLError as error:
+                raise RecipeError(f"The value of {override} is not YAML: {error}") from error
 
     def check(self) -> None:
         """
@@ -408,11 +398,3 @@ def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str |
         recipe.use_encoder(encoder)
     recipe.override(overrides)
     return recipe
-
-
-def _parse(key: str, text: str) -> Any:
-    try:
-        value = yaml.load(text, PlainLoader)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"The value of {key}={text} is not YAML: {error}") from error
-    return float("inf") if value == "inf" else value

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import datasets
 import typer
 from accelerate import PartialState
+from accelerate.utils import recursively_apply
 from huggingface_hub.constants import ENDPOINT
 from tabulate import tabulate
 from transformers import set_seed
@@ -84,8 +85,10 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
     Raises:
         RecipeError: Names one.
     """
+    values = list(files)
     sections = [recipe.sections[name] for name in ("data", "tokenizer", "warm_start", "model", "objectives")]
-    for value in [*files, *_strings(sections)]:
+    recursively_apply(values.append, sections, test_type=lambda value: isinstance(value, str))
+    for value in values:
         path = Path(value.rpartition("=")[2]).expanduser()  # NAME=SOURCE of a task
         places = (path.resolve(), path.absolute().parent.resolve() / path.name)
         known = path.exists() or glob.glob(f"{path}*", recursive=True)  # else it is an id of the Hub
@@ -93,15 +96,6 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
             raise RecipeError(
                 f"{value}: the run would overwrite it, since it is in {folder}; choose another folder, or move it"
             )
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """All strings in nested lists and values of mappings."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _strings(part)
 
 
 # ---- Training
@@ -189,7 +183,11 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         names = ("train_max_length", "embed_max_length", "eval_pool", "eval_document_rows")
         record = {
             **environment(),
-            "data": _describe_data(train, dev, eval_tasks),
+            "data": {
+                "train": _describe(train),
+                "dev": {name: _describe(rows) for name, rows in dev.items()},
+                "eval_task": {name: _describe(task) for name, task in eval_tasks.items()},
+            },
             "parameters": model.num_parameters(),
             "seed": arguments.seed,
             "processes": state.num_processes,
@@ -246,24 +244,13 @@ def save_best(trainer: TmdeTrainer, folder: Path) -> None:
 # ---- What is known of a run
 
 
-def _describe_data(
-    train: Any, dev: Mapping[str, datasets.Dataset], eval_tasks: Mapping[str, ClassificationData]
-) -> dict[str, Any]:
-    """Rows and fingerprints of the data of a run; of a stream, its shards."""
-    tasks = {}
-    for name, task in eval_tasks.items():
-        rows = {code: {part: len(split) for part, split in splits.items()} for code, splits in task.splits.items()}
-        tasks[name] = {"source": task.provenance.source, "rows": rows, "fingerprint": data_fingerprint(task)}
-    found = {name: {"rows": len(rows), "fingerprint": rows._fingerprint} for name, rows in dev.items()}
-    if isinstance(train, datasets.Dataset):
-        of_train = {"rows": len(train), "fingerprint": train._fingerprint}
-    else:
-        of_train = {"rows": None, "streaming": True, "shards": train.num_shards}
-    return {
-        "train": of_train,
-        "dev": found,
-        "eval_task": tasks if len(tasks) > 1 else next(iter(tasks.values()), None),
-    }
+def _describe(data: Any) -> dict[str, Any]:
+    """Rows and fingerprint of a dataset; of a stream, its shards; of a classification task, its source."""
+    if isinstance(data, ClassificationData):
+        return {"source": data.provenance.source, "fingerprint": data_fingerprint(data)}
+    if isinstance(data, datasets.Dataset):
+        return {"rows": len(data), "fingerprint": data._fingerprint}
+    return {"rows": None, "streaming": True, "shards": data.num_shards}
 
 
 def _write_results(

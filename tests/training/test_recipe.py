@@ -46,7 +46,7 @@ def test_every_recipe_builds_and_survives_a_round_trip(name, tmp_path):
     assert (config.languages, config.pivot_languages) == (recipe.data.languages, recipe.data.pivot_languages)
     assert arguments.train_max_length <= (getattr(config, "max_position_embeddings", INFINITY) or 512)
     assert not (tmp_path / "run").exists()
-    changed = load_recipe(name, ["learning_rate=3e-4", "pair_temperature=inf", "data.train=[a.tsv, größe.tsv]"])
+    changed = load_recipe(name, ["learning_rate=3e-4", "pair_temperature=.inf", "data.train=[a.tsv, größe.tsv]"])
     loaded = load_recipe(write(tmp_path, changed.to_yaml()))
     assert (loaded.sections, loaded.description) == (changed.sections, changed.description)
 
@@ -120,7 +120,7 @@ def test_accumulation_follows_from_batch_tokens(tmp_path):
     [
         ("training.learning_rate=3e-4", "training", "learning_rate", 0.0003),  # a string to YAML itself
         ("max_minutes=1E2", "training", "max_minutes", 100.0),
-        ("max_minutes=inf", "training", "max_minutes", INFINITY),
+        ("max_minutes=.inf", "training", "max_minutes", INFINITY),
         ("max_minutes=12", "training", "max_minutes", 12),
         ("buffer_rows=1e5", "training", "buffer_rows", 100_000),
         ("bf16=no", "training", "bf16", False),

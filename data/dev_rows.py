@@ -59,7 +59,9 @@ def hold_out_rows(
         first = list(train.take(10 * number))
         held = datasets.Dataset.from_list(first[: max(min(number, len(first) // 10), 1)], features=train.features)
         held = _different(held)
-        return train.with_format("arrow").filter(_OtherThan(held), batched=True).with_format(None), held
+        known = {frozenset(row.items()) for row in held["translation"][:]}
+        # Row by row: tables of a stream have no text columns for languages that a batch lacks.
+        return train.filter(_is_other, input_columns="translation", fn_kwargs={"known": known}), held
     rest, held = hold_out(train, max(min(number, len(train) // 10), 1), seed)
     held = _different(held)
     other_than = _OtherThan(held)
@@ -125,6 +127,10 @@ def _different(rows: datasets.Dataset) -> datasets.Dataset:
     for number, row in enumerate(rows["translation"][:]):
         first.setdefault(tuple(row.values()), number)
     return rows if len(first) == len(rows) else rows.select(list(first.values()))
+
+
+def _is_other(translation: Row, known: set[frozenset]) -> bool:
+    return frozenset(translation.items()) not in known
 
 
 class _OtherThan:

@@ -1,18 +1,22 @@
 """Warm starts: a new model that begins with what a trained one knows, whatever the two vocabularies are."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from tokenizers import decoders, pre_tokenizers
 from torch import nn
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.embedding import local_or_hub
+from modeling_tmde.tokenization import is_byte_level_bpe
 from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
-from modeling_tmde.training.vocabulary_map import VocabularyMap, map_vocabulary
+from modeling_tmde.training.hub_encoder import open_config
 
-BAG, TMDE, ALIGNED = "tmde_bag", "tmde", "tmde_aligned"
+BAG, ALIGNED = "tmde_bag", "tmde_aligned"
 TABLES = ("embed_tokens", "lm_head")  # modules with a row for every entry of the vocabulary
 
 
@@ -29,21 +33,19 @@ class WarmStartReport:
     kept_variance: Share of a bag's weighted sum of squares in the directions that a narrower model keeps.
     tensors_copied, tensors_kept: From the same kind, how many parameters were taken, tables counted, and the names of
         those that keep their initial values, since the checkpoint lacks them or has another shape.
-    encoder_layers: Layers of the encoder that were taken whole.
     """
 
     checkpoint: str
     model_type: str
+    checkpoint_width: int
+    width: int
     tokens_copied: int
     tokens_mapped: int
     tokens_left: int
-    checkpoint_width: int
-    width: int
     table_scale: float = 1.0
     kept_variance: float = 1.0
     tensors_copied: int = 0
     tensors_kept: list[str] = field(default_factory=list)
-    encoder_layers: int = 0
 
     def __str__(self) -> str:
         text = (
@@ -51,16 +53,11 @@ class WarmStartReport:
             f"{self.tokens_mapped:,} mapped, {self.tokens_left:,} left"
         )
         if self.width != self.checkpoint_width:
-            text += f"; width {self.checkpoint_width} to {self.width}"
-        if self.width < self.checkpoint_width:
-            text += f" ({100 * self.kept_variance:.1f}% of the variance kept)"
+            text += f"; width {self.checkpoint_width} to {self.width} ({self.kept_variance:.1%} of the variance kept)"
         if self.tensors_copied:
             text += f"; {self.tensors_copied} tensors copied"
-            if self.model_type == TMDE:
-                text += f", {self.encoder_layers} encoder layers" if self.encoder_layers else ": no encoder layer fits"
         if self.tensors_kept:
-            more = "" if len(self.tensors_kept) <= 3 else f" and {len(self.tensors_kept) - 3} more"
-            text += f"; as initialised: {', '.join(self.tensors_kept[:3])}{more}"
+            text += f"; {len(self.tensors_kept)} as initialized: {', '.join(self.tensors_kept[:3])}, ..."
         return text
 
 
@@ -114,11 +111,12 @@ def warm_start(
     kind, source_kind = model.config.model_type, source.config.model_type
     names = _names_in(source, model)
     if names is None and source_kind != BAG:
+        expected = {BAG, kind, _kind_inside(model)} - {None}
         raise ValueError(
-            f"Warm start of a model of type {kind!r}: expected a checkpoint of {_startable(model)}, found "
+            f"Warm start of a model of type {kind!r}: expected a checkpoint of {' or '.join(sorted(expected))}, found "
             f"{source_kind!r} in {checkpoint}"
         )
-    direct = kind == TMDE and direct_path
+    direct = kind == "tmde" and direct_path
     if direct and hasattr(source.base_model, "token_weights") and not model.config.bag_residual:
         raise ValueError(
             f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False; "
@@ -139,27 +137,14 @@ def warm_start(
         details = _from_bag(model, source, vocabulary, new_columns_std, direct)
         if direct:
             _take_direct_path(model, source, vocabulary, residual_scale)
-    known = int(vocabulary.known.sum())
-    return WarmStartReport(
-        checkpoint=str(checkpoint),
-        model_type=source_kind,
-        tokens_copied=vocabulary.copied,
-        tokens_mapped=known - vocabulary.copied,
-        tokens_left=vocabulary.size - known,
-        checkpoint_width=source_width,
-        width=width,
-        **details,
-    )
+    known, copied = int(vocabulary.known.sum()), vocabulary.copied
+    tokens = {"tokens_copied": copied, "tokens_mapped": known - copied, "tokens_left": vocabulary.size - known}
+    return WarmStartReport(str(checkpoint), source_kind, source_width, width, **tokens, **details)
 
 
 def _width(config: PreTrainedConfig) -> int:
     """Of the layers: an embedding may be several vectors of that width."""
     return getattr(config, "d_model", config.hidden_size)
-
-
-def _startable(model: PreTrainedModel) -> str:
-    kinds = [repr(kind) for kind in (_kind_inside(model), model.config.model_type) if kind not in (None, BAG)]
-    return " or ".join([", ".join(["a bag", *kinds[:-1]]), *kinds[-1:]])
 
 
 def _kind_inside(model: PreTrainedModel) -> str | None:
@@ -180,23 +165,12 @@ def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str]
 
 def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, set[str]]:
     """The checkpoint's model in float32, its tokenizer, and the parameters that its file lacks."""
+    model_class, path = ARCHITECTURES[architecture_of(open_config(checkpoint))], local_or_hub(checkpoint)
+    model, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     try:
-        path = local_or_hub(checkpoint)
-        config = AutoConfig.from_pretrained(path)
-        if (architecture := architecture_of(config)) is None:
-            raise ValueError(
-                f"Warm start from {checkpoint}: expected a model of this package, found model_type "
-                f"{config.model_type!r}"
-            )
-        model_class = ARCHITECTURES[architecture]
-        model, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
-    except OSError as error:
-        raise ValueError(f"Warm start from {checkpoint}: {error}") from error
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        return model, AutoTokenizer.from_pretrained(path), set(loading["missing_keys"])
     except (OSError, ValueError) as error:
         raise ValueError(f"Warm start from {checkpoint}: expected its tokenizer's files beside it; {error}") from error
-    return model, tokenizer, set(loading["missing_keys"])
 
 
 def _from_bag(
@@ -265,39 +239,118 @@ def _copy(
 ) -> dict[str, int | list[str]]:
     """Parameters of equal name and shape, tables by vocabulary, languages by code; returns what the report says."""
     old = dict(source.named_parameters(remove_duplicate=False))
-    old = {name: parameter for name, parameter in old.items() if name not in missing}
     weights = getattr(source.base_model, "token_weights", torch.zeros(source.config.vocab_size))
-    known = vocabulary.known
-    kept, copied = [], set()
-    for name, parameter in model.named_parameters():
-        owner, _, last = names(name).removesuffix(".weight").rpartition(".")
+    known, languages = vocabulary.known, source.config.languages
+    kept, parameters = [], dict(model.named_parameters())
+    for name, parameter in parameters.items():
         source_name = names(name)
-        if source_name not in old:
+        owner, _, last = source_name.removesuffix(".weight").rpartition(".")
+        value, by_row = old.get(source_name), last in (*TABLES, "embed_languages", "token_weights")
+        if value is None or source_name in missing or parameter.shape[by_row:] != value.shape[by_row:]:
             kept.append(name)
-            continue
-        if last == "token_weights":
-            parameter[known] = vocabulary.log_weights(old[source_name])[known].to(parameter)
-        elif last in TABLES and parameter.shape[1] == old[source_name].shape[1]:
-            table = vocabulary.table(old[source_name], old.get(f"{owner}.token_weights".lstrip("."), weights))
+        elif last == "token_weights":
+            parameter[known] = vocabulary.log_weights(value)[known].to(parameter)
+        elif last in TABLES:
+            table = vocabulary.table(value, old.get(f"{owner}.token_weights".lstrip("."), weights))
             scale = _size(table[known]) / _size(parameter[known])
             parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
-        elif last == "embed_languages" and parameter.shape[1] == old[source_name].shape[1]:
-            _copy_languages(parameter, old[source_name], model.config.languages, source.config.languages)
-        elif last not in TABLES and parameter.shape == old[source_name].shape:
-            parameter.copy_(old[source_name])
+        elif last == "embed_languages":  # one that is new begins as the mean of all there
+            rows = [
+                value[languages.index(one)] if one in languages else value.mean(0) for one in model.config.languages
+            ]
+            parameter.copy_(torch.stack(rows))
         else:
-            kept.append(name)
-            continue
-        copied.add(name)
-    layers = getattr(model.base_model, "layers", nn.ModuleList())
-    whole = [
-        all(f"model.layers.{index}.{name}" in copied for name, _ in layer.named_parameters())
-        for index, layer in enumerate(layers)
-    ]
-    return {"tensors_copied": len(copied), "tensors_kept": kept, "encoder_layers": sum(whole)}
+            parameter.copy_(value)
+    return {"tensors_copied": len(parameters) - len(kept), "tensors_kept": kept}
 
 
-def _copy_languages(new: torch.Tensor, old: torch.Tensor, languages: list[str], old_languages: list[str]) -> None:
-    """Copies the rows (languages, d) of the languages both have; one that is new begins as the mean of all there."""
-    for row, language in enumerate(languages):
-        new[row] = old[old_languages.index(language)] if language in old_languages else old.mean(dim=0)
+# ---- Vocabularies
+
+
+@dataclass(frozen=True)
+class VocabularyMap:
+    """The tokens of a new vocabulary as pieces of an old one: token `rows[i]` has the piece `pieces[i]`.
+
+    rows, pieces: (pieces,), by ascending row. A row without pieces is not known to the old vocabulary.
+    size: Rows of the new tables.
+    copied: Rows whose one piece is the same token.
+    """
+
+    rows: torch.Tensor
+    pieces: torch.Tensor
+    size: int
+    copied: int
+
+    @property
+    def known(self) -> torch.Tensor:
+        """(size,) bool."""
+        return torch.bincount(self.rows, minlength=self.size) > 0
+
+    def log_weights(self, old: torch.Tensor) -> torch.Tensor:
+        """(size,): the logarithm of the pieces' summed weights; `-inf` where there are none.
+
+        Together with `table` it keeps every bag: `exp(w) E` of a token is the sum of `exp(w_p) E_p` over its pieces.
+        """
+        values = old[self.pieces]
+        largest = torch.full((self.size,), -torch.inf).scatter_reduce(0, self.rows, values, "amax")
+        sums = torch.zeros(self.size).index_add(0, self.rows, (values - largest[self.rows]).exp())
+        return largest + sums.log()
+
+    def table(self, old: torch.Tensor, log_weights: torch.Tensor) -> torch.Tensor:
+        """(size, d): the means of the pieces' rows of `old`, weighted by `exp(log_weights)`; 0 without pieces."""
+        shares = (log_weights[self.pieces] - self.log_weights(log_weights)[self.rows]).exp()  # (pieces,)
+        offsets = torch.searchsorted(self.rows, torch.arange(self.size))
+        return nn.functional.embedding_bag(self.pieces, old, offsets, mode="sum", per_sample_weights=shares)
+
+
+def map_vocabulary(
+    new: PreTrainedTokenizerBase, old: PreTrainedTokenizerBase, new_size: int, old_size: int
+) -> VocabularyMap:
+    """
+    Finds every token of the tokenizer `new` in the tokenizer `old`: as itself, else as the pieces it falls into there.
+    Byte-level tokens are compared byte by byte, so that one which is no text alone (half a character) has its pieces
+    as well. Special and added tokens that `old` lacks have none. Of an `old` that reads lower case only, a token with
+    capitals is that without.
+
+    Args:
+        new_size, old_size: Rows of the embedding tables, at least the sizes of the vocabularies.
+
+    Raises:
+        ValueError: If a vocabulary is larger than its table, or they differ and not both are byte-level.
+    """
+    new_ids, old_ids = new.get_vocab(), old.get_vocab()
+    for tokenizer, ids, size in ((new, new_ids, new_size), (old, old_ids, old_size)):
+        if max(ids.values()) >= size:
+            raise ValueError(
+                f"The tokenizer {tokenizer.name_or_path!r} has the id {max(ids.values())}, but the embedding table of "
+                f"its model has {size} rows; expected the tokenizer that the model was made with"
+            )
+    if new_ids != old_ids and not (is_byte_level_bpe(new) and is_byte_level_bpe(old)):
+        raise ValueError(
+            f"The vocabularies of {new.name_or_path!r} and of the checkpoint {old.name_or_path!r} differ, which works "
+            "between byte-level BPE tokenizers only; take the checkpoint's tokenizer (tokenizer.path in a recipe)"
+        )
+    added = {token.content for token in new.added_tokens_decoder.values()}
+    rows, pieces, copied = [], [], 0
+    normalizer = old.backend_tokenizer.normalizer if new_ids != old_ids else None
+    lowered = normalizer is not None and normalizer.normalize_str("A").strip() == "a"
+    for token, row in sorted(new_ids.items(), key=lambda item: item[1]):
+        # What the old tokenizer never makes of a text, its model has never seen.
+        seen = _lower_case(token) if lowered and token not in added else token
+        if seen in old_ids:
+            found = [old_ids[seen]]
+            copied += seen == token
+        else:
+            found = [] if token in added else [piece.id for piece in old.backend_tokenizer.model.tokenize(seen)]
+        rows += [row] * len(found)
+        pieces += found
+    return VocabularyMap(torch.tensor(rows), torch.tensor(pieces), new_size, copied)
+
+
+def _lower_case(token: str) -> str:
+    """A byte-level token in lower case; unchanged if its bytes are no text alone."""
+    text = decoders.ByteLevel().decode([token])
+    if "\ufffd" in text or text.lower() == text:
+        return token
+    [(lower, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text.lower())
+    return lower

@@ -7,13 +7,11 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerCallback
 
-from modeling_tmde.data import CorpusReport
 from modeling_tmde.training import throughput as clock_module
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import InfoNCE
 from modeling_tmde.training.optimization import limit_steps
 from modeling_tmde.training.throughput import RunClock
-from modeling_tmde.training.train import _write_results
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 from tests.conftest import make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
@@ -147,17 +145,6 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     again = make_trainer(tmp_path / "run", tokenizer, Work(hands), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
     assert again.state.global_step == 6
-
-
-@pytest.mark.parametrize(("seconds", "minutes", "cpu_minutes"), [(90.0, 6.0, 0.4), (0.15, 0.01, 0.005)])
-def test_results_tell_both_kinds_of_minutes(tokenizer, tmp_path, monkeypatch, seconds, minutes, cpu_minutes):
-    """Those of a run of less than a second too: words a second are reckoned from them."""
-    work = Work(Hands().set(monkeypatch), seconds=seconds, cpu_seconds=60 * cpu_minutes / 4)
-    trainer = make_trainer(tmp_path, tokenizer, work, max_steps=4)
-    trainer.train()
-    _write_results(trainer, tmp_path, CorpusReport(), {}, ["de", "en"])
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert (results["steps"], results["minutes"], results["cpu_minutes"]) == (4, minutes, cpu_minutes)
 
 
 def test_minutes_of_the_processor_are_a_limit_for_a_stream_that_cools_down():

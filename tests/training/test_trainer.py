@@ -262,29 +262,6 @@ def test_epoch_grows_within_a_chunk_and_a_share_of_an_epoch_is_enough(tokenizer,
     assert epochs == pytest.approx([(step + 1) / batches for step in range(len(epochs))], abs=1e-3)
 
 
-def test_max_minutes_ends_with_an_evaluation_and_a_checkpoint(tokenizer, tmp_path):
-    trainer = tiny_trainer(
-        tmp_path,
-        tokenizer,
-        dev=make_rows(12, seed=9),
-        max_steps=1000,
-        max_minutes=1e-7,
-        eval_steps=1000,
-        save_steps=1000,
-        save_strategy="steps",
-    )
-    trainer.train()
-    assert trainer.state.global_step == 1
-    assert [entry["step"] for entry in logged(trainer, "eval_retrieval")] == [1]
-    assert (tmp_path / "checkpoint-1" / "model.safetensors").is_file()
-    assert trainer.progress() == 1.0
-
-
-def test_schedule_that_needs_a_length_is_refused_without_one(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="lr_scheduler_type=linear needs max_steps"):
-        tiny_trainer(tmp_path, tokenizer, max_steps=-1, lr_scheduler_type="linear")
-
-
 # ---- Learning rate
 
 
@@ -373,19 +350,6 @@ def test_seen_rows_words_and_tokens_are_counted(tokenizer, tmp_path):
     assert trainer.throughput.seen["source_tokens"] == sum(tokens.values())
     assert trainer.throughput.seen["target_tokens"] == 2 * (tokens["en"] + tokens["es"] - 2 * 40)
     assert trainer.throughput.chunk_counts.rows == 40 and trainer.throughput.chunk_counts.truncated_texts == 0
-
-
-def test_losses_of_an_evaluation_equal_a_plain_reference(tokenizer, tmp_path):
-    rows = make_rows(30, seed=9, languages=("de", "en", "es"))
-    trainer = tiny_trainer(tmp_path, tokenizer, dev=rows, micro_batch_tokens=100_000)
-    metrics = trainer.evaluate()
-    sums, counts = {"translation": 0.0, "distance": 0.0}, Counter()
-    for batch in ParallelBatches(make_dataset(rows), tokenizer, LANGUAGES, ("en", "es"), 100_000, seed=0):
-        counts.update(count_by_hand([batch]))
-        for name, output in trainer.model.eval()(**batch.model_inputs()).items():
-            sums[name] += output["loss"].item()
-    for name in sums:
-        assert metrics[f"eval_dev_{name}_loss"] == pytest.approx(sums[name] / counts[name], rel=1e-4)
 
 
 @pytest.mark.parametrize("changes", [{}, {"share_embeddings": True}])

@@ -6,7 +6,6 @@ the command line itself (an unknown option, a number out of range) is typer's, w
 `TMDE_TRACEBACK=1` for the whole traceback.
 """
 
-import errno
 import os
 
 import typer
@@ -26,7 +25,6 @@ EXTRAS = {
     "ray": "ray",
     "sentence_transformers": "sentence-transformers",
 }
-_BY_NAME = ("StrictDataclassError", "YAMLError")  # without importing their packages
 
 
 class CommandGroup(TyperGroup):
@@ -48,36 +46,18 @@ class CommandGroup(TyperGroup):
 
 def describe_error(error: Exception) -> str | None:
     """One sentence for an error that the user or the machine caused; None for a defect of tmde."""
-    names = {base.__name__ for base in type(error).__mro__}
+    kinds = {base.__name__ for base in type(error).__mro__}  # without importing the packages that define them
     if isinstance(error, BrokenPipeError):  # `| head -1`: typer ends silently
         return None
     if isinstance(error, ImportError):
-        return _describe_import_error(error)
-    if isinstance(error, OSError) and error.strerror is not None:
-        return _describe_file_error(error)
-    if isinstance(error, MemoryError) or "OutOfMemoryError" in names:
-        return (
-            "out of memory: give fewer documents at once (--batch-tokens, --max-length), or --device cpu. "
-            f"{error}".strip()
-        )
-    if "SafetensorError" in names:
-        return f"weights (.safetensors) are damaged or cut off ({error}); copy or download them again"
-    if isinstance(error, (ValueError, OSError)) or not names.isdisjoint(_BY_NAME):
-        return str(error)
-    return None
-
-
-def _describe_import_error(error: ImportError) -> str | None:
-    name = (error.name or "").partition(".")[0]
-    if name == "modeling_tmde":
-        return None
-    if name in EXTRAS:
+        name = (error.name or "").partition(".")[0]
+        if name not in EXTRAS:
+            return None
         return f"this needs {name}, which is not installed: pip install 'tmde[{EXTRAS[name]}]'"
-    return str(error) or None
-
-
-def _describe_file_error(error: OSError) -> str:
-    place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{place}{error.strerror}; free some space, or choose another place for the output"
-    return f"{place}{error.strerror}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")):
+        return f"out of memory: give less at once (--batch-tokens, --max-length), or --device cpu. {error}".strip()
+    if "SafetensorError" in kinds:
+        return f"weights (.safetensors) are damaged or cut off ({error}); copy or download them again"
+    return None if kinds.isdisjoint(("ValueError", "OSError", "StrictDataclassError", "YAMLError")) else str(error)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from modeling_tmde.cli.options import MODEL_OPTIONS, ModelArgument, load_embedder, with_options
 from modeling_tmde.export import export_onnx, export_static_embedding
@@ -15,12 +16,8 @@ app = typer.Typer(no_args_is_help=True, help="Write a model in another form, for
 @with_options(**{name: MODEL_OPTIONS[name] for name in ("trust_remote_code", "revision")})
 def onnx(
     model: ModelArgument,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Default: MODEL, if it is a folder.")
-    ] = None,
-    quantization: Annotated[
-        Literal["int8"] | None, typer.Option(help="int8: weights of 8 bits, about a third of the size.")
-    ] = None,
+    output: Annotated[Path | None, Option("--output", "-o", metavar="FOLDER", help="Default: MODEL.")] = None,
+    quantization: Annotated[Literal["int8"] | None, Option(help="int8: weights of 8 bits.")] = None,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
@@ -40,22 +37,20 @@ def onnx(
     source = Path(model).expanduser()
     if output is None and not source.is_dir():
         raise ValueError(f"--output: {model} is no folder; give the folder to write to")
-    if output is not None and output.is_file():
-        raise ValueError(f"--output {output} is a file, expected a folder")
-    if output is not None and (output / "config.json").exists() and not (source.is_dir() and output.samefile(source)):
+    if output is not None and (output / "config.json").exists() and output.resolve() != source.resolve():
         raise ValueError(f"--output {output} holds another model; give the name of a new folder")
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
-    graph = export_onnx(embedder.model, embedder.tokenizer, output or source, quantization)
+    path, difference, cosine = export_onnx(embedder.model, embedder.tokenizer, output or source, quantization)
     typer.echo(
-        f"{graph.path}: {graph.size / 1e6:.1f} MB; its outputs differ from the model's by {graph.difference:.1e} of "
-        f"the largest, the cosine of the vectors is at least {graph.cosine:.6f}"
+        f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the cosine of the vectors "
+        f"is at least {cosine:.6f}"
     )
 
 
 @app.command()
 def static(
     model: ModelArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
 ) -> None:
     """Write a bag as a table of vectors, which sentence-transformers opens without any code of this package.
 
@@ -70,4 +65,3 @@ def static(
     embedder = load_embedder(model, device="cpu", dtype="float32")
     difference = export_static_embedding(embedder.model, embedder.tokenizer, output)
     typer.echo(f"{output}: its vectors differ from the model's by {difference:.1e} at most")
-    typer.echo(f'SentenceTransformer("{output}") opens it')

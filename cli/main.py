@@ -19,27 +19,22 @@ from modeling_tmde.cli.push import push
 from modeling_tmde.cli.quickstart import quickstart
 from modeling_tmde.training.train import train
 
-TRAIN, SEARCH, MEASURE, SHARE = "Train", "Embed and search", "Measure", "Share"  # headings of the help
-
 app = typer.Typer(
-    name="tmde", cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )  # fmt: skip
-app.command(rich_help_panel=TRAIN)(quickstart)
-app.command(rich_help_panel=TRAIN)(train)
-app.command("add-language", rich_help_panel=TRAIN)(add_language)
-app.command(rich_help_panel=SEARCH)(embed)
-app.command(rich_help_panel=SEARCH)(index)
-app.command(rich_help_panel=SEARCH)(search)
-app.command(rich_help_panel=SEARCH)(demo)
-app.command(rich_help_panel=SEARCH)(align)
-app.command(rich_help_panel=SEARCH)(mine)
-app.command(rich_help_panel=MEASURE)(compare)
+for heading, commands in (
+    ("Train", (quickstart, train, add_language)),
+    ("Embed and search", (embed, index, search, demo, align, mine)),
+    ("Measure", (compare,)),
+    ("Share", (push,)),
+):
+    for command in commands:
+        app.command(rich_help_panel=heading)(command)
 app.add_typer(
-    evaluate.app, name="eval", short_help="Measure embedders by the literature's protocols.", rich_help_panel=MEASURE
+    evaluate.app, name="eval", short_help="Measure embedders by the literature's protocols.", rich_help_panel="Measure"
 )
-app.command(rich_help_panel=SHARE)(push)
-app.add_typer(export.app, name="export", rich_help_panel=SHARE)
+app.add_typer(export.app, name="export", rich_help_panel="Share")
 
 
 def _print_version(wanted: bool) -> None:

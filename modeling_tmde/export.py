@@ -9,7 +9,6 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 from .embedding import DocumentEmbedder, encoder_body, evaluating, is_ours, mean_pooled, position_limit
 from .long_documents import NO_LIMIT
+from .tokenization import TextTokenizer
 
 OUTPUT = "last_hidden_state"  # of every graph
 TOLERANCE = 1e-4  # relative to the largest output; what graph and model may differ by in float32
@@ -44,27 +44,12 @@ TEXTS = (
 )
 
 
-@dataclass(frozen=True)
-class ExportedGraph:
-    """
-    path: Of the graph.
-    size: Bytes, with its data.
-    difference: Of graph and model, the largest of any element of an output on `TEXTS`, over the largest element.
-    cosine: Of the vectors of graph and model, the smallest.
-    """
-
-    path: Path
-    size: int
-    difference: float
-    cosine: float
-
-
 def export_onnx(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     folder: str | os.PathLike,
     quantization: str | None = None,
-) -> ExportedGraph:
+) -> tuple[Path, float, float]:
     """Writes an encoder as `folder/onnx/model.onnx`, or quantized as `folder/onnx/model_int8.onnx`.
 
     Inputs are `input_ids` and `attention_mask`, both (batch, length) int64, of any size. The one output,
@@ -77,6 +62,10 @@ def export_onnx(
         folder: Made if missing.
         quantization: `"int8"` for 8-bit weights of matrices and embedding tables, and inputs of matrix products
             rounded to 8 bits as they come.
+
+    Returns:
+        The graph; the largest difference of graph and model in any element of an output on `TEXTS`, over the largest
+        element; the smallest cosine of their vectors.
 
     Raises:
         ImportError: A package of the extra `onnx` is missing.
@@ -99,34 +88,27 @@ def export_onnx(
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
     file = "model.onnx" if quantization is None else f"model_{quantization}.onnx"
     with tempfile.TemporaryDirectory(dir=folder / "onnx", prefix=".export-") as temporary, evaluating(encoder):
-        plain = written = Path(temporary) / "model.onnx"
+        plain, written = Path(temporary) / "model.onnx", Path(temporary) / file
         graph = _Graph(encoder)
         _write_graph(graph, embedder, plain)
         if quantization is not None:
-            written = Path(temporary) / file
             _quantize(plain, written)
         onnx.checker.check_model(os.fspath(written))
         session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
         difference, cosine = _compare(graph, session, embedder)
-        if quantization is None and not difference <= TOLERANCE:
+        if (quantization is None and not difference <= TOLERANCE) or not cosine >= LEAST_COSINE:
             raise ValueError(
-                f"the graph of {name} differs from the model by {difference:.1e} of its largest output, expected at "
-                f"most {TOLERANCE:.0e}"
-            )
-        if not cosine >= LEAST_COSINE:
-            raise ValueError(
-                f"the graph of {name} gives vectors whose cosine with those of the model is as low as {cosine:.3f}, "
-                f"expected at least {LEAST_COSINE}; write the graph in float32"
+                f"the graph of {name} differs from the model by {difference:.1e} of its largest output, the vectors "
+                f"have a cosine of {cosine:.3f}; expected at most {TOLERANCE:.0e} in float32, at least {LEAST_COSINE}"
             )
         del session
-        parts = [path for path in (written, _data_file(written)) if path.exists()]
-        size = sum(path.stat().st_size for path in parts)
-        for path in reversed(parts):
-            os.replace(path, folder / "onnx" / path.name)
+        for path in (_data_file(written), written):
+            if path.exists():
+                os.replace(path, folder / "onnx" / path.name)
     if not (folder / "config.json").exists():
         model.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    return ExportedGraph(folder / "onnx" / file, size, difference, cosine)
+    return folder / "onnx" / file, difference, cosine
 
 
 class _Graph(nn.Module):
@@ -142,11 +124,9 @@ class _Graph(nn.Module):
 
 
 def _batch(embedder: DocumentEmbedder, texts: Sequence[str], limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    limit = min(limit, embedder.max_length)
-    rows = [embedder.tokenizer(text, truncation=True, max_length=limit)["input_ids"] for text in texts]
-    length = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])  # masked, so any id will do
-    return ids, torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
+    """Input ids and attention mask, both (texts, length); masked positions hold 0."""
+    tokenized = TextTokenizer(embedder.tokenizer, min(limit, embedder.max_length), 0)(list(texts))
+    return tokenized.padded(np.arange(len(texts)), 0)
 
 
 def _write_graph(graph: _Graph, embedder: DocumentEmbedder, path: Path) -> None:
@@ -165,11 +145,7 @@ def _write_graph(graph: _Graph, embedder: DocumentEmbedder, path: Path) -> None:
             )
             program.save(path)
     except Exception as error:  # torch.onnx raises many kinds
-        cause = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        first = str(cause).strip().splitlines() or [type(cause).__name__]
-        raise ValueError(f"{type(graph.encoder).__name__} cannot be written as an ONNX graph: {first[0]}") from error
+        raise ValueError(f"{type(graph.encoder).__name__} cannot be written as an ONNX graph: {error}") from error
 
 
 def _searchsorted(sorted_sequence, values, *, right: bool = False, **_):
@@ -316,8 +292,6 @@ def write_sentence_transformers_files(model: PreTrainedModel, folder: str | os.P
             "word_embedding_dimension": encoder.config.hidden_size,
             "pooling_mode_cls_token": True,
             "pooling_mode_mean_tokens": False,
-            "pooling_mode_max_tokens": False,
-            "include_prompt": True,
         },
     }
     if not (Path(folder) / "config_sentence_transformers.json").exists():

@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from modeling_tmde.cli.document_sets import (
     SIDES_OPTIONS,
+    DocumentSet,
     Languages,
     NeighborsOption,
     ScoringOption,
@@ -80,21 +81,18 @@ def align(
         raise ValueError("--same-domain needs --url-field: the URLs say which website a document is of")
     out_file = out and check_output(out, overwrite, [".tsv"])
     rows_file = rows and check_output(rows, overwrite, [".jsonl"], "--rows")
-    sides, languages = read_sides(a, b, loading, [url_field] if url_field else [])
+    sides, languages = read_sides(a, b, loading, url_field)
     if None in languages and (rows is not None or lawdr_rank is not None):
         raise ValueError("--rows and --lawdr-rank need the languages of both sides: --language-a and --language-b")
-    urls = None
-    if url_field is not None:  # one a document, "" if it is not known
-        urls = [["".join(str(url or "").split()) for url in side.values(url_field, "--url-field")] for side in sides]
     right, found = (path and read_gold_pairs(path, sides[0].ids, sides[1].ids) for path in (reference, pairs))
     embedder = load_embedder_of_sides(model, languages, **{"long_documents": "sentences"} | loading)
     with truncation_counted():
         if found is None:
             options = {"scoring": scoring, "k": k, "threshold": threshold, "same_domain": same_domain}
-            found = _aligned(sides, languages, embedder, lawdr_rank, urls, options)
+            found = _aligned(sides, languages, embedder, lawdr_rank, options)
         if out is not None:
-            columns = ["score", "id_a", "id_b", *(["url_a", "url_b", "matched_by"] if urls else [])]
-            write_rows(out_file, columns, (_fields(pair, sides, urls) for pair in found))
+            columns = ["score", "id_a", "id_b", *(["url_a", "url_b", "matched_by"] if url_field else [])]
+            write_rows(out_file, columns, (_fields(pair, *sides) for pair in found))
             typer.echo(f"{len(found):,} pairs -> {out}", err=True)
         if right is not None:
             report_quality(reference, alignment_quality(found, right), " (of pairs with a document that it knows)")
@@ -121,15 +119,13 @@ def _aligned(
     languages: Languages,
     embedder: DocumentEmbedder,
     lawdr_rank: int | None,
-    urls: list[list[str]] | None,
     options: dict[str, Any],
 ) -> list[AlignedPair]:
     """Pairs of documents that are not empty, by the rows of the files, best first."""
-    kept = [side.filled() for side in sides]
-    if urls is not None:
-        options["first_urls"], options["second_urls"] = (
-            [of_side[row] for row in rows] for of_side, rows in zip(urls, kept, strict=True)
-        )
+    kept = [[row for row, text in enumerate(side.texts) if text.strip()] for side in sides]
+    if sides[0].urls is not None:
+        urls = ([side.urls[row] for row in rows] for side, rows in zip(sides, kept, strict=True))
+        options["first_urls"], options["second_urls"] = urls
         if None not in languages:
             options["languages"] = [code.split("-")[0].lower() for code in languages]
     if lawdr_rank is None:
@@ -153,8 +149,8 @@ def _aligned(
     return [pair._replace(first=kept[0][pair.first], second=kept[1][pair.second]) for pair in pairs]
 
 
-def _fields(pair: AlignedPair, sides: Sides, urls: list[list[str]] | None) -> list:
-    fields = [pair.score, sides[0].ids[pair.first], sides[1].ids[pair.second]]
-    if urls:
-        fields += [urls[0][pair.first], urls[1][pair.second], "url" if pair.by_url else "score"]
+def _fields(pair: AlignedPair, a: DocumentSet, b: DocumentSet) -> list:
+    fields = [pair.score, a.ids[pair.first], b.ids[pair.second]]
+    if a.urls is not None:
+        fields += [a.urls[pair.first], b.urls[pair.second], "url" if pair.by_url else "score"]
     return fields

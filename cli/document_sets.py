@@ -1,4 +1,4 @@
-"""Files of documents in memory and pairs of their rows, for the commands that align, mine and show them."""
+"""Two files of documents in memory and pairs of their rows, for the commands that align and mine them."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ import typer
 
 from modeling_tmde.cli.options import FieldOption, FormatOption, IdFieldOption, load_embedder
 from modeling_tmde.data.checks import is_code
-from modeling_tmde.data.documents import Documents, InputFormat, open_documents
+from modeling_tmde.data.documents import Documents, open_documents
 from modeling_tmde.data.io import replacing
 from modeling_tmde.documents.mining import PairQuality
 from modeling_tmde.embedding import DocumentEmbedder
@@ -33,29 +33,15 @@ SIDES_OPTIONS = {  # for `with_options` and `read_sides`
 
 @dataclass(frozen=True)
 class DocumentSet:
-    """The n documents of one file. columns: the other columns that were read."""
+    """The n documents of one file. urls: "" where one is not known, None if they were not asked for."""
 
     name: str
     texts: list[str]
     ids: list[str]
-    columns: pa.Table
-    fields: Sequence[str]
+    urls: list[str] | None
 
     def __len__(self) -> int:
         return len(self.texts)
-
-    def filled(self) -> list[int]:
-        """Rows of the documents that are not empty; ValueError if all are."""
-        rows = [row for row, text in enumerate(self.texts) if text.strip()]
-        if not rows:
-            raise ValueError(f"{self.name}: found no document that is not empty, expected at least one")
-        return rows
-
-    def values(self, column: str, option: str) -> list:
-        """A column that `option` names."""
-        if column not in self.columns.column_names:
-            raise ValueError(f"{self.name}: no field {column!r}, found {list(self.fields)}; see {option}")
-        return self.columns.column(column).to_pylist()
 
     def embed(self, rows: Sequence[int], embedder: DocumentEmbedder, language: str | None) -> np.ndarray:
         """Vectors of these rows (rows, d); reports what was left out and cut off."""
@@ -73,34 +59,27 @@ Sides = tuple[DocumentSet, DocumentSet]
 
 
 def read_document_set(
-    source: str,
-    format: InputFormat | None = None,
-    field: str | None = None,
-    id_field: str | None = None,
-    columns: Sequence[str] = (),
+    source: str, format: str | None, field: str | None, id_field: str | None, url_field: str | None
 ) -> DocumentSet:
     """Reads text (one document a line), TSV (id, tab, text), JSONL or parquet; `-` is stdin.
 
-    Args:
-        format: None: that of the suffix, text for stdin.
-        field: JSONL field or parquet column of the text; None: "text".
-        id_field: That of the ids; None: "id" if there is such a column, else documents are numbered.
-        columns: Others to read, if they are there.
-
     Raises:
-        ValueError: The file cannot be read, a column is missing, an id occurs twice.
+        ValueError: The file cannot be read, a column is missing, an id occurs twice, or all documents are empty.
     """
     with ExitStack() as stack:
-        documents = open_documents(stack, source, format, field, (id_field or "id", *columns), 8192)
+        documents = open_documents(stack, source, format, field, (id_field or "id", url_field or ""), 8192)
         chunks = list(documents.chunks)
+    for option, name in (("--id-field", id_field), ("--url-field", url_field)):
+        if name is not None and name not in documents.fields:
+            raise ValueError(f"{documents.name}: no field {name!r}, found {list(documents.fields)}; see {option}")
+    table = pa.concat_tables([documents.schema.empty_table(), *(chunk.columns for chunk in chunks)]).to_pydict()
     texts = [text for chunk in chunks for text in chunk.texts]
     numbers = [number for chunk in chunks for number in chunk.numbers]
-    table = pa.concat_tables([documents.schema.empty_table(), *(chunk.columns for chunk in chunks)])
-    found = DocumentSet(documents.name, texts, list(map(str, numbers)), table, documents.fields)
-    if id_field is not None or "id" in table.column_names:
-        ids = found.values(id_field or "id", "--id-field")
-        found.ids[:] = checked_ids(documents, id_field or "id", ids, numbers, {})
-    return found
+    if not any(map(str.strip, texts)):
+        raise ValueError(f"{documents.name}: found no document that is not empty, expected at least one")
+    ids = table.get(id_field or "id", list(map(str, numbers)))
+    urls = url_field and ["".join(str(url or "").split()) for url in table[url_field]]
+    return DocumentSet(documents.name, texts, checked_ids(documents, id_field or "id", ids, numbers, {}), urls)
 
 
 def checked_ids(
@@ -116,7 +95,7 @@ def checked_ids(
     return list(map(str, values))
 
 
-def read_sides(a: str, b: str, given: dict[str, Any], columns: Sequence[str] = ()) -> tuple[Sides, Languages]:
+def read_sides(a: str, b: str, given: dict[str, Any], url_field: str | None = None) -> tuple[Sides, Languages]:
     """Both files, by `read_document_set`, and their languages, as `SIDES_OPTIONS` say; takes these out of `given`."""
     if a == b == "-":
         raise ValueError("A and B are both -, but there is one stdin; give a file for one of them")
@@ -126,8 +105,8 @@ def read_sides(a: str, b: str, given: dict[str, Any], columns: Sequence[str] = (
             raise ValueError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
     if languages[0] is not None and languages[0] == languages[1]:
         raise ValueError(f"--language-b: found {languages[1]!r}, that of --language-a too; expected another one")
-    options = {name: given.pop(name, None) for name in ("format", "field", "id_field")}
-    return tuple(read_document_set(source, **options, columns=columns) for source in (a, b)), languages
+    options = [given.pop(name, None) for name in ("format", "field", "id_field")]
+    return tuple(read_document_set(source, *options, url_field) for source in (a, b)), languages
 
 
 def load_embedder_of_sides(model: str, languages: Languages, **loading: Any) -> DocumentEmbedder:

@@ -81,7 +81,7 @@ def mine(
     if languages.count(None) == 1:
         raise ValueError("Found one of --language-a and --language-b, expected both or neither")
     files = zip((vectors_a, vectors_b), sides, strict=True)
-    vectors = [path and _read_vectors(path, side) for path, side in files if side.filled()]
+    vectors = [path and _read_vectors(path, side) for path, side in files]
     occurrences, kept = zip(*(first_occurrences(side.texts) for side in sides), strict=True)
     right = None
     if gold is not None:  # a pair of repeated sentences is that of their first occurrences, which alone are mined

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import scipy.sparse
@@ -66,8 +65,8 @@ class UnitRows:
             return scipy.sparse.csr_matrix(chosen.astype(np.float64).multiply(1 / norms), dtype=self.dtype)
         return np.divide(chosen, norms, out=np.empty(chosen.shape, self.dtype), casting="same_kind")
 
-    def blocks(self, size: int) -> Iterator[tuple[slice, Matrix]]:
-        for rows in slices(len(self), size):
+    def blocks(self) -> Iterator[tuple[slice, Matrix]]:
+        for rows in slices(len(self), BLOCK):
             yield rows, self[rows]
 
 
@@ -103,17 +102,13 @@ def find_neighbours(
     if sparse and search == "hnsw":
         raise ValueError("search: found 'hnsw' for sparse rows, expected exact or auto: faiss indexes dense ones")
     costly = len(rows) * len(others) * others.shape[1] > EXACT_COST and not sparse
-    if search == "hnsw" or (search == "auto" and costly):
-        limit = LAST_EFFORT if search == "hnsw" else min(len(others) // WORTHWHILE, LAST_EFFORT)
-        graph, recall = _tuned_graph(rows, others, k, limit, show_progress_bar)
-        if search == "hnsw" or recall >= RECALL:
-            logger.warning(
-                "Approximate search of %s x %s x %s by HNSW (M = %d, efSearch = %d), which finds %.1f %% of the exact "
-                "neighbors", *map("{:,}".format, (len(rows), *others.shape)), LINKS, graph.hnsw.efSearch, 100 * recall,
-            )  # fmt: skip
-            return _walks(graph, rows, others, k, show_progress_bar)
-        del graph  # longer walks take longer than exact search, for which its memory is freed
-    return unit_neighbours(rows, others, k, show_progress_bar)
+    found = None
+    if search == "hnsw":
+        found = _walk_graph(rows, others, k, LAST_EFFORT, 0.0, show_progress_bar)
+    elif search == "auto" and costly:  # longer walks take longer than exact search
+        limit = min(len(others) // WORTHWHILE, LAST_EFFORT)
+        found = _walk_graph(rows, others, k, limit, RECALL, show_progress_bar)
+    return found or unit_neighbours(rows, others, k, show_progress_bar)
 
 
 def unit_neighbours(
@@ -125,7 +120,7 @@ def unit_neighbours(
     blocks = slices(len(candidates), BLOCK)
     for columns in progress_bar(blocks, desc="Searching", unit=" blocks", disable=not show_progress_bar):
         pool = candidates[columns]
-        for rows, unit in queries.blocks(BLOCK):
+        for rows, unit in queries.blocks():
             found = _largest(products(unit, pool), min(k, pool.shape[0]))
             both = np.hstack([cosines[rows], found[0]]), np.hstack([indices[rows], found[1] + columns.start])
             order = np.lexsort((both[1], -both[0]), axis=1)[:, :k]
@@ -142,16 +137,11 @@ def row_cosines(first: Matrix, second: Matrix) -> np.ndarray:
     sides = two_sides(("first", first), ("second", second))
     if len(sides[0]) != len(sides[1]):
         raise ValueError(f"Found {len(sides[0])} rows in first and {len(sides[1])} in second, expected as many")
-    return np.concatenate([row_products(unit, sides[1][rows]) for rows, unit in sides[0].blocks(BLOCK)])
+    return np.concatenate([row_products(unit, sides[1][rows]) for rows, unit in sides[0].blocks()])
 
 
 def target_ranks(
-    queries: Matrix,
-    candidates: Matrix,
-    targets: Sequence[int] | np.ndarray,
-    scoring: str = "cosine",
-    k: int = 4,
-    block: int = BLOCK,
+    queries: Matrix, candidates: Matrix, targets: Sequence[int] | np.ndarray, scoring: str = "cosine", k: int = 4
 ) -> np.ndarray:
     """Rank of the right candidate of each query among all candidates, by cosine or by margin.
 
@@ -169,7 +159,6 @@ def target_ranks(
         targets: (n,) row number of the right candidate of each query.
         scoring: `cosine`, `ratio` or `distance`.
         k: Neighbors of a margin; all rows of a side that has fewer.
-        block: Rows of a block on each side. The search takes some 20 `block` (`block` + d) bytes.
 
     Returns:
         (n,) int64, from 1 to m.
@@ -182,7 +171,7 @@ def target_ranks(
     sides, targets = two_sides(("queries", queries), ("candidates", candidates)), np.asarray(targets)
     if targets.shape != (len(sides[0]),) or targets.min() < 0 or targets.max() >= len(sides[1]):
         raise ValueError(f"targets: found {targets}, expected {len(sides[0])} row numbers below {len(sides[1])}")
-    right = np.concatenate([row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks(block)])
+    right = np.concatenate([row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks()])
     if scoring == "cosine":
         score = right
     else:
@@ -193,8 +182,8 @@ def target_ranks(
         means = (of_queries + of_candidates[targets]) / 2
         score = right - means if scoring == "distance" else right / np.maximum(means, SMALLEST_MEAN)
     ranks = np.ones(len(sides[0]), np.int64)
-    for columns, pool in sides[1].blocks(block):
-        for rows, unit in sides[0].blocks(block):
+    for columns, pool in sides[1].blocks():
+        for rows, unit in sides[0].blocks():
             cosines = products(unit, pool)  # (rows, columns)
             here = np.flatnonzero((targets[rows] >= columns.start) & (targets[rows] < columns.stop))
             cosines[here, targets[rows][here] - columns.start] = -np.inf  # the right one is not before itself
@@ -240,12 +229,13 @@ def check_scoring(scoring: str, k: int) -> None:
 def two_sides(*named: tuple[str, Matrix], dtype: type = np.float32) -> tuple[UnitRows, UnitRows]:
     """The unit rows of two named matrices; ValueError if one cannot be searched by the other."""
     first, second = (UnitRows(name, matrix, dtype) for name, matrix in named)
-    if scipy.sparse.issparse(first.matrix) != scipy.sparse.issparse(second.matrix):
-        raise ValueError(f"Found one of {named[0][0]} and {named[1][0]} sparse, expected both dense or both sparse")
-    if first.shape[1] != second.shape[1]:
+    kinds = [
+        f"{each.shape[1]} {'sparse' if scipy.sparse.issparse(each.matrix) else 'dense'}" for each in (first, second)
+    ]
+    if kinds[0] != kinds[1]:
         raise ValueError(
-            f"Found {first.shape[1]} dimensions in {named[0][0]} and {second.shape[1]} in {named[1][0]}, expected as "
-            "many: both sides come from one system"
+            f"{named[0][0]}, {named[1][0]}: found {kinds[0]} and {kinds[1]} dimensions, expected the same: both sides "
+            "come from one system"
         )
     return first, second
 
@@ -279,38 +269,36 @@ def _largest(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return found[:, :k], columns[:, :k]
 
 
-def _tuned_graph(
-    queries: UnitRows, candidates: UnitRows, k: int, limit: int, show_progress_bar: bool
-) -> tuple[Any, float]:
-    """Doubles the steps of a walk until it finds enough, or is at `limit`. Returns the graph and its recall."""
+def _walk_graph(
+    queries: UnitRows, candidates: UnitRows, k: int, limit: int, least: float, show_progress_bar: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Doubles the steps of a walk until it finds enough, or is at `limit`; None if it finds less than `least`."""
     import faiss  # of the extra `search`
 
+    def blocks(rows: UnitRows, what: str) -> Iterable[slice]:
+        return progress_bar(slices(len(rows), BLOCK), desc=what, unit=" blocks", disable=not show_progress_bar)
+
     graph = faiss.IndexHNSWFlat(candidates.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
-    blocks = slices(len(candidates), BLOCK)
-    for rows in progress_bar(blocks, desc="Indexing", unit=" blocks", disable=not show_progress_bar):
+    for rows in blocks(candidates, "Indexing"):
         graph.add(candidates[rows])
-    rows = np.random.default_rng(42).choice(len(queries), min(len(queries), SAMPLE), replace=False)
-    sample = UnitRows("sample", queries[np.sort(rows)])
+    drawn = np.random.default_rng(42).choice(len(queries), min(len(queries), SAMPLE), replace=False)
+    sample = UnitRows("sample", queries[np.sort(drawn)])
     farthest = unit_neighbours(sample, candidates, k)[0][:, -1:]
-    effort, recall = min(FIRST_EFFORT, limit), 0.0
-    while True:
-        graph.hnsw.efSearch = effort
-        recall = float((graph.search(sample[:], k)[0] >= farthest - TIE).mean())
-        if recall >= RECALL or effort >= limit:
-            return graph, recall
+    effort, recall = min(FIRST_EFFORT, limit) / 2, 0.0
+    while recall < RECALL and effort < limit:
         effort = min(2 * effort, limit)
-
-
-def _walks(
-    graph: Any, queries: UnitRows, candidates: UnitRows, k: int, show_progress_bar: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    found = []
-    blocks = slices(len(queries), BLOCK)
-    for rows in progress_bar(blocks, desc="Searching", unit=" blocks", disable=not show_progress_bar):
-        cosines, indices = graph.search(queries[rows], k)
-        if len(short := np.flatnonzero((indices < 0).any(axis=1))):  # the graph is not connected
-            again = UnitRows("queries", queries[rows][short])
-            cosines[short], indices[short] = unit_neighbours(again, candidates, k)
-        found.append((np.clip(cosines, -1, 1), indices))
-    cosines, indices = (np.concatenate(side) for side in zip(*found, strict=True))
-    return cosines, indices
+        graph.hnsw.efSearch = int(effort)
+        recall = float((graph.search(sample[:], k)[0] >= farthest - TIE).mean())
+    if recall < least:
+        return None
+    size = " x ".join(f"{each:,}" for each in (len(queries), *candidates.shape))
+    text = "Approximate search of %s by HNSW (M = %d, efSearch = %d), which finds %.1f %% of the exact neighbors"
+    logger.warning(text, size, LINKS, effort, 100 * recall)
+    cosines, indices = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    for rows in blocks(queries, "Searching"):
+        unit = queries[rows]
+        cosines[rows], indices[rows] = graph.search(unit, k)
+        if len(short := np.flatnonzero((indices[rows] < 0).any(axis=1))):  # the graph is not connected
+            again = unit_neighbours(UnitRows("queries", unit[short]), candidates, k)
+            cosines[rows.start + short], indices[rows.start + short] = again
+    return np.clip(cosines, -1, 1), indices

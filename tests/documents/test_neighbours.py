@@ -66,18 +66,21 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
     expected = (gaps >= -1e-9).sum(axis=1).tolist()  # the right one, and those that are as good or better
     if sparse:
         queries, candidates = scipy.sparse.csr_matrix(queries), scipy.sparse.csr_matrix(candidates)
-    assert target_ranks(queries, candidates, targets, scoring, k, block).tolist() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbours, "BLOCK", block)
+        assert target_ranks(queries, candidates, targets, scoring, k).tolist() == expected
     single = queries.astype(np.float32), candidates.astype(np.float32)
     assert target_ranks(*single, targets, scoring, k).tolist() == expected
 
 
-def test_memory_does_not_grow_with_candidates():
+def test_memory_does_not_grow_with_candidates(monkeypatch):
+    monkeypatch.setattr(neighbours, "BLOCK", 250)
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(500, 8)).astype(np.float32)
     candidates = rng.normal(size=(20_000, 8)).astype(np.float32)  # 40 MB of cosines
     for scoring in SCORINGS:
         tracemalloc.start()
-        target_ranks(queries, candidates, np.arange(500), scoring, block=250)
+        target_ranks(queries, candidates, np.arange(500), scoring)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 15e6, scoring
@@ -126,9 +129,9 @@ def test_row_cosines():
     [
         ((QUERIES * np.nan, CANDIDATES, [0, 1]), "queries: found a vector that is not finite in row 0, and in 2 of 2"),
         ((scipy.sparse.csr_matrix(QUERIES * np.inf),) * 2 + ([0, 1],), "queries: found a vector that is not finite"),
-        ((QUERIES, np.ones((2, 3)), [0, 1]), "Found 2 dimensions in queries and 3 in candidates"),
+        ((QUERIES, np.ones((2, 3)), [0, 1]), "queries, candidates: found 2 dense and 3 dense dimensions"),
         ((QUERIES, CANDIDATES[:0], [0, 1]), r"candidates: found shape \(0, 2\), expected .* at least one row"),
-        ((scipy.sparse.csr_matrix(QUERIES), CANDIDATES, [0, 1]), "one of queries and candidates sparse"),
+        ((scipy.sparse.csr_matrix(QUERIES), CANDIDATES, [0, 1]), "found 2 sparse and 2 dense dimensions"),
         ((QUERIES, CANDIDATES, [0, 2]), "targets: found .* expected 2 row numbers below 2"),
         ((QUERIES, CANDIDATES, [0]), "targets: found"),
         ((QUERIES, CANDIDATES, [0, 1], "margin"), "scoring, k: found 'margin', 4, expected one of cosine, ratio"),

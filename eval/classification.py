@@ -62,15 +62,10 @@ def plan_protocol(protocol: str, train_languages: Sequence[str], test_languages:
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"Found protocol {protocol!r}, expected one of {', '.join(PROTOCOLS)}")
-    if protocol != "leave-one-out":
-        return [
-            Plan(
-                source,
-                (source,),
-                {target: source if protocol == "zero-shot" else target for target in test_languages},
-            )
-            for source in train_languages
-        ]
+    if protocol == "zero-shot":
+        return [Plan(source, (source,), dict.fromkeys(test_languages, source)) for source in train_languages]
+    if protocol == "targeted":
+        return [Plan(source, (source,), {target: target for target in test_languages}) for source in train_languages]
     plans = []
     for target in test_languages:
         sources = tuple(language for language in train_languages if language != target)

@@ -1,4 +1,10 @@
-"""Classification heads: what is trained on the vectors of one language and tuned on a dev set."""
+"""Classification heads: what is trained on the vectors of one language and tuned on a dev set.
+
+`fit` of a head trains on features (n, d) and n labels and returns, for each dev set by name, the classifier with the
+best accuracy on it, whose `predict` gives (n,) class names for (n, d) features. It never sees a test set. A
+`deterministic` head does not depend on `seed`, so one run is enough. `describe` returns the hyperparameters as JSON
+values.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -35,25 +41,6 @@ _WORTH_THREADS = 20_000_000
 Devs = Mapping[str, tuple[Matrix, Sequence[str]]]
 
 
-class Head(Protocol):
-    """A way to train a classifier.
-
-    `fit` trains on features (n, d) and n labels and returns, for each dev set by name, the classifier with the best
-    accuracy on it, whose `predict` gives (n,) class names for (n, d) features. It never sees a test set. A
-    `deterministic` head does not depend on `seed`, so one run is enough. `describe` returns the hyperparameters as
-    JSON values.
-    """
-
-    name: ClassVar[str]
-    deterministic: ClassVar[bool]
-
-    def fit(
-        self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int
-    ) -> dict[str, ClassifierMixin | FfnClassifier]: ...
-
-    def describe(self) -> dict[str, object]: ...
-
-
 def pair_features(first: Matrix, second: Matrix) -> Matrix:
     """[u, v, |u - v|, u * v] of paired rows, (n, d) and (n, d) to (n, 4 d) (InferSent, Conneau et al. 2017, 3.1)."""
     if scipy.sparse.issparse(first):
@@ -74,7 +61,7 @@ class _LinearHead:
         raise NotImplementedError
 
     def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int = 0) -> dict[str, ClassifierMixin]:
-        """See `Head`. `seed` has no influence."""
+        """See the module. `seed` has no influence."""
         best: dict[str, tuple[float, ClassifierMixin]] = {}
         small = features.shape[0] * features.shape[1] < _WORTH_THREADS
         with threadpool_limits(1 if small else None):
@@ -200,7 +187,7 @@ class FfnHead:
     learning_rate: float = 0.001
 
     def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, FfnClassifier]:
-        """See `Head`. Does not read or change the global random state.
+        """See the module. Does not read or change the global random state.
 
         Raises:
             ValueError: CSR features.
@@ -262,7 +249,8 @@ class NliFfnHead(FfnHead):
     batch_size: int = 128
 
 
-HEADS: dict[str, type[FfnHead] | type[LogisticRegressionHead] | type[LinearSvmHead]] = {
+Head = LogisticRegressionHead | LinearSvmHead | FfnHead
+HEADS: dict[str, type[Head]] = {
     head.name: head for head in (FfnHead, NliFfnHead, LogisticRegressionHead, LinearSvmHead)
 }
 

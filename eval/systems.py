@@ -1,4 +1,12 @@
-"""Systems under evaluation: embedders, and a TF-IDF baseline."""
+"""Systems under evaluation: embedders, and a TF-IDF baseline.
+
+A system turns texts into vectors: `represent(texts, fit_on, language)` gives a (len(texts), d) matrix, dense float32
+or CSR (`dense` tells which). A representation may be fitted on the texts `fit_on`: in classification those of the
+training language only, in retrieval both sides of the pool. A pretrained embedder ignores them. `language` is the
+code of the texts' language, or one code per text; only an embedder with an encoder for each language uses it. `begin`
+starts a new task; since then, `truncated` of the different `texts` were longer than the limit, and encoding took
+`seconds` (0 from a cache). `name` and `describe()` are for the report, `fingerprint` for the cache of results.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +19,6 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import scipy.sparse
@@ -20,37 +27,9 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
 from modeling_tmde.data.io import replacing
-from modeling_tmde.documents.neighbours import Matrix
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.embedding import logger as embedding_logger
 from modeling_tmde.eval.tasks.base import text_fingerprint
-
-
-class System(Protocol):
-    """A way to represent texts.
-
-    `represent(texts, fit_on, language)` gives a (len(texts), d) matrix, dense float32 or CSR. `fit_on` are the texts
-    that a representation may be fitted on: in classification those of the training language only, in retrieval both
-    sides of the pool. A pretrained embedder ignores them. `language` is the code of the texts' language, or one code a
-    text; only an embedder with a part of its own for each language uses it. Of the different `texts` represented since
-    `begin`, `truncated` were longer than the system's limit; `seconds` went into encoding them (0 from a cache).
-    `dense` says which kind of matrix it gives, `describe` how it makes it, for the report.
-    """
-
-    name: str
-    fingerprint: str
-    dense: bool
-    texts: int
-    truncated: int
-    seconds: float
-
-    def begin(self) -> None: ...
-
-    def describe(self) -> dict[str, str | int]: ...
-
-    def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str], language: str | Sequence[str] | None = None
-    ) -> Matrix: ...
 
 
 def default_cache_dir() -> Path:
@@ -263,3 +242,6 @@ class CharacterTfidf:
             self._rows |= {text: len(self._rows) + place for place, text in enumerate(new)}
             self._counts = scipy.sparse.vstack([self._counts, counted], format="csr")
         return self._counts[[self._rows[text] for text in texts]]
+
+
+System = EmbeddingSystem | CharacterTfidf

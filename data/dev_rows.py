@@ -2,16 +2,15 @@
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from transformers.utils import logging
 
 from .parallel import DOCUMENT_ID
-from .tokens import texts_by_language
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -55,26 +54,24 @@ def hold_out_rows(
     Raises:
         ValueError: Nothing would be left to train.
     """
-    if not isinstance(train, datasets.Dataset):
+    if isinstance(train, datasets.Dataset):
+        train, held = hold_out(train, max(min(number, len(train) // 10), 1), seed)
+    else:
         first = list(train.take(10 * number))
         held = datasets.Dataset.from_list(first[: max(min(number, len(first) // 10), 1)], features=train.features)
-        held = _different(held)
-        known = {frozenset(row.items()) for row in held["translation"][:]}
-        # Row by row: tables of a stream have no text columns for languages that a batch lacks.
-        return train.filter(_is_other, input_columns="translation", fn_kwargs={"known": known}), held
-    rest, held = hold_out(train, max(min(number, len(train) // 10), 1), seed)
-    held = _different(held)
-    other_than = _OtherThan(held)
-    kept = np.concatenate([np.zeros(0, bool), *map(other_than, rest.with_format("arrow").iter(10_000))])
-    if not kept.any():
-        raise ValueError(
-            f"dev_rows={number}: all of the {len(train):,} rows are copies of those held out, so none is left to "
-            "train; give --dev"
-        )
-    if not kept.all():
-        logger.warning(f"{np.sum(~kept):,} rows are copies of rows held out, and are not trained")
-        rest = rest.select(np.flatnonzero(kept))
+    places = {frozenset(row.items()): place for place, row in reversed(list(enumerate(held["translation"][:])))}
+    held = held.select(sorted(places.values()))
+    rest = train.filter(partial(_are_others, known=set(places)), input_columns="translation", batched=True)
+    if isinstance(rest, datasets.Dataset):
+        if not len(rest):
+            raise ValueError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
+        if len(rest) < len(train):
+            logger.warning(f"{len(train) - len(rest):,} rows are copies of rows held out, and are not trained")
     return rest, held
+
+
+def _are_others(rows: list[Row], known: set[frozenset]) -> list[bool]:
+    return [frozenset(row.items()) not in known for row in rows]
 
 
 def hold_out(rows: datasets.Dataset, number: int, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
@@ -119,32 +116,3 @@ def _rows_of_documents(rows: datasets.Dataset, number: int, seed: int) -> np.nda
         return None
     held = np.flatnonzero(np.isin(documents, chosen))
     return held[np.argsort(documents[held], kind="stable")]  # rows of corpora that are mixed do not stand together
-
-
-def _different(rows: datasets.Dataset) -> datasets.Dataset:
-    """Return the first of all rows that are the same."""
-    first: dict[tuple, int] = {}
-    for number, row in enumerate(rows["translation"][:]):
-        first.setdefault(tuple(row.values()), number)
-    return rows if len(first) == len(rows) else rows.select(list(first.values()))
-
-
-def _is_other(translation: Row, known: set[frozenset]) -> bool:
-    return frozenset(translation.items()) not in known
-
-
-class _OtherThan:
-    """Whether rows of a table are none of some others."""
-
-    def __init__(self, rows: datasets.Dataset):
-        self.languages = sorted(rows.features["translation"])
-        self.known = {tuple(row[language] for language in self.languages) for row in rows["translation"][:]}
-
-    def __call__(self, table: pa.Table) -> np.ndarray:
-        texts = texts_by_language(table, self.languages)
-        known = {name: pa.array([row[place] for row in self.known], pa.string()) for place, name in enumerate(texts)}
-        masks = [pc.is_in(text, known[name]).to_numpy(zero_copy_only=False) for name, text in texts.items()]
-        copies = np.all(masks, axis=0)
-        for place in np.flatnonzero(copies):  # each text is one of a row's, but perhaps not of the same row
-            copies[place] = tuple(text[int(place)].as_py() for text in texts.values()) in self.known
-        return ~copies

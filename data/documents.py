@@ -1,6 +1,5 @@
 """Documents of one file or of stdin, in chunks: text, TSV, JSONL or parquet."""
 
-import io
 import itertools
 import shutil
 import sys
@@ -8,8 +7,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,16 +17,10 @@ from .checks import Words, bad_value
 from .files import FileSource, Row, blocks_of, check_text, read_rows
 
 VECTOR_COLUMN = "embedding"
+InputFormat = Literal["text", "jsonl", "tsv", "parquet"]
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _NO_TEXT = {".csv", ".tsv", ".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".npy", ".xml", ".html", ".pdf"}
 _NAMES = {"text": ("text",), "tsv": ("id", "text")}  # the fields of a line
-
-
-class InputFormat(str, Enum):
-    text = "text"
-    jsonl = "jsonl"
-    tsv = "tsv"
-    parquet = "parquet"
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,6 @@ class Documents:
                 try:
                     found = pa.schema([(key, pa.array([row.get(key) for row in rows]).type)])
                     self.schema = pa.unify_schemas([self.schema, found], promote_options="permissive")
-                    pq.ParquetWriter(io.BytesIO(), self.schema).close()
                 except (pa.ArrowException, ValueError, OverflowError) as error:
                     found = Words(f"values that a parquet file can't hold ({error}) from here to row {numbers[-1]}")
                     raise bad_value(self.name, numbers[0], key, found, "one type", "Correct the values.") from None
@@ -189,7 +181,7 @@ def open_documents(
         ValueError: The input can't be read; while iterating over `chunks`, also a bad row.
     """
     suffix = Path(source).suffix.lower()
-    kind = format.value if format else _SUFFIXES.get(suffix, "text")
+    kind = format or _SUFFIXES.get(suffix, "text")
     if not format and suffix in _NO_TEXT and source != "-":
         raise ValueError(f"{source}: {suffix} is not an input format; give --format, or pipe text into -")
     for option, value in (("--field", field), ("--language-field", language_field)):

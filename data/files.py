@@ -170,23 +170,17 @@ def read_lines(path: str, place: str | None = None, name: str | None = None) -> 
             for number, line in enumerate(file, 1):
                 if number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")
-                yield number, decode(line.removesuffix(b"\n").removesuffix(b"\r"), place, number, name)
-    except FileNotFoundError:
-        raise bad_value(place, None, name, Words("no such file"), "a text file", "Correct the path.") from None
-    except (OSError, EOFError, zlib.error) as error:
-        found = Words(f"a damaged file ({error})")
-        raise bad_value(place, number + 1, name, found, "a text file", "Fetch it again.") from error
-
-
-def decode(line: bytes, place: str, number: int, name: str | None = None) -> str:
-    """Return the text of a line, or raise [`CorpusError`] where its bytes are not UTF-8."""
-    try:
-        return line.decode("utf-8")
+                yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         near = line[max(error.start - 10, 0) : error.end + 10]
         found = Words(f"the undecodable bytes {line[error.start : error.end]!r} in {near!r}")
         advice = "Convert the file to UTF-8 (for example: iconv -f latin1 -t utf-8) or correct the row."
         raise bad_value(place, number, name, found, "UTF-8", advice) from None
+    except FileNotFoundError:
+        raise bad_value(place, None, name, Words("no such file"), "a text file", "Correct the path.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        found = Words(f"a damaged file ({error})")
+        raise bad_value(place, number + 1, name, found, "a text file", "Fetch it again.") from error
 
 
 def read_rows(source: FileSource, place: str | None = None, names: Sequence[str] = ()) -> Iterator[tuple[int, Row]]:
@@ -212,26 +206,20 @@ def read_rows(source: FileSource, place: str | None = None, names: Sequence[str]
     for number, line in lines:
         if source.format == "text":
             yield number, {"text": line}
+        elif source.format == "tsv" and line.strip(" "):
+            values = line.split("\t")
+            if len(values) != len(names):
+                found, expected = Words(f"{len(values)} field(s)"), f"{len(names)} ({', '.join(names)})"
+                raise bad_value(place, number, None, found, expected, "Correct the tabs of the row, or delete it.")
+            yield number, dict(zip(names, values, strict=True))
         elif line.strip(" "):
-            yield number, (_parse_json if source.format == "jsonl" else _split)(line, place, number, names)
-
-
-def _parse_json(line: str, place: str, number: int, names: Sequence[str]) -> Row:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        row = Words(f"invalid JSON ({error})")
-    if not isinstance(row, dict):
-        raise bad_value(place, number, None, row, "a JSON object", "Correct or delete the line.")
-    return row
-
-
-def _split(line: str, place: str, number: int, names: Sequence[str]) -> Row:
-    values = line.split("\t")
-    if len(values) != len(names):
-        found, expected = Words(f"{len(values)} field(s)"), f"{len(names)} ({', '.join(names)})"
-        raise bad_value(place, number, None, found, expected, "Correct the tabs of the row, or delete it.")
-    return dict(zip(names, values, strict=True))
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                row = Words(f"invalid JSON ({error})")
+            if not isinstance(row, dict):
+                raise bad_value(place, number, None, row, "a JSON object", "Correct or delete the line.")
+            yield number, row
 
 
 def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list[int], list[Row]]]:

@@ -19,8 +19,6 @@ from modeling_tmde import __version__
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors", "scikit-learn")
 OPTIONAL_PACKAGES = ("scipy", "faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
 
-_BOOL, _TEXT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
-
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -60,29 +58,14 @@ def environment() -> dict[str, Any]:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML as recipes mean it: 3e-4 is a number, and `no` in a list or as a key is Norwegian, not False."""
-
-    def construct_sequence(self, node: yaml.Node, deep: bool = False) -> list[Any]:
-        values = super().construct_sequence(node, deep)
-        return [
-            part.value if value is False and part.value.lower() == "no" else value
-            for part, value in zip(node.value, values, strict=True)
-        ]
-
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        # Before any mapping is made, so that subclasses that look for duplicate keys see the word.
-        node = super().compose_mapping_node(anchor)
-        node.value = [(_as_word(key), value) for key, value in node.value]
-        return node
+    """YAML as recipes mean it, as in YAML 1.2: 3e-4 is a number, only `true` and `false` are switches, and `no` is
+    Norwegian."""
 
 
-def _as_word(key: yaml.Node) -> yaml.Node:
-    """Return the key, or a new node in its place: it may be an alias of a real switch elsewhere."""
-    if key.tag == _BOOL and key.value.lower() == "no":
-        return yaml.ScalarNode(_TEXT, key.value, key.start_mark, key.end_mark)
-    return key
-
-
-PlainLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+_BOOL, _FLOAT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:float"
+PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+PlainLoader.add_implicit_resolver(_BOOL, re.compile(r"(true|false)$", re.IGNORECASE), list("tTfF"))
+PlainLoader.add_implicit_resolver(_FLOAT, re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))

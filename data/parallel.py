@@ -1,12 +1,11 @@
 """`load_parallel`: one call from a name, a path or a list of them to a checked parallel corpus."""
 
-import json
 import logging
 import math
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -34,8 +33,6 @@ logger = logging.getLogger("modeling_tmde.data")
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 
 DOCUMENT_ID = "doc_id"  # the column that names the document of a row, in the source and in the result
-ROW = "_row"  # the column with a row's number in its file, as an editor counts lines
-PEEK_ROWS = 1000
 BATCH_ROWS = 500  # what a stream reads and checks ahead of the row it gives
 MAX_EXAMPLES = 10
 KEPT, OTHER, BAD = range(3)
@@ -81,10 +78,6 @@ class CorpusReport:
             del self.first_examples[MAX_EXAMPLES:]
         if counts.empty_texts or counts.dropped_rows:
             logger.warning("%s: %s", place, counts.summary())
-
-    def to_json(self) -> str:
-        """Return the counts as a JSON object."""
-        return json.dumps(asdict(self), ensure_ascii=False)
 
     def summary(self) -> str:
         """Return one sentence with the counts and the first examples."""
@@ -182,8 +175,8 @@ def load_parallel(
         element = element if isinstance(element, Mapping) else os.path.expanduser(element)
         files = None if isinstance(element, str) and is_hub_layout(element) else find_files(element)
         if files is None:
-            hub = {"revision": revision, "token": token}
-            parts += _hub_parts(element, stated, pivot_languages, config, split, streaming, **hub)
+            options = {"streaming": streaming, "revision": revision, "token": token}
+            parts += _hub_parts(element, stated, pivot_languages, config, split, **options)
         elif config is not None or revision is not None or "[" in split:
             advice = "Files have none of these; a folder laid out like a Hub dataset lists `configs` in its README.md."
             found = Words(f"config={config!r}, revision={revision!r}, split={split!r}")
@@ -196,10 +189,12 @@ def load_parallel(
     if len(chosen) < 2:
         advice = "Request two or more, or load a source that has them."
         raise bad_value(str(source), None, "languages", list(chosen), "at least two languages", advice)
-    if max_rows is not None and not streaming:
-        _limit(parts, max_rows, temperature)
-    check = {"languages": chosen, "bad_rows": bad_rows, "document_ids": document_ids}
-    mixed = _mix([_load(part, report, **check) for part in parts], parts, temperature, seed)
+    limits = _limits(parts, None if streaming else max_rows, temperature)
+    check = {"languages": chosen, "bad_rows": bad_rows}
+    loaded = [
+        _load(part, streaming, document_ids, report, limit, **check) for part, limit in zip(parts, limits, strict=True)
+    ]
+    mixed = _mix(loaded, parts, temperature, seed)
     if streaming:
         return mixed if max_rows is None else mixed.take(max_rows)
     if len(mixed) == 0:
@@ -225,14 +220,14 @@ class Part:
     """What temperature mixes: a file, or a config of a Hub dataset.
 
     Args:
-        raw: Its rows, with `translation` or one column per language.
+        source: A text file, or rows with `translation` or one column per language.
         place: Its name in messages.
         languages: Those it holds; of a JSONL file those of its first rows.
         rows: How many rows it has, if that is known.
         is_config: Whether it is a config of a Hub dataset.
     """
 
-    raw: AnyDataset
+    source: FileSource | AnyDataset
     place: str
     languages: tuple[str, ...]
     rows: int | None = None
@@ -240,21 +235,15 @@ class Part:
 
 
 def _hub_parts(
-    path: str,
-    languages: Sequence[str] | None,
-    pivots: Sequence[str] | None,
-    config: str | Sequence[str] | None,
-    split: str,
-    streaming: bool,
-    **options: object,
+    path: str, stated: Sequence[str] | None, pivots: Sequence[str] | None, config: Any, split: str, **options: Any
 ) -> list[Part]:
     """Open the configs of a Hub dataset: the stated ones, or every pair of two requested languages with a pivot."""
     try:
         if config is None:
-            config = select_configs(datasets.get_dataset_config_names(path, **options), languages, pivots, path)
+            reached = {name: options[name] for name in ("revision", "token")}
+            config = select_configs(datasets.get_dataset_config_names(path, **reached), stated, pivots, path)
         names = [config] if isinstance(config, str) else config
-        options |= {"split": split, "streaming": streaming}
-        opened = {name: datasets.load_dataset(path, name, **options) for name in names}
+        opened = {name: datasets.load_dataset(path, name, split=split, **options) for name in names}
     except CorpusError:
         raise
     except (ValueError, OSError) as error:  # of an unknown config or split, with those that there are
@@ -264,8 +253,8 @@ def _hub_parts(
     parts = []
     for name, raw in opened.items():
         place, counted = f"{path} (config {name}, split {split})", (raw.info.splits or {}).get(split)
-        rows = (counted.num_examples or None) if counted else None
-        parts.append(Part(raw, place, _languages_of(raw.take(1), place, languages), rows, is_config=True))
+        rows = len(raw) if isinstance(raw, datasets.Dataset) else counted and counted.num_examples or None
+        parts.append(Part(raw, place, _languages_of(raw.take(1), place, stated), rows, is_config=True))
     return parts
 
 
@@ -281,49 +270,30 @@ def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) 
             advice = "Line n of each must be a translation of line n of the others: fetch or align the files again."
             raise bad_value(place, None, None, Words(f"different numbers of lines ({listed})"), "equal ones", advice)
         rows = counts[0]
-    first = islice(read_rows(file), PEEK_ROWS if stated or file.format != "jsonl" else None)
-    names = _languages_of((row for _, row in first), place, stated)
-    if not set(names).issuperset(stated or ()):  # a JSONL file may hold them further down
-        names = _languages_of((row for _, row in read_rows(file)), place, stated)
-    features = datasets.Features(features_of(names, document_ids=True) | {ROW: datasets.Value("int64")})
-    stamps = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, file.paths)]
-    options = {"features": features, "gen_kwargs": {"file": file, "languages": names, "stamps": str(stamps)}}
-    if streaming:
-        return Part(datasets.IterableDataset.from_generator(_nested_rows, **options), place, names, rows)
-    try:
-        raw = datasets.Dataset.from_generator(_nested_rows, **options)
-    except datasets.exceptions.DatasetGenerationError as error:
-        raise (error.__cause__ if isinstance(error.__cause__, CorpusError) else error) from None
-    return Part(raw, place, names, rows)
+    names = _languages_of((row for _, row in read_rows(file)), place, stated, file.format == "jsonl")
+    return Part(file, place, names, rows)
 
 
-def _nested_rows(file: FileSource, languages: Sequence[str], stamps: str) -> Iterator[Row]:
-    """Yield the rows of Moses, TSV and JSONL files. Files that have changed have other `stamps`, so another cache."""
-    for number, row in read_rows(file):
-        prefix, texts = ("translation.", row["translation"]) if "translation" in row else ("", row)
-        for name in languages if texts else ():
-            if texts.get(name) is not None:
-                check_text(texts[name], file.place, number, prefix + name, "a text or null")
-        yield {"translation": texts, DOCUMENT_ID: row.get(DOCUMENT_ID), ROW: number}
+def _languages_of(
+    rows: Iterable[Row], place: str, stated: Sequence[str] | None, differ: bool = False
+) -> tuple[str, ...]:
+    """Return the languages of rows: the fields of `translation`, or else the columns named by a language code.
 
-
-def _languages_of(rows: Iterable[Row], place: str, stated: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the languages of rows: the fields of `translation`, or else the columns named by a language code."""
-    row, found = (), set()
+    Args:
+        differ: Rows may have different fields, so all are read, or as many as have the stated languages.
+    """
+    row, found = {}, set()
     for row in rows:
-        texts = row.get("translation", row)
+        names = {name for name, text in row.items() if isinstance(text, str | None) and is_code(name)} - {DOCUMENT_ID}
+        names |= set(row) & set(stated or ())
         if "translation" in row:
-            if not isinstance(texts, dict | None):
-                advice = 'Write every row as {"translation": {"de": "...", "en": "..."}}.'
-                raise bad_value(place, None, "translation", texts, "an object of texts by language", advice)
-            found.update(texts or ())
-        else:
-            texts = (name for name, text in row.items() if isinstance(text, str | None))
-            found.update(name for name in row if name in (stated or ()))
-            found.update(name for name in texts if is_code(name))
+            names = set(row["translation"] or ()) if isinstance(row["translation"], dict | None) else set()
+        found |= names
+        if not differ or (stated and found.issuperset(stated)):
+            break
     wrong = [] if stated else [name for name in sorted(found) if not is_code(name)]
     if wrong or not found:
-        expected = "a column `translation` with texts by language, or one column per language, named by its code"
+        expected = "an object `translation` of texts by language, or one column per language, named by its code"
         advice = "Rename the columns, or pass languages=[...] with those to take."
         found = Words(f"{wrong[0]!r}" if wrong else f"the columns {list(row)}")
         raise bad_value(place, None, "translation", found, expected, advice)
@@ -333,14 +303,12 @@ def _languages_of(rows: Iterable[Row], place: str, stated: Sequence[str] | None)
 # ---- Limits and mixing
 
 
-def _limit(parts: Sequence[Part], max_rows: int, temperature: float | None) -> None:
-    """Cut each part to `max_rows`. Hub configs that are not mixed share them in proportion to their rows, else the
-    first pair would be all there is."""
-    total = sum(len(part.raw) for part in parts)
-    shared = len(parts) > 1 and temperature is None and all(part.is_config for part in parts)
-    for part in parts:
-        limit = math.ceil(max_rows * len(part.raw) / total) if shared else max_rows
-        part.raw = part.raw.select(range(min(limit, len(part.raw))))
+def _limits(parts: Sequence[Part], max_rows: int | None, temperature: float | None) -> list[int | None]:
+    """Return how many rows to read of each part. Hub configs that are not mixed share `max_rows` in proportion to
+    their rows, else the first pair would be all there is."""
+    if max_rows is None or temperature is not None or not all(part.is_config for part in parts):
+        return [max_rows] * len(parts)
+    return [math.ceil(max_rows * part.rows / sum(other.rows for other in parts)) for part in parts]
 
 
 def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> list[float]:
@@ -355,11 +323,12 @@ def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> lis
 def _mix(loaded: list[AnyDataset], parts: Sequence[Part], temperature: float | None, seed: int) -> AnyDataset:
     """Join the parts: one after the other, or drawn at random."""
     # A stream's shuffle buffer is far smaller than a config, so configs in a row would come out language by language.
-    drawn = all(part.is_config for part in parts) and isinstance(loaded[0], datasets.IterableDataset)
-    if len(loaded) == 1 or (temperature is None and not drawn):
+    streamed = isinstance(loaded[0], datasets.IterableDataset)
+    if len(loaded) == 1 or (temperature is None and not (streamed and all(part.is_config for part in parts))):
         return loaded[0] if len(loaded) == 1 else datasets.concatenate_datasets(loaded)
+    sizes = [part.rows if streamed else len(rows) for rows, part in zip(loaded, parts, strict=True)]
     strategy = "all_exhausted_without_replacement" if temperature is None else "all_exhausted"
-    probabilities = mixing_probabilities([part.rows for part in parts], temperature or 1.0)
+    probabilities = mixing_probabilities(sizes, temperature or 1.0)
     return datasets.interleave_datasets(loaded, probabilities, seed=seed, stopping_strategy=strategy)
 
 
@@ -367,49 +336,88 @@ def _mix(loaded: list[AnyDataset], parts: Sequence[Part], temperature: float | N
 
 
 def _check(
-    batch: dict[str, list],
-    indices: Sequence[int],
-    place: str,
-    known: Sequence[str],
-    languages: Sequence[str],
-    bad_rows: str,
-    document_ids: bool,
-) -> dict[str, list]:
-    """Check some rows, whose languages are `known`.
+    row: Row, number: int, place: str, known: Sequence[str], languages: Sequence[str], bad_rows: str
+) -> dict[str, Any]:
+    """Check a row, whose languages are some of `known`.
 
     Returns:
-        Those rows, good or bad, with the columns of [`features_of`], how many of their texts were `empty`, their
-        `state` (kept, of other languages, or bad) and of those with something bad an `example`.
+        The row, good or bad, with the columns of [`features_of`], how many of its texts were `empty`, its `state`
+        (kept, of other languages, or bad) and an `example` of what is bad.
     """
-    numbers = batch.get(ROW) or [index + 1 for index in indices]
-    rows = batch.get("translation")
-    if rows is None:
-        rows = [dict(zip(known, row, strict=True)) for row in zip(*(batch[name] for name in known), strict=True)]
-    lacking = OTHER if set(known) - set(languages) else BAD
-    found = {name: [] for name in ("translation", "empty", "state", "example")}
-    for number, row in zip(numbers, rows, strict=True):
-        row = {name: (row or {}).get(name) for name in languages}
-        there = [name for name, text in row.items() if text is not None]
-        for name in there:
-            if not isinstance(row[name], str):
-                raise bad_value(place, number, f"translation.{name}", row[name], "a text or null", "Correct the row.")
-        blank = [name for name in there if not row[name].strip()]
-        state = KEPT if len(there) - len(blank) >= 2 else lacking if len(there) < 2 else BAD
-        example = None
-        if blank or state == BAD:
-            what = Words(f"{len(there)} language(s) {there}")
-            example = bad_value(place, number, "translation", what, "at least two languages", "")
-            if blank:
-                example = bad_value(place, number, f"translation.{blank[0]}", row[blank[0]], "a text", "")
-            if bad_rows == "raise":
-                raise CorpusError(f'{example}Delete the row, or pass bad_rows="report" to skip it.')
-        values = (row | dict.fromkeys(blank), len(blank), state, example and str(example).strip())
-        for name, value in zip(found, values, strict=True):
-            found[name].append(value)
-    if document_ids:
-        ids = batch.get(DOCUMENT_ID) or [None] * len(rows)
-        found[DOCUMENT_ID] = [None if name is None else str(name) for name in ids]
-    return found
+    prefix, texts = ("translation.", row["translation"]) if "translation" in row else ("", row)
+    texts = {name: (texts or {}).get(name) for name in languages}
+    there = [name for name, text in texts.items() if text is not None]
+    for name in there:
+        check_text(texts[name], place, number, prefix + name, "a text or null")
+    blank = [name for name in there if not texts[name].strip()]
+    state = KEPT if len(there) - len(blank) >= 2 else BAD
+    if len(there) < 2 and not set(known) <= set(languages):
+        state = OTHER
+    example = None
+    if blank or state == BAD:
+        found, expected = Words(f"{len(there)} language(s) {there}"), "at least two languages"
+        if blank:
+            found, expected = texts[blank[0]], "a text"
+        advice = 'Delete the row, or pass bad_rows="report" to skip it.'
+        example = bad_value(place, number, ".".join(["translation", *blank[:1]]), found, expected, advice)
+        if bad_rows == "raise":
+            raise example
+        example = str(example).removesuffix(f" {advice}")
+    document = row.get(DOCUMENT_ID)
+    return {
+        "translation": texts | dict.fromkeys(blank),
+        DOCUMENT_ID: None if document is None else str(document),
+        "empty": len(blank),
+        "state": state,
+        "example": example,
+    }
+
+
+def _check_file(file: FileSource, limit: int | None, stamps: str, check: dict[str, Any]) -> Iterator[Row]:
+    """Yield the checked rows of a file. One that has changed has other `stamps`, and so another cache."""
+    for number, row in islice(read_rows(file), limit):
+        yield _check(row, number, **check)
+
+
+def _check_batch(batch: dict[str, list], indices: Sequence[int], check: dict[str, Any]) -> dict[str, list]:
+    rows = (dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True))
+    checked = [_check(row, index + 1, **check) for index, row in zip(indices, rows, strict=True)]
+    return {name: [row[name] for row in checked] for name in checked[0]}
+
+
+def _load(
+    part: Part, streaming: bool, document_ids: bool, report: CorpusReport, limit: int | None, **check: Any
+) -> AnyDataset:
+    """Return the good rows of a part. The checked rows of a dataset are cached, and its counts are made of them; a
+    stream counts as it is read."""
+    counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
+    features = datasets.Features(features_of(check["languages"], document_ids=True) | counted)
+    check |= {"place": part.place, "known": part.languages}
+    options = {"with_indices": True, "batched": True, "batch_size": BATCH_ROWS}
+    if isinstance(part.source, FileSource):
+        stamps = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, part.source.paths)]
+        arguments = {"file": part.source, "limit": limit, "stamps": str(stamps), "check": check}
+        kind = datasets.IterableDataset if streaming else datasets.Dataset
+        try:
+            checked = kind.from_generator(_check_file, features=features, gen_kwargs=arguments)
+        except datasets.exceptions.DatasetGenerationError as error:
+            raise (error.__cause__ if isinstance(error.__cause__, CorpusError) else error) from None
+    else:
+        raw = part.source if limit is None else part.source.take(limit)
+        names = list(raw.features or next(iter(raw)))
+        checked = raw.map(partial(_check_batch, check=check), remove_columns=names, features=features, **options)
+    unwanted = [*counted, *[DOCUMENT_ID] * (not document_ids)]
+    if streaming:
+        keep = partial(_keep, place=part.place, report=report)
+        return checked.map(keep, remove_columns=unwanted, features=features_of(check["languages"]), **options)
+    kept = _count(checked.select_columns(list(counted))[:], part.place, report, len(checked))
+    rows = checked.remove_columns(unwanted)
+    return rows if len(kept) == len(rows) else rows.select(kept)
+
+
+def _keep(batch: dict[str, list], indices: Sequence[int], place: str, report: CorpusReport) -> dict[str, list]:
+    kept = _count(batch, place, report, indices[-1] + 1)
+    return {"translation": [batch["translation"][index] for index in kept]}
 
 
 def _count(checked: dict[str, list], place: str, report: CorpusReport, last_row: int) -> list[int]:
@@ -418,28 +426,3 @@ def _count(checked: dict[str, list], place: str, report: CorpusReport, last_row:
     counts = [len(states), states.count(KEPT), sum(checked["empty"]), states.count(BAD), states.count(OTHER)]
     report.add(place, CorpusReport(*counts, examples[:MAX_EXAMPLES]), last_row)
     return [index for index, state in enumerate(states) if state == KEPT]
-
-
-def _load(part: Part, report: CorpusReport, languages: Sequence[str], **check: Any) -> AnyDataset:
-    """Return the good rows of a part. The checked rows of a dataset are cached, and its counts are made of them; a
-    stream counts as it is read."""
-    features = features_of(languages, check["document_ids"])
-    counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
-    options = {"with_indices": True, "batched": True, "batch_size": BATCH_ROWS}
-    checked = part.raw.map(
-        partial(_check, place=part.place, known=part.languages, languages=languages, **check),
-        remove_columns=list(part.raw.features or next(iter(part.raw))),
-        features=datasets.Features(features | counted),
-        **options,
-    )
-    if isinstance(checked, datasets.Dataset):
-        kept = _count(checked.select_columns(list(counted))[:], part.place, report, len(checked))
-        rows = checked.select_columns(list(features))
-        return rows if len(kept) == len(rows) else rows.select(kept)
-    keep = partial(_keep, place=part.place, report=report)
-    return checked.map(keep, remove_columns=list(counted), features=features, **options)
-
-
-def _keep(batch: dict[str, list], indices: Sequence[int], place: str, report: CorpusReport) -> dict[str, list]:
-    kept = _count(batch, place, report, indices[-1] + 1)
-    return {"translation": [batch["translation"][index] for index in kept]}

@@ -40,18 +40,15 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
     made = tokenizer("a")["input_ids"]
     plain = tokenizer("a", add_special_tokens=False)["input_ids"]
     names = (("bos_token", "cls_token"), ("eos_token", "sep_token"))
-    first, last = ({name: getattr(tokenizer, f"{name}_id", None) for name in pair} for pair in names)
-    first, last = ({name: token for name, token in pair.items() if token is not None} for pair in (first, last))
-    for eos in last.values():
-        for bos in first.values():
-            if made == [bos, *plain, eos]:
-                return TextBounds(bos, eos)
-        if not first and made == [*plain, eos]:
+    first, last = ([getattr(tokenizer, f"{name}_id", None) for name in pair] for pair in names)
+    for bos, eos in itertools.product(first, last):
+        if made == [bos, *plain, eos]:
+            return TextBounds(bos, eos)
+        if first == [None, None] and made == [*plain, eos]:
             return TextBounds(tokenizer.pad_token_id, eos, reads_bos=False)
-    before, after = (" or ".join(f"{name} {token}" for name, token in pair.items()) for pair in (first, last))
     raise ValueError(
-        f"The tokenizer makes {made} of 'a', whose own tokens are {plain}; expected its {before or 'bos_token'} "
-        f"before and its {after or 'eos_token, which it lacks,'} after them"
+        f"The tokenizer makes {made} of 'a', whose own tokens are {plain}; expected its bos_token or cls_token "
+        f"{first} before and its eos_token or sep_token {last} after them"
     )
 
 
@@ -97,8 +94,7 @@ class TextEncoder:
 def tokenize(table: pa.Table, encoder: TextEncoder, languages: Sequence[str]) -> pa.Table:
     """Return, of rows with `translation`, the columns `ids`, of all languages one after the other, `lengths`, the
     tokens of each language or -1 where there is no text, and `words`, the whitespace-separated words of each."""
-    columns = texts_by_language(table, languages).values()
-    texts = [text for row in zip(*(column.to_pylist() for column in columns), strict=True) for text in row]
+    texts = [(row or {}).get(name) for row in table["translation"].to_pylist() for name in languages]
     there = np.array([bool(text) for text in texts], bool)
     texts = [text for text in texts if text]
     encoded = encoder(texts)
@@ -113,15 +109,6 @@ def tokenize(table: pa.Table, encoder: TextEncoder, languages: Sequence[str]) ->
         for name, values in (("lengths", lengths), ("words", words))
     }
     return pa.table({"ids": pa.ListArray.from_arrays(offsets, ids)} | lists)
-
-
-def texts_by_language(table: pa.Table, languages: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the texts of rows with `translation`: all null in a language that they do not have."""
-    structs = table["translation"].combine_chunks()
-    structs = pa.concat_arrays(structs.chunks) if isinstance(structs, pa.ChunkedArray) else structs
-    there = {field.name for field in structs.type}
-    missing = pa.nulls(len(structs), pa.string())
-    return {name: pc.struct_field(structs, name) if name in there else missing for name in languages}
 
 
 class Tokens:

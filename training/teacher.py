@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.data.tokens import Tokens, map_once, texts_by_language
+from modeling_tmde.data.tokens import Tokens, map_once
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -205,8 +205,9 @@ class Teacher:
         states = np.full(table.num_rows, UNTAUGHT, np.uint8)
         limit, tokenizer = self.model.max_seq_length, self.model.tokenizer
         limited = limit is not None and limit < NO_LIMIT and isinstance(tokenizer, PreTrainedTokenizerBase)
-        for language, column in texts_by_language(table, self.languages).items():
-            texts = column.to_pylist()
+        rows = table["translation"].to_pylist()
+        for language in self.languages:
+            texts = [(row or {}).get(language) for row in rows]
             own = [index for index, text in enumerate(texts) if text and states[index] == UNTAUGHT]
             if own:
                 texts = [texts[index] for index in own]

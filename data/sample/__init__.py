@@ -3,7 +3,7 @@
 A grammar makes the sentences: names, figures and events are invented.
 """
 
-from .generate import SPLITS, number_of_sentences, sample_documents, sample_parallel, sample_sentences
+from .generate import SPLITS, sample_documents, sample_parallel, sample_sentences
 from .grammar import LANGUAGES, NEUTRAL, TOPICS
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "NEUTRAL",
     "SPLITS",
     "TOPICS",
-    "number_of_sentences",
     "sample_documents",
     "sample_parallel",
     "sample_sentences",

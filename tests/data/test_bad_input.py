@@ -104,7 +104,7 @@ def test_moses_lengths(streaming, write):
             b'{"translation": {"de": "a", "en": "b"}}\n{"translation": {"de": "a", "en": 7}}',
             ("row 2", "'translation.en'", "found 7", "a text or null"),
         ),
-        ("x.jsonl", b'{"translation": "text"}\n', ("'translation'", "'text'", "an object of texts by language")),
+        ("x.jsonl", b'{"translation": "text"}\n', ("'translation'", "an object `translation` of texts")),
         ("x.parquet", b"nothing of the kind", ("not parquet",)),
         ("x.tsv.gz", gzip.compress(b"de\ten\n" + b"a\tb\n" * 9999, mtime=0)[:40], ("damaged file",)),
     ],
@@ -118,7 +118,7 @@ def test_bad_files(name, content, parts, streaming, tmp_path):
     ("table", "parts"),
     [
         ({"translation": [{"de": "a", "en": None}, {"de": "a", "en": 7}]}, ("row 2", "'translation.en'", "found 7")),
-        ({"translation": ["a", "b"]}, ("'translation'", "an object of texts by language")),
+        ({"translation": ["a", "b"]}, ("'translation'", "an object `translation` of texts")),
         ({"text": ["a"], "label": [1]}, ("'translation'", "['text', 'label']")),
     ],
 )

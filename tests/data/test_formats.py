@@ -110,7 +110,6 @@ def test_rows_without_two_requested_languages_are_not_bad(write):
 
 
 def test_language_that_jsonl_holds_only_further_down(write, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.data.parallel.PEEK_ROWS", 2)
     rows = [{"de": "a", "en": "b"}] * 5 + [{"de": "c", "fr": "d"}]
     source = write("jsonl", rows)
     assert rows_of(load_parallel(source, languages=["de", "fr"])) == [{"de": "c", "fr": "d"}]

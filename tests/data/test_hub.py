@@ -72,7 +72,7 @@ def test_select_configs():
         select_configs(names, ["de", "en-US"], None, "x")
     with pytest.raises(CorpusError, match="pass config="):
         select_configs(["a_b", "c_d"], None, None, "x")
-    with pytest.raises(CorpusError, match="a pair of"):
+    with pytest.raises(CorpusError, match="a pair such as"):
         select_configs(["de-en", "fr-it"], ["de", "fr"], None, "x")
 
 

@@ -123,7 +123,7 @@ def test_accumulation_follows_from_batch_tokens(tmp_path):
         ("max_minutes=.inf", "training", "max_minutes", INFINITY),
         ("max_minutes=12", "training", "max_minutes", 12),
         ("buffer_rows=1e5", "training", "buffer_rows", 100_000),
-        ("bf16=no", "training", "bf16", False),
+        ("bf16=false", "training", "bf16", False),
         ("eval_strategy=no", "training", "eval_strategy", "no"),
         ("d_model=512", "model", "d_model", 512),
         (" tokenizer.vocab_size = 8000", "tokenizer", "vocab_size", 8000),

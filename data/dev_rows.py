@@ -59,9 +59,10 @@ def hold_out_rows(
     else:
         first = list(train.take(10 * number))
         held = datasets.Dataset.from_list(first[: max(min(number, len(first) // 10), 1)], features=train.features)
-    places = {frozenset(row.items()): place for place, row in reversed(list(enumerate(held["translation"][:])))}
+    places = {_key(row): place for place, row in reversed(list(enumerate(held["translation"][:])))}
     held = held.select(sorted(places.values()))
-    rest = train.filter(partial(_are_others, known=set(places)), input_columns="translation", batched=True)
+    # A dict, whose order does not depend on the process, so that all processes find the same cached tokens.
+    rest = train.filter(partial(_are_others, known=places), input_columns="translation", batched=True)
     if isinstance(rest, datasets.Dataset):
         if not len(rest):
             raise ValueError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
@@ -70,8 +71,12 @@ def hold_out_rows(
     return rest, held
 
 
-def _are_others(rows: list[Row], known: set[frozenset]) -> list[bool]:
-    return [frozenset(row.items()) not in known for row in rows]
+def _key(row: Row) -> tuple:
+    return tuple(sorted(row.items()))
+
+
+def _are_others(rows: list[Row], known: dict[tuple, int]) -> list[bool]:
+    return [_key(row) not in known for row in rows]
 
 
 def hold_out(rows: datasets.Dataset, number: int, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:

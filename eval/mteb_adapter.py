@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class MtebEncoder(AbsEncoder):
     """
     MTEB's `EncoderProtocol` over a `DocumentEmbedder`: texts are embedded as they are, with no prompt, and compared by
-    cosine. A model that has an encoder for each language is told the language of the subset, which must have one.
+    cosine. A model with an encoder for each language embeds texts in the language of the subset, which must have
+    one.
 
     MTEB keeps results by name and revision (in `$MTEB_CACHE` or `~/.cache/mteb`, unless `mteb.evaluate` gets another
     `cache`) and measures nothing twice. The default revision is therefore the fingerprint of weights, tokenizer,

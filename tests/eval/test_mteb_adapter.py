@@ -17,7 +17,7 @@ from tests.tiny_embedders import make_tables, make_tokenizer
 
 @pytest.fixture(scope="module")
 def mteb(tmp_path_factory):
-    """MTEB makes its cache folder when it is imported, in the user's home unless it is told another."""
+    """MTEB makes its cache folder when it is imported, in the user's home unless `MTEB_CACHE` names another."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MTEB_CACHE", str(tmp_path_factory.mktemp("mteb")))
         patch.setenv("HF_HUB_OFFLINE", "1")
@@ -92,7 +92,7 @@ def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder
     assert encoder_class(encoder.embedder, revision="v2").mteb_model_meta.name == "organization/model"
 
 
-def test_the_language_of_the_subset_is_told(encoder_class):
+def test_texts_are_embedded_in_the_language_of_the_subset(encoder_class):
     embedder = DocumentEmbedder(make_tables(), make_tokenizer())
     encoder = encoder_class(embedder)
     found = encode(encoder, [{"text": ["open", "a"]}], "deu")

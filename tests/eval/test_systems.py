@@ -105,9 +105,6 @@ def test_tfidf_equals_scikit_learn():
     np.testing.assert_allclose((ours @ ours.T).toarray(), (expected @ expected.T).toarray(), atol=0.01)
 
 
-def test_tfidf_knows_only_what_it_was_fitted_on():
-    system = CharacterTfidf()
-    english = ["stocks rose again", "stocks fell again"]
-    assert system.represent(["Ünïçø∂é"], english).nnz == 0
+def test_tfidf_needs_a_common_ngram():
     with pytest.raises(ValueError, match="no n-gram in two of the 1 texts"):
-        system.represent(["stocks"], ["stocks"])
+        CharacterTfidf().represent(["stocks"], ["stocks"])

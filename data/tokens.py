@@ -228,7 +228,7 @@ def map_once(
     """
     if not len(rows):
         return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
-    fingerprint = Hasher.hash([rows._fingerprint, len(rows), content])
+    fingerprint = Hasher.hash([rows._fingerprint, len(rows), content, str(features)])
     options = {"batched": True, "batch_size": BLOCK_ROWS, "writer_batch_size": BLOCK_ROWS, "features": features}
     options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint, "desc": desc}
     rows = rows.with_format("arrow")

@@ -1,5 +1,6 @@
 """What all tests of training share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,12 +16,13 @@ def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(callbacks, "draw_curves", lambda folder: None)
 
 
-@pytest.fixture(autouse=True)
-def token_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True, scope="session")
+def token_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where token caches are kept by default: a folder that all tests share, instead of the user's."""
     folder = tmp_path_factory.getbasetemp() / "tmde_tokens"
-    monkeypatch.setattr("modeling_tmde.data.tokens.default_folder", lambda: folder)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("modeling_tmde.data.tokens.default_folder", lambda: folder)
+        yield folder
 
 
 @pytest.fixture

@@ -30,24 +30,10 @@ from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encode
 KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
 LANGUAGES = ["de", "en", "fr"]
 ROWS = make_rows(300, seed=5, languages=tuple(LANGUAGES))
-SMALL_RUN = [
-    "data.languages=[de, en, fr]",
-    "data.pivot_languages=[en, fr]",
-    "data.dev_rows=30",
-    "max_steps=24",
-    "eval_steps=12",
-    "logging_steps=4",
-    "micro_batch_tokens=512",
-    "train_max_length=40",
-    "encoder_learning_rate=0.003",
-    "learning_rate=0.003",
-    "warmup_steps=0",
-    "eval_on_start=false",
-    "eval_loss_rows=20",
-    "eval_pairs=[de-en]",
-    "disable_tqdm=true",
-    "bf16=false",
-]
+SMALL_RUN = ["data.languages=[de, en, fr]", "data.pivot_languages=[en, fr]", "data.dev_rows=30", "max_steps=24"]
+SMALL_RUN += ["eval_steps=12", "logging_steps=4", "micro_batch_tokens=512", "train_max_length=40", "warmup_steps=0"]
+SMALL_RUN += ["encoder_learning_rate=0.003", "learning_rate=0.003", "eval_on_start=false", "eval_loss_rows=20"]
+SMALL_RUN += ["eval_pairs=[de-en]", "disable_tqdm=true", "bf16=false"]
 
 
 @pytest.fixture(scope="session")

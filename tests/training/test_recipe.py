@@ -268,11 +268,6 @@ def test_a_bag_resumes(bag_run, tmp_path):
         torch.testing.assert_close(value, trainer.model.state_dict()[name], rtol=0, atol=1e-6)
 
 
-def test_objectives_that_the_bag_cannot_have(tmp_path):
-    with pytest.raises(ValueError, match="'translation' needs a decoder, which BagModel does not have"):
-        train_recipe(small_bag("objectives.translation.weight=1"), tmp_path / "run")
-
-
 @pytest.mark.parametrize(
     ("make", "lost"),
     [

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,14 @@ from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
 
-SHORT = [
-    "max_steps=4", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "max_minutes=null",
-    "eval_minutes=null", "bf16=false", "batch_tokens=null", "micro_batch_tokens=2000", "dataloader_num_workers=0",
-]  # fmt: skip
+SHORT = ["max_steps=4", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "max_minutes=null"]
+SHORT += [
+    "eval_minutes=null",
+    "bf16=false",
+    "batch_tokens=null",
+    "micro_batch_tokens=2000",
+    "dataloader_num_workers=0",
+]
 DATA = ["train=sample", "max_rows=300", "dev_rows=30", "streaming=false", "temperature=null", "disable_tqdm=true"]
 DATA += ["eval_loss_rows=10"]
 SIZES = ["d_model=32", "encoder_attention_heads=4", "encoder_ffn_dim=48", "decoder_attention_heads=4"]
@@ -286,19 +289,6 @@ def test_an_interrupted_run_goes_on_in_its_stage(in_stage, step, finished, tmp_p
     same_results(folder, finished)
 
 
-@pytest.mark.slow
-def test_a_first_stage_without_a_whole_checkpoint_begins_anew(finished, tmp_path):
-    """As it is left by an interruption while its first checkpoint was written."""
-    folder, stage = tmp_path / "run", tmp_path / "run" / STAGE_FOLDER
-    (stage / "checkpoint-2").mkdir(parents=True)
-    for part in (folder, stage):
-        shutil.copy(finished / part.relative_to(folder) / "recipe.yaml", part / "recipe.yaml")
-    (stage / "checkpoint-2" / "trainer_state.json").write_text('{"global_step": 2, "log_hist')
-    train_recipe(two_stages("seed=7"), folder, resume=True)
-    assert steps_of(stage) == [1, 2, 3, 4]
-    same_results(folder, finished)
-
-
 # ---- Checkpoints
 
 
@@ -323,13 +313,6 @@ def test_values_that_the_recipe_states_stay(finished, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(stage)
     with pytest.raises(ValueError, match="token weights need the direct path, .* set model.bag_residual=true"):
         apply_warm_start(recipe, build_model(recipe, tokenizer), tokenizer, stage)
-
-
-@pytest.mark.parametrize("name", ["quickstart", "ctmde", "bag"])
-def test_a_cold_recipe_stays_cold(name, tmp_path):
-    recipe, untouched = load_recipe(name), load_recipe(name)
-    assert prepare_warm_start(recipe, tmp_path / "run", None, never) is None
-    assert recipe.sections == untouched.sections and not (tmp_path / "run").exists()
 
 
 def test_the_small_recipe_can_be_cold(tmp_path):

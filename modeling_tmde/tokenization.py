@@ -139,19 +139,6 @@ def train_tokenizer(
     )
 
 
-@dataclass(frozen=True)
-class TokenizerExtension:
-    """
-    tokenizer: The extended one.
-    new_tokens: Entries that the vocabulary gained.
-    left_out: Merges that were learned and left out, because texts of the old languages would have used them.
-    """
-
-    tokenizer: PreTrainedTokenizerBase
-    new_tokens: int
-    left_out: int
-
-
 def is_byte_level_bpe(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether `extend_tokenizer` takes this tokenizer."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -171,7 +158,7 @@ def extend_tokenizer(
     old_texts: Mapping[str, Iterable[str]] | None = None,
     max_old_share: float = 0.03,
     max_characters: int = 5_000_000,
-) -> TokenizerExtension:
+) -> PreTrainedTokenizerBase:
     """Continues the training of a byte-level BPE tokenizer on texts of other languages.
 
     New entries and merges stand after the old ones: every old token keeps its id, and the old merges come first in
@@ -180,7 +167,7 @@ def extend_tokenizer(
     pre-tokenizer, the special tokens and all other settings stay.
 
     Args:
-        tokenizer: As `train_tokenizer` makes it; it is not changed.
+        tokenizer: A byte-level BPE, as `train_tokenizer` makes it; it is not changed.
         texts: Texts of each new language, balanced as in `train_tokenizer`.
         new_tokens: Entries to add; fewer, if the texts have no more words that repeat.
         old_texts: Texts of each language that the tokenizer knows, whose tokens should stay.
@@ -188,18 +175,11 @@ def extend_tokenizer(
         max_characters: Most characters read of one language.
 
     Returns:
-        A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, and the counts.
+        A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens.
 
     Raises:
-        ValueError: It is no byte-level BPE tokenizer, `new_tokens` is below 1, or there is no text.
+        ValueError: There is no text.
     """
-    if not is_byte_level_bpe(tokenizer):
-        raise ValueError(
-            f"The tokenizer {tokenizer.name_or_path!r} is a {type(tokenizer).__name__} that is not byte-level BPE, "
-            "expected one as this package trains them: only these can be extended"
-        )
-    if new_tokens < 1:
-        raise ValueError(f"new_tokens={new_tokens} must be at least 1")
     old_words = _count_words(tokenizer, balanced_texts(old_texts or {}, max_characters))
     words = _count_words(tokenizer, balanced_texts(texts, max_characters))
     if not words:
@@ -215,8 +195,7 @@ def extend_tokenizer(
             dropped.add("".join(merge))
         else:
             kept.append(merge)
-    extended, added = _append_merges(tokenizer, kept, new_tokens)
-    return TokenizerExtension(extended, added, len(learned) - len(kept))
+    return _append_merges(tokenizer, kept, new_tokens)
 
 
 def tokens_per_word(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> float:
@@ -227,18 +206,11 @@ def tokens_per_word(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) ->
     return tokens / words if words else 0.0
 
 
-def share_of_changed_texts(
-    old: PreTrainedTokenizerBase, new: PreTrainedTokenizerBase, texts: Iterable[str]
-) -> tuple[float, float]:
-    """The share of texts that two tokenizers encode differently, and the share of their new tokens `old` lacks."""
-    known = set(old.get_vocab().values())
-    changed, tokens, novel = [], 0, 0
+def share_of_changed_texts(old: PreTrainedTokenizerBase, new: PreTrainedTokenizerBase, texts: Iterable[str]) -> float:
+    """The share of texts that two tokenizers encode differently; 0 without texts."""
     texts = list(texts)
-    for before, after in zip(_encodings(old, texts), _encodings(new, texts), strict=True):
-        changed.append(before.ids != after.ids)
-        tokens += len(after.ids)
-        novel += sum(token not in known for token in after.ids)
-    return sum(changed) / max(len(changed), 1), novel / max(tokens, 1)
+    pairs = zip(_encodings(old, texts), _encodings(new, texts), strict=True)
+    return sum(before.ids != after.ids for before, after in pairs) / max(len(texts), 1)
 
 
 def _encodings(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator:
@@ -299,8 +271,8 @@ def _count_firing(merges: list[Merge], words: Counter[Word]) -> Counter[Merge]:
 
 def _append_merges(
     tokenizer: PreTrainedTokenizerBase, merges: list[Merge], new_tokens: int
-) -> tuple[PreTrainedTokenizerBase, int]:
-    """The tokenizer with the first merges that give `new_tokens` entries, and how many they gave."""
+) -> PreTrainedTokenizerBase:
+    """The tokenizer with the first merges that give `new_tokens` entries."""
     names = {chr(_FIRST_SYMBOL + id): token for token, id in tokenizer.get_vocab().items()}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
@@ -308,21 +280,24 @@ def _append_merges(
         content = json.loads(path.read_text(encoding="utf-8"))
         content["truncation"] = content["padding"] = None  # left by the last call
         vocabulary, ranked = content["model"]["vocab"], content["model"]["merges"]
-        known, last, added = {tuple(merge) for merge in ranked}, max(tokenizer.get_vocab().values()), 0
+        known, first = {tuple(merge) for merge in ranked}, max(tokenizer.get_vocab().values()) + 1
+        new: dict[str, int] = {}
         for merge in merges:
             parts = tuple("".join(names[symbol] for symbol in part) for part in merge)
-            if (joined := "".join(parts)) not in vocabulary:  # two merges may give the same token
-                if added == new_tokens:
+            if (
+                joined := "".join(parts)
+            ) not in vocabulary and joined not in new:  # two merges may give the same token
+                if len(new) == new_tokens:
                     break
-                added += 1
-                vocabulary[joined] = last + added
+                new[joined] = first + len(new)
             if parts not in known:
                 known.add(parts)
                 ranked.append(list(parts))
+        vocabulary |= new
         path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         extended = AutoTokenizer.from_pretrained(folder)
     extended.name_or_path = tokenizer.name_or_path
-    return extended, added
+    return extended
 
 
 def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBase:

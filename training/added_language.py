@@ -258,7 +258,7 @@ def _prepare(recipe: Recipe, new_tokens: int | None) -> tuple[PreTrainedTokenize
     for language in recipe.data.languages:
         if texts := [row[language] for row in dev_rows if row.get(language)]:
             fertility = [tokens_per_word(tokenizer, texts) for tokenizer in (before, after)]
-            by_language[language] = [*fertility, share_of_changed_texts(before, after, texts)[0]]
+            by_language[language] = [*fertility, share_of_changed_texts(before, after, texts)]
     added = len(after) - len(before)
     tokenizer = {"new_tokens": added, "vocab_size": len(after), "by_language": by_language}
     report = {"checkpoint": recipe.warm_start.checkpoint, "old_languages": old, "new_languages": new}
@@ -282,7 +282,7 @@ def _extended(
     texts = texts_by_language(train, languages, LEARNING_CHARACTERS, recipe.seed)
     texts = {language: list(dict.fromkeys(found)) for language, found in texts.items()}  # rows are repeated
     new = {language: texts.pop(language) for language in added}
-    return extend_tokenizer(tokenizer, new, new_tokens, texts, max_characters=LEARNING_CHARACTERS).tokenizer
+    return extend_tokenizer(tokenizer, new, new_tokens, texts, max_characters=LEARNING_CHARACTERS)
 
 
 def _start_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -118,12 +118,11 @@ def align_documents(
     matched = match_urls(*urls, codes) if urls else []
     pairs = [AlignedPair(*pair, scorer.score(*pair), True) for pair in matched]
     taken = [set(side) for side in zip(*matched, strict=True)] or [set(), set()]
-    rest = []
     for group in _groups(urls if same_domain else None, codes, scorer.shape):
         sides = [np.array([n for n in side if n not in used], int) for side, used in zip(group, taken, strict=True)]
         if len(sides[0]) and len(sides[1]):
-            rest += _competitive_matching(scorer, *sides, threshold)
-    pairs = sorted(pairs, key=_best_first) + sorted(rest, key=_best_first)
+            pairs += _competitive_matching(scorer, *sides, threshold)
+    pairs.sort(key=lambda pair: (not pair.by_url, -pair.score, pair.first, pair.second))
     warn_without_ratio(scoring, np.array([pair.score for pair in pairs]))
     return pairs
 
@@ -295,22 +294,15 @@ def _competitive_matching(
 
 def _groups(
     urls: tuple[Sequence[str], Sequence[str]] | None, languages: tuple[str, ...] | None, shape: tuple[int, int]
-) -> Iterator[tuple[Iterable[int], Iterable[int]]]:
+) -> list[tuple[Iterable[int], Iterable[int]]]:
     """Rows and columns that may be paired: all, or those of each known website that both sides have."""
     if urls is None:
-        yield range(shape[0]), range(shape[1])
-        return
-    sides: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
+        return [(range(shape[0]), range(shape[1]))]
+    sides = defaultdict(list), defaultdict(list)
     for side, names in zip(sides, urls, strict=True):
         for number, url in enumerate(names):
-            side.setdefault(website(url, languages), []).append(number)
-    for name, rows in sides[0].items():
-        if name and name in sides[1]:
-            yield rows, sides[1][name]
-
-
-def _best_first(pair: AlignedPair) -> tuple[float, int, int]:
-    return -pair.score, pair.first, pair.second
+            side[website(url, languages)].append(number)
+    return [(rows, sides[1][name]) for name, rows in sides[0].items() if name and name in sides[1]]
 
 
 @lru_cache(maxsize=64)

@@ -192,17 +192,19 @@ def test_bad_documents_change_nothing(tmp_path):
     assert [hit.score for hit in index.search(np.ones((1, 2)), k=2)[0]] == pytest.approx([1, 0])
 
 
-def test_bad_queries(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "filter", "message"),
+    [
+        (("",), {}, "query: found ''"),
+        (("text",), {"m": 1}, r"filter: found 'm', expected a name of the metadata: \['n', 's'\]"),
+        ((np.ones((1, 3)),), {}, r"query: found shape \(1, 3\), expected \(n, 64\)"),
+    ],
+)
+def test_bad_queries(tmp_path, arguments, filter, message):
     index = DocumentIndex.create(tmp_path / "index", WordCounts())
     index.upsert(["a"], ["text"], [{"n": 1, "s": "x"}])
-    for arguments, options, message in [
-        (("",), {}, "query: found ''"),
-        (("text", 0), {}, "k: found 0"),
-        (("text",), {"filter": {"m": 1}}, r"filter: found 'm', expected a name of the metadata: \['n', 's'\]"),
-        ((np.ones((1, 3)),), {}, r"query: found shape \(1, 3\), expected \(n, 64\)"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            index.search(*arguments, **options)
+    with pytest.raises(ValueError, match=message):
+        index.search(*arguments, filter=filter)
 
 
 def test_an_embedder_with_other_vectors_is_refused(tmp_path):

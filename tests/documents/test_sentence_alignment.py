@@ -105,11 +105,6 @@ def test_three_and_two_by_hand():
     assert sorted((len(bead.first), len(bead.second)) for bead in single) == [(1, 0), (1, 1), (1, 1)]
     assert [bead.similarity for bead in single if bead.similarity] == pytest.approx([1, 2**-0.5])
     assert [bead.score for bead in single if bead.score] == pytest.approx([1, 1 - 0.4985], abs=1e-4)
-    # at .2, all three alone cost .6, less than .4985 + .2
-    alone = align_sentences(first, second, max_size=2, skip=0.2)
-    assert pairs(alone) == [(range(0, 1), range(0, 1))]
-    assert [(bead.similarity, bead.score) for bead in alone[1:]] == [(None, None)] * 3
-    assert [bead.cost for bead in alone[1:]] == [0.2] * 3
     # vectors of spans of their own are believed: here the span x1 x2 is nothing like y1
     told = align_sentences([first, np.array([[1.0, 1, 0], [-1, 0, 0]])], second)
     assert (range(1, 3), range(1, 2)) not in pairs(told)
@@ -123,11 +118,6 @@ def test_lengths_by_hand():
     np.testing.assert_allclose(model(1, 1, *everything), [[3.0900, 0], [0, 3.0900]], atol=1e-4)
     ten = -math.log(math.erfc(math.sqrt(10 / 2)))
     np.testing.assert_allclose(model(2, 1, *everything), [[ten, plain_surprise(340, 136, 1)]])
-    # twice as long in all: nothing surprises
-    assert LengthModel(np.array([10, 70]), np.array([20, 140]))(1, 1, *everything).diagonal() == pytest.approx([0, 0])
-    halves = LengthModel(np.array([1, 2, 3]), np.array([4, 5])).halved()
-    assert (halves.first.tolist(), halves.second.tolist()) == ([3, 3], [9])
-
     # y0 and y1 are both x0, but y0 has half its characters. (x1, y2) has 204 and 136: .05 * 3.09 = .1545
     first, second = np.eye(2), np.array([[1, 0], [1, 0], [0, 1]])
     lengths = [136, 204], [68, 136, 136]
@@ -141,9 +131,6 @@ def test_lengths_by_hand():
     merged = align_sentences(first, second, lengths=lengths)
     assert [bead.cost for bead in merged] == pytest.approx([0.4545, 0.1545], abs=1e-4)
     assert pairs(align_sentences(first, second, lengths=lengths, merge=0.45)) == pairs(single)
-    # a hundred times too short: that counts as 5 and no more
-    odd = align_sentences(np.eye(2), np.eye(2), lengths=([1000, 1000], [10, 1990]))
-    assert [bead.cost for bead in odd] == pytest.approx([0.25, 0.25]) and len(pairs(odd)) == 2
 
 
 LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
@@ -182,14 +169,6 @@ def planted(rng, kinds, d=256):
 
 
 KINDS = [(1, 1), (1, 2), (2, 1), (1, 0), (0, 1)]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_planted_beads_are_found(seed):
-    rng = np.random.default_rng(seed)
-    kinds = [KINDS[kind] for kind in rng.choice(5, size=60, p=[0.6, 0.1, 0.1, 0.1, 0.1])]
-    first, second, gold = planted(rng, kinds)
-    assert pairs(align_sentences(first, second, skip=0.4)) == gold
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -265,7 +244,6 @@ def test_spans_of_texts():
             {"first": [np.ones((3, 3)), np.ones((3, 3))]},
             r"first: found shape \(3, 3\) for spans of 2 sentences, expected",
         ),
-        ({"first": np.ones(3)}, "first: found no vectors of sentences"),
         ({"second": np.array([[1, 2, 3], [np.inf, 0, 0]])}, "second: found a vector that is not finite "),
     ],
 )

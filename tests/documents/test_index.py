@@ -171,20 +171,16 @@ def test_an_empty_index(tmp_path):
 def test_bad_documents_change_nothing(tmp_path):
     index = DocumentIndex.create(tmp_path / "index", dimension=2)
     index.upsert(["a"], ["text"], [{"n": 1}], np.ones((1, 2)))
-    for arguments, message in [
-        ((["b", "b"], ["t", "t"], None, np.ones((2, 2))), "ids: found 'b' twice"),
-        ((["b", ""], ["t", "t"], None, np.ones((2, 2))), "document '': found text 't', expected an id"),
-        ((["b", "c"], ["t", " \n"], None, np.ones((2, 2))), "document 'c': found text"),
-        ((["b"], ["t"], None, np.ones((2, 2))), "vectors: found 2, expected 1"),
-        ((["b"], ["t"], None, np.ones((1, 3))), r"vectors: found shape \(1, 3\), expected \(n, 2\)"),
-        (
-            (["b", "c"], ["t", "t"], None, [[1, 1], [1, np.nan]]),
-            "vector that is not finite",
-        ),
-        ((["b"], ["t"]), "made without an embedder, expected vectors"),
+    for ids, texts, vectors, message in [
+        (["b", "b"], ["t", "t"], np.ones((2, 2)), "ids: found 'b' twice"),
+        (["b", "c"], ["t", " \n"], np.ones((2, 2)), "document 'c': found text"),
+        (["b"], ["t"], np.ones((2, 2)), "vectors: found 2, expected 1"),
+        (["b"], ["t"], np.ones((1, 3)), r"vectors: found shape \(1, 3\), expected \(n, 2\)"),
+        (["b", "c"], ["t", "t"], [[1, 1], [1, np.nan]], "vector that is not finite"),
+        (["b"], ["t"], None, "made without an embedder, expected vectors"),
     ]:
         with pytest.raises(ValueError, match=message):
-            index.upsert(*arguments)
+            index.upsert(ids, texts, None, vectors)
     with pytest.raises(ValueError, match="found no document 'x'; nothing was deleted"):
         index.delete(["a", "x", "y"])
     assert list(DocumentIndex.open(tmp_path / "index")) == ["a"] == list(index)
@@ -217,33 +213,27 @@ def test_an_embedder_with_other_vectors_is_refused(tmp_path):
         DocumentIndex.open(tmp_path / "index", other)
 
 
-@pytest.fixture
-def bag(tokenizer, tmp_path):
-    path = tmp_path / "bag"
-    torch.manual_seed(0)
-    BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
+    def save_bag(seed):
+        torch.manual_seed(seed)
+        BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(tmp_path / "bag")
 
-
-def test_a_model_is_opened_again_with_its_settings(bag, tokenizer, tmp_path):
-    embedder = DocumentEmbedder.from_pretrained(bag, max_length=40, long_documents="chunk", window=12, stride=5)
+    save_bag(0)
+    tokenizer.save_pretrained(tmp_path / "bag")
+    options = {"max_length": 40, "long_documents": "chunk", "window": 12, "stride": 5}
+    embedder = DocumentEmbedder.from_pretrained(tmp_path / "bag", **options)
     index = DocumentIndex.create(tmp_path / "index", embedder)
     texts = ["casa perro " * 20, "gato árbol " * 20]
     index.upsert(["a", "b"], texts)
     opened = DocumentIndex.open(tmp_path / "index")
     assert opened.embedder.long_document_settings == embedder.long_document_settings
     assert opened.search("perro", k=1)[0].id == index.search("perro", k=1)[0].id
-    expected = embedder.encode(texts, normalize=True)
-    np.testing.assert_allclose(opened.vectors(["a", "b"]), expected, atol=1e-6)
-    same = DocumentEmbedder.from_pretrained(
-        bag, max_length=40, long_documents="chunk", window=12, stride=5, dtype="bfloat16"
-    )
+    np.testing.assert_allclose(opened.vectors(["a", "b"]), embedder.encode(texts, normalize=True), atol=1e-6)
+    same = DocumentEmbedder.from_pretrained(tmp_path / "bag", **options, dtype="bfloat16")
     DocumentIndex.open(tmp_path / "index", same)  # nearly the same vectors
     with pytest.raises(ValueError, match="long_documents is 'chunk', that of the embedder 'truncate'"):
-        DocumentIndex.open(tmp_path / "index", DocumentEmbedder.from_pretrained(bag, max_length=40))
-    torch.manual_seed(1)
-    BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(bag)  # trained again
+        DocumentIndex.open(tmp_path / "index", DocumentEmbedder.from_pretrained(tmp_path / "bag", max_length=40))
+    save_bag(1)  # trained again
     with pytest.raises(ValueError, match="was made with another model"):
         DocumentIndex.open(tmp_path / "index").search("perro")
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from modeling_tmde.data import load_parallel
 from modeling_tmde.documents import parallel_rows as module
 from modeling_tmde.documents.parallel_rows import parallel_rows
-from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
-from tests.conftest import WORDS, tiny_model
+from modeling_tmde.embedding import EncodeReport
+from tests.conftest import WORDS
 
 GERMAN_TO_ENGLISH = dict(zip(WORDS["de"], WORDS["en"], strict=True))
 
@@ -118,19 +117,3 @@ def test_bad_options():
         next(parallel_rows([], Dictionary(), ("de", "en"), unit="words"))
     with pytest.raises(ValueError, match="languages: found 'de' twice"):
         next(parallel_rows([], Dictionary(), ("de", "de")))
-    with pytest.raises(ValueError, match="max_size, skip: found 1"):
-        list(parallel_rows([("a", "x", "y")], Dictionary(), ("de", "en"), max_size=1))
-
-
-def test_rows_of_a_real_embedder_are_a_corpus(tokenizer, tmp_path):
-    """What is written is read by the loader that training uses."""
-    embedder = DocumentEmbedder(tiny_model().get_encoder(), tokenizer)
-    path, report = tmp_path / "rows.jsonl", Counter()
-    rows = list(
-        parallel_rows([("one", GERMAN, ENGLISH), ("two", GERMAN, ENGLISH)], embedder, ("de", "en"), report=report)
-    )
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    assert len(rows) == report["rows"] > 2 and report["texts"] > 0
-    corpus = load_parallel(str(path), document_ids=True)
-    assert corpus["translation"] == [row["translation"] for row in rows]
-    assert corpus["doc_id"] == [row["doc_id"] for row in rows]

@@ -1,6 +1,7 @@
 """Files that pages presuppose, by the names that the pages use, made from the built-in sample."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,9 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trained") / "model"
     options = ["--train", "sample", "--dev", "sample", "-o", str(folder)]
     command = [sys.executable, "-m", "modeling_tmde.cli.main", "train", "quickstart", *TRAINING, *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+    environment = {**os.environ, "HF_HOME": str(folder.parent / "cache"), "TMDE_CACHE": str(folder.parent / "cache")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, env=environment, text=True, timeout=600, **pipes)
     assert done.returncode == 0, done.stdout
     return folder
 
@@ -34,18 +37,18 @@ def make_file(path: Path, name: str, trained: Path) -> None:
         shutil.copytree(trained, path)
     elif name == "my_corpus":
         path.mkdir()
-        _rows(3000).to_parquet(path / "part-0.parquet")
+        _rows(1000).to_parquet(path / "part-0.parquet")
     elif name == "dev.jsonl":
-        _rows(200, "dev").to_json(path, force_ascii=False)
+        _rows(60, "dev").to_json(path, force_ascii=False)
     elif name == "it-en.jsonl":
-        rows = [{code: row[code] for code in ("it", "en")} for row in _rows(3000, seed=3)["translation"]]
+        rows = [{code: row[code] for code in ("it", "en")} for row in _rows(1000, seed=3)["translation"]]
         _write(path, [json.dumps({"translation": row}, ensure_ascii=False) for row in rows])
     elif name in ("news.jsonl", "news.parquet", "german.jsonl", "english.jsonl"):
         _documents(path, {"german.jsonl": ("de",), "english.jsonl": ("en",)}.get(name, LANGUAGES))
     elif name == "notes.txt":
         _write(path, [row["text"] for row in sample_documents(8, "test", seed=4)])
     elif name.startswith("moses/"):
-        _write(path, [row[name[-2:]] for row in sample_sentences(3000)["translation"]])
+        _write(path, [row[name[-2:]] for row in sample_sentences(1000)["translation"]])
     elif name in ("de.txt", "en.txt"):  # 200 sentences have a translation in every such file, the others in none
         shared = sample_sentences(200, "test", seed=0)["translation"]
         other = sample_sentences(100, "dev", seed=LANGUAGES.index(name[:2]))["translation"]

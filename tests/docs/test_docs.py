@@ -6,7 +6,7 @@ imported the package. Comments in the page steer them:
     <!-- files: my_corpus dev.jsonl -->   the page presupposes these; conftest.py makes them
     <!-- hub: user -->                    there is a local Hub (tests/hub_server.py) with the token of `user`
     <!-- skip: next "needs four GPUs" --> the next block does not run
-    <!-- append: max_steps=10 -->         words added to each `tmde train` and `tmde compare` of the next block
+    <!-- append: max_steps=10 -->         words added to each `tmde train` of the next block
 """
 
 import os
@@ -33,9 +33,16 @@ from tests.hub_server import Account, HubServer
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKDOWN = [*PAGES, *sorted(ROOT.glob("benchmarks/*.md")), ROOT / "RESULTS.md", ROOT / "CONTRIBUTING.md"]
+# Runs are as short as they can be, and evaluations as small.
 BASH = """
 pip() { [ "$1" = install ]; }
-tmde() { case "${1-}" in train|compare) command tmde "$@" %s;; *) command tmde "$@";; esac; }
+tmde() {
+    case "${1-} ${2-}" in
+        train*|add-language*) set -- "$@" max_steps=3 max_rows=600 batch_tokens=2048 micro_batch_tokens=2048 %s;;
+        "eval "*=*) set -- "$@" --languages de,en --no-tfidf;;
+    esac
+    command tmde "$@"
+}
 """
 
 

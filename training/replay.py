@@ -105,6 +105,7 @@ def _load(source: Any, languages: Sequence[str], needed: Collection[str] = (), *
         present = [language for language in languages if language in found]
         if len(present) < 2 or len(present) == len(languages):
             raise
+    options["pivot_languages"] = [language for language in options["pivot_languages"] if language in found]
     return load_parallel(source, languages=present, document_ids=True, **options)
 
 

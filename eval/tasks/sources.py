@@ -69,7 +69,14 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]
 
 
 def config_names(source: str) -> list[str]:
-    """The configs of a dataset."""
+    """The configs of a dataset.
+
+    Raises:
+        CorpusError: The source is a path, and no copy of a Hub dataset.
+    """
+    if not is_dataset(source):
+        expected = "a Hub id, or a folder with a README.md that lists `configs`"
+        raise bad_value(source, None, "source", Words("neither"), expected, "Correct the path.")
     return list(datasets.get_dataset_config_names(source))
 
 

@@ -47,6 +47,7 @@ def files(tmp_path):
         ),
         ("topic_documents", {"source": "notes.txt"}, "found a file of unknown format, expected one of .parquet"),
         ("sib200", {"source": "sib.jsonl", "languages": ["fr"]}, r"found 'fr', expected .* in the data \(de\)"),
+        ("xnli", {"source": "rows.jsonl"}, "expected a Hub id, or a folder with a README.md that lists `configs`"),
         ("sentence_retrieval", {}, "'source': found None.*parallel text"),
         ("sentence_retrieval", {"source": "none.jsonl"}, "no such file or folder"),
         ("sentence_retrieval", {"source": "wrong.jsonl"}, "wrong.jsonl, row 7, field 'translation.de': found 3"),

@@ -37,18 +37,6 @@ def test_a_vector_depends_on_its_text_alone(family, texts, extra, side, data):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_stay_where_they_are_behind_padding(family):
-    body = filled(family).base_model
-    left, right = (padded(side=side, model=body) for side in ("left", "right"))
-    with torch.no_grad():
-        found, expected = body(**left), body(**right)
-    if found.last_hidden_state.shape[1] > 1:
-        real, ordered = left["attention_mask"].bool(), right["attention_mask"].bool()
-        found, expected = found.last_hidden_state[real], expected.last_hidden_state[ordered]
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_ids_at_padding_and_gaps_play_no_part(family):
     """A gap is what token dropout leaves: its token is not read."""
     model = filled(family)
@@ -74,20 +62,15 @@ def test_vectors_in_place_of_ids(family):
 @pytest.mark.parametrize("family", ["first", "laser", "ntdv", "encoder-mean", "adapted-cls"])
 def test_wrong_inputs_are_named(family):
     body = filled(family).base_model
-    ids = torch.tensor(ROWS[:1])
     with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
         body()
     with pytest.raises(ValueError, match=r"attention_mask \(1, 2\) must be \(batch, length\) of the input, \(1, 6\)"):
-        body(ids, torch.ones(1, 2))
-
-
-@pytest.mark.parametrize("family", ["laser", "ntdv", "aligned-bilstm"])
-def test_a_text_without_tokens_is_named(family):
-    body = filled(family).base_model
-    inputs = padded(model=body)
-    inputs["attention_mask"][1] = 0
-    with pytest.raises(ValueError, match="ext . of the batch has no token"):
-        body(**inputs)
+        body(torch.tensor(ROWS[:1]), torch.ones(1, 2))
+    if family in ("laser", "ntdv"):
+        inputs = padded(model=body)
+        inputs["attention_mask"][1] = 0
+        with pytest.raises(ValueError, match="ext . of the batch has no token"):
+            body(**inputs)
 
 
 @pytest.mark.parametrize("family", ["ntdv", "aligned-bag"])

@@ -1,7 +1,5 @@
 """Long documents: pieces and aggregation by plain loops, plain vectors where a text fits, batch invariance."""
 
-import logging
-
 import numpy as np
 import pytest
 import torch
@@ -139,32 +137,6 @@ def test_windows_of_seven_tokens_by_hand(tokenizer):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=["mean", "max", "density"])
-def test_a_document_that_fits_gets_the_plain_vector(model, tokenizer, mode, aggregation):
-    short = ["The sitting is open.", "", "a", "gracias"]
-    plain = DocumentEmbedder(model, tokenizer).encode(short)
-    embedder = DocumentEmbedder(model, tokenizer, long_documents=mode, window=40, aggregation=aggregation)
-    np.testing.assert_allclose(embedder.encode([LONG, *short])[1:], plain, rtol=0, atol=1e-6)
-    assert embedder.last_report.split == 1
-    unit = embedder.encode([LONG, *short], normalize=True)
-    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
-    assert not embedder.encode([LONG, "a"], convert_to_tensor=True).is_inference()
-    assert embedder.encode([]).shape == (0, 32) and embedder.encode(LONG).shape == (32,)
-
-
-def test_only_truncate_cuts_off_and_warns(model, tokenizer, caplog):
-    for mode, truncated in (("truncate", 1), ("chunk", 0), ("sentences", 0)):
-        caplog.clear()
-        embedder = DocumentEmbedder(model, tokenizer, max_length=12, long_documents=mode)
-        with caplog.at_level(logging.WARNING):
-            embedder.encode([LONG, "a"])
-        report = embedder.last_report
-        assert report.truncated == truncated == len(caplog.records)
-        assert report.longest == len(tokenizer(LONG)["input_ids"])
-        assert not truncated or "long_documents='chunk' or 'sentences'" in caplog.text
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=["mean", "max", "density"])
 def test_pieces_are_embedded_in_blocks(model, tokenizer, mode, aggregation, monkeypatch):
     """One document may have any number of pieces; they are embedded some at a time, over block after block."""
     texts = ["a", LONG * 3, "", LONG, "gracias"]
@@ -174,6 +146,8 @@ def test_pieces_are_embedded_in_blocks(model, tokenizer, mode, aggregation, monk
     monkeypatch.setattr(long_documents, "_BLOCK_PIECES", 7)
     monkeypatch.setattr(embedding, "_GROUP_CHARACTERS", 50)
     np.testing.assert_allclose(embedder.encode(texts), expected, rtol=0, atol=1e-5)
+    assert embedder.encode([]).shape == (0, 32) and embedder.encode(LONG).shape == (32,)
+    assert not embedder.encode(texts, convert_to_tensor=True).is_inference()
 
 
 @pytest.mark.parametrize(

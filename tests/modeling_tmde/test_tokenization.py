@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import random
 import unicodedata
 
 import numpy as np
@@ -82,27 +81,6 @@ def test_every_language_gives_as_many_characters():
     given = {letter: [text for text in result if text[0] == letter] for letter in "abc"}
     assert given["a"] == ["aaa", "a", "aaa", "a", "aaa"]  # 11 characters: the first text from 10 on is the last
     assert given["b"] == ["bb", "bbbb", "bb", "bbbb"] and given["c"] == []  # in order, again and again
-
-
-def cyrillic_share(tokenizer) -> float:
-    """Share of the merged entries that spell Cyrillic."""
-    merged = [token for token in tokenizer.get_vocab() if len(token) > 1 and token not in SPECIAL_TOKENS]
-    texts = [tokenizer.decode(tokenizer.convert_tokens_to_ids([token])) for token in merged]
-    return sum(any("а" <= character <= "я" for character in text) for text in texts) / len(texts)
-
-
-def test_a_small_language_gets_its_share_of_the_vocabulary():
-    rng = random.Random(0)
-
-    def sentences(letters: str, count: int) -> list[str]:
-        return [" ".join("".join(rng.choices(letters, k=6)) for _ in range(8)) for _ in range(count)]
-
-    big, small = sentences("abcdefghij", 1500), sentences("абвгдежзик", 150)
-    together = train_tokenizer({"one": big + small}, vocab_size=700)
-    balanced = train_tokenizer({"big": big, "small": small}, vocab_size=700)
-    assert cyrillic_share(together) < 0.2  # what happens without balance
-    assert 0.35 < cyrillic_share(balanced) < 0.65
-    assert len(together) == len(balanced) == 700
 
 
 @pytest.fixture(scope="module", params=[(True, False), (True, True)], ids=["lower", "both"])

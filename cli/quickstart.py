@@ -6,17 +6,16 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.data.sample import LANGUAGES, sample_documents
+from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import TASKS, CharacterTfidf, EmbeddingSystem, evaluate_classification
+from modeling_tmde.eval import CharacterTfidf, EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks
 from modeling_tmde.eval.figures import draw_embedding_space
+from modeling_tmde.eval.report import print_report
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.train import train_recipe
 
@@ -36,7 +35,7 @@ def quickstart(
     """
     import matplotlib  # noqa: F401  # if it is missing, before the training
 
-    begin, folder = time.perf_counter(), output / "model"
+    begin, folder, picture = time.perf_counter(), output / "model", output / "embedding_space.png"
     output.mkdir(parents=True, exist_ok=True)
     if any(output.iterdir()) and not (folder / "recipe.yaml").exists():
         raise ValueError(f"{output} is not empty and not an earlier quickstart; choose another -o folder")
@@ -45,38 +44,35 @@ def quickstart(
     train_recipe(load_recipe("quickstart", [f"training.seed={seed}"]), folder)
 
     console.print("[bold]2. Embedding[/] documents and classifying them, labels in English only")
-    data, embedder, scores = TASKS["sample"]().load(seed=seed), DocumentEmbedder.from_pretrained(str(folder)), {}
-    for system in (EmbeddingSystem("cT-MDE", embedder), CharacterTfidf()):
-        cells = evaluate_classification(data, system, train_languages=["en"])  # Evaluation I of the thesis
-        scores[system.name] = {cell.target: cell.value for cell in cells}
-    scores["chance"] = {cell.target: cell.chance for cell in cells}
-    table = Table("", *LANGUAGES, title="Accuracy (%) on unseen documents; the classifier saw English only")
-    for name, row in scores.items():
-        table.add_row(name, *(f"{100 * row[language]:.1f}" for language in LANGUAGES))
-    console.print(table)
+    (planned,) = plan_tasks(["sample"], options={"sample": {"seed": seed}})
+    embedder = DocumentEmbedder.from_pretrained(str(folder))
+    systems = [EmbeddingSystem("cT-MDE", embedder), CharacterTfidf()]
+    options = EvaluationOptions(train_languages=("en",))  # Evaluation I of the thesis
+    results = list(evaluate([planned.load()], systems, options))
+    print_report(results, console)
 
     test = sample_documents(200, "test", seed=seed)
     texts = test["text"][:]
     sentence = texts[0].split(". ")[0].rstrip(".") + "."
-    tokenizer, translator = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
-    embedding = translator.get_encoder()(**tokenizer([sentence], return_tensors="pt")).pooler_output
+    vectors, embedding = embedder.encode(texts), embedder.encode([sentence], convert_to_tensor=True)
+    translator = AutoModelForSeq2SeqLM.from_pretrained(folder)
     decoded = translator.generate(encoder_outputs=embedding, target_language="en", max_new_tokens=60, num_beams=4)
     console.print(f"   read:                        {sentence}")
-    console.print(f"   decoded from its one vector: {tokenizer.decode(decoded[0], skip_special_tokens=True)}")
+    console.print(f"   decoded from its one vector: {embedder.tokenizer.decode(decoded[0], skip_special_tokens=True)}")
 
     console.print("[bold]3. Reloading[/] the checkpoint with AutoModel")
-    vectors, model = embedder.encode(texts), AutoModel.from_pretrained(folder).eval()
-    with torch.no_grad():
-        reloaded = model(**tokenizer(texts[:50], padding=True, return_tensors="pt")).pooler_output.numpy()
+    batch = AutoTokenizer.from_pretrained(folder)(texts[:50], padding=True, return_tensors="pt")
+    reloaded = AutoModel.from_pretrained(folder).eval()(**batch).pooler_output.detach().numpy()
     difference = float(abs(reloaded - vectors[:50]).max())
     console.print(f"   largest difference between the vectors: {difference:.1e}")
 
     console.print("[bold]4. Drawing[/] the embedding space")
-    picture, columns = output / "embedding_space.png", (test["label"], test["language"], test["doc_id"])
+    columns = test["label"], test["language"], test["doc_id"]
     draw_embedding_space(picture, vectors, *columns, "Test documents of the built-in sample", seed)
     seconds = round(time.perf_counter() - begin, 1)
-    results = {"accuracy": scores, "reload_difference": difference, "seconds": seconds, "seed": seed}
-    write_atomically(output / "results.json", json.dumps(results, indent=2))
+    accuracy = {result.system: {cell.target: cell.value for cell in result.cells} for result in results}
+    written = {"accuracy": accuracy, "reload_difference": difference, "seconds": seconds, "seed": seed}
+    write_atomically(output / "results.json", json.dumps(written, indent=2))
     console.print(f"   {picture}\nDone in {seconds:.0f} s; everything is in {output}/")
     if difference > 1e-5:
         raise RuntimeError("The reloaded model gives other vectors: please report this.")

@@ -3,7 +3,6 @@
 import itertools
 import json
 import random
-import types
 from pathlib import Path
 
 import datasets
@@ -18,7 +17,7 @@ from modeling_tmde.eval.tasks import TASKS, ClassificationData, Split, TaskError
 from modeling_tmde.training import callbacks
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.callbacks import epoch_table
-from modeling_tmde.training.evaluation import dev_means, load_eval_tasks, retrieval_pools, task_in_languages
+from modeling_tmde.training.evaluation import dev_means, load_eval_tasks, task_in_languages
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
@@ -230,16 +229,6 @@ def test_every_group_counts_once_in_the_mix():
     assert dev_means([], task)["mix"] == pytest.approx(0.65) and dev_means([], {}) == {}
 
 
-def test_pairs_of_codes_with_hyphens():
-    rows = make_dataset([{"pt-BR": row["de"], "en": row["en"], "fr": row["fr"]} for row in make_rows(5)])
-    args = types.SimpleNamespace(eval_pairs=["pt-BR-en", "fr-pt-BR"], eval_pool=100, eval_document_rows=8)
-    pools = retrieval_pools(rows, ["en", "pt-BR", "fr"], args)
-    assert [(pool.source_language, pool.target_language) for pool in pools.values()] == [
-        ("pt-BR", "en"),
-        ("fr", "pt-BR"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
@@ -306,8 +295,7 @@ def test_table_marks_the_first_of_equals_and_never_the_start():
     assert "**" not in epoch_table(history, args)
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize(("streaming", "accumulation"), [(False, 3), (True, 1)])
 def test_strategy_epoch_evaluates_and_saves_once_at_the_end_of_each(streaming, accumulation, tokenizer, tmp_path):
     rows, dev = make_dataset(make_rows(60, seed=2)), make_dataset(make_rows(8, seed=3))
     options = {"max_steps": -1, "num_train_epochs": 3, "eval_strategy": "epoch", "save_strategy": "epoch"}

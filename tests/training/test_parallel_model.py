@@ -29,7 +29,7 @@ from modeling_tmde.training.objectives import (
     UnifiedGenerativeTask,
 )
 from modeling_tmde.training.objectives.base import EmbeddingObjective, Objective, ObjectiveOutput, ParameterObjective
-from modeling_tmde.training.parallel_model import ParallelModel, token_positions, translation_directions
+from modeling_tmde.training.parallel_model import ParallelModel
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
 
@@ -216,13 +216,6 @@ def test_only_sources_are_encoded_if_no_objective_needs_more(tokenizer):
     torch.testing.assert_close(total, translation_reference(model, batch, batch.attention_mask), rtol=1e-5, atol=0)
 
 
-def test_directions_go_from_every_language_into_every_other_pivot():
-    languages = ("de", "en", "es", "fr")
-    found = {(languages[a], languages[b]) for a, b in translation_directions(languages, ["en", "es"])}
-    assert found == {("de", "en"), ("es", "en"), ("fr", "en"), ("de", "es"), ("en", "es"), ("fr", "es")}
-    assert translation_directions(("de", "fr"), ["en"]) == []
-
-
 class Spread(EmbeddingObjective):
     """Squared norm of the difference of the first two languages."""
 
@@ -242,12 +235,6 @@ def test_the_decoder_is_frozen_and_unused_if_no_objective_needs_it(shared, token
     assert calls == []
     for name, parameter in model.named_parameters():
         assert (parameter.grad is None) == name.startswith(("decoder.", "lm_head.")) != parameter.requires_grad, name
-
-
-def test_token_positions_by_hand():
-    device = torch.device("cpu")
-    assert token_positions(np.array([3, 1, 0, 2]), 4, device).tolist() == [0, 1, 2, 4, 12, 13]
-    assert token_positions(np.array([], dtype=np.int64), 4, device).tolist() == []
 
 
 def test_nothing_is_fetched_from_the_device(tokenizer, monkeypatch):

@@ -4,22 +4,17 @@ import copy
 import itertools
 import json
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from modeling_tmde.training import trainer as trainer_module
-from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
-from modeling_tmde.training.objectives import TranslationObjective
+from modeling_tmde.training.batching import ParallelBatch
 from modeling_tmde.training.trainer import TmdeTrainer
-from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
 
 ROOT = Path(__file__).parents[2]
@@ -92,94 +87,6 @@ def test_accumulated_gradient_equals_one_reference_backward(accumulation, langua
         assert log[f"{name}_loss"] == pytest.approx(sums[name].item() / counts[name], rel=1e-5)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_translation_gradient_equals_that_of_one_big_batch(reduction, tokenizer, tmp_path):
-    rows = make_rows(60, seed=4, languages=("de", "en", "es"))
-    found = []
-    for budget in (180, 100_000):
-        gradients = Gradients()
-        options = {"micro_batch_tokens": budget, "languages_per_row": None, "max_grad_norm": 0.0, "max_steps": 1}
-        batches = list(
-            ParallelBatches(
-                make_dataset(rows), tokenizer, LANGUAGES, ("en", "es"), budget, languages_per_row=None, seed=7
-            )
-        )
-        trainer = tiny_trainer(
-            tmp_path,
-            tokenizer,
-            rows,
-            objectives={"translation": TranslationObjective(reduction=reduction)},
-            callbacks=[gradients],
-            gradient_accumulation_steps=len(batches),
-            **options,
-        )
-        trainer.train()
-        assert trainer.throughput.seen["rows"] == 60  # the same rows, all of them
-        found.append((len(batches), gradients.steps[0], logged(trainer)[0]["loss"]))
-    assert found[0][0] > 4 and found[1][0] == 1
-    assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
-    for name, gradient in found[1][1].items():
-        torch.testing.assert_close(found[0][1][name], gradient, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_two_processes_equal_one_that_accumulates(tokenizer, tmp_path):
-    from tests.training.worker_trainer import one_run
-
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    arguments = {
-        "max_steps": 5,
-        "warmup_steps": 2,
-        "logging_steps": 1,
-        "eval_steps": 3,
-        "save_steps": 3,
-        "eval_pairs": ["de-en"],
-        "micro_batch_tokens": 400,
-        "learning_rate": 5e-3,
-        "cooldown": 0.4,
-        "seed": 7,
-    }
-    two, one = tmp_path / "two", tmp_path / "one"
-    two.mkdir()
-    options = {"tokenizer": str(tmp_path / "tokenizer"), "arguments": {**arguments, "output_dir": str(two)}}
-    (tmp_path / "options.json").write_text(json.dumps(options))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    process = subprocess.run(
-        [*command, str(Path(__file__).with_name("worker_trainer.py")), str(tmp_path / "options.json")],
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert process.returncode == 0, process.stderr[-4000:]
-    before = weights_of(tiny_trainer(tmp_path, tokenizer))
-    of_one = {**arguments, "gradient_accumulation_steps": 2, "output_dir": str(one)}
-    trainer = one_run(tokenizer, **of_one)
-    seen = [json.loads((two / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
-    assert all(counts["world_size"] == 2 for counts in seen)
-    assert seen[0]["rows"] + seen[1]["rows"] == trainer.throughput.seen["rows"]
-    assert min(counts["rows"] for counts in seen) > 0
-    expected = weights_of(trainer)
-    assert any((expected[name] - before[name]).abs().max() > 1e-2 for name in expected)  # something was learned
-    for rank in (0, 1):
-        for name, value in load_file(two / f"weights-{rank}.safetensors").items():
-            torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5)
-    logs = [[json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()] for folder in (one, two)]
-    assert [set(entry) for entry in logs[0]] == [set(entry) for entry in logs[1]]
-    names = ("loss", "grad_norm", "learning_rate", "epoch", "rows", "eval_retrieval", "eval_dev_distance_loss")
-    names += ("translation_loss", "translation_nll", "distance_positive", "distance_negative", "distance_hinge")
-    for name in names:
-        found = [[entry[name] for entry in entries if name in entry] for entries in logs]
-        assert found[0], name
-        if name != "rows":  # of two processes an estimate from the first
-            assert found[1] == pytest.approx(found[0], rel=1e-4), name
-
-
 # ---- What ends a run
 
 
@@ -249,17 +156,6 @@ def test_epochs_end_after_every_row_was_seen_once_in_each(streaming, buffer_rows
     assert {path.name for path in tmp_path.glob("checkpoint-*")} == {f"checkpoint-{last}"}
     if not streaming:
         assert logged(trainer)[-1]["epoch"] == pytest.approx(2.0)
-
-
-def test_epoch_grows_within_a_chunk_and_a_share_of_an_epoch_is_enough(tokenizer, tmp_path):
-    options = {"max_steps": -1, "num_train_epochs": 0.5, "languages_per_row": None, "micro_batch_tokens": 250}
-    trainer = tiny_trainer(tmp_path, tokenizer, **options)
-    batches = len(list(trainer.get_train_dataloader()))
-    assert batches > 6
-    trainer.train()
-    assert trainer.state.global_step == math.ceil(batches / 2)
-    epochs = [entry["epoch"] for entry in logged(trainer)]
-    assert epochs == pytest.approx([(step + 1) / batches for step in range(len(epochs))], abs=1e-3)
 
 
 # ---- Learning rate

@@ -1,0 +1,201 @@
+"""Started by `torchrun` in `test_distributed.py`: gradients of batches that differ from process to process, and a
+training under FSDP2; each process writes what it holds."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from safetensors.torch import save_file
+from torch import distributed
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoTokenizer
+
+from modeling_tmde import BagConfig, BagModel
+from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.objectives import BatchSizes, DistanceConstraint, InfoNCE, Objective, TranslationObjective
+from modeling_tmde.training.objectives.base import EmbeddingObjective
+from modeling_tmde.training.objectives.gather import sum_on_host
+from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.trainer import TmdeTrainer
+from tests.conftest import make_dataset, make_rows, tiny_model
+
+LENGTH, VOCABULARY = 7, 400
+EVERY_NEGATIVE = 100
+
+
+# ---- Gathered negatives
+
+
+def distance(**options) -> DistanceConstraint:
+    return DistanceConstraint(**{"weight": 1.0, "negatives": EVERY_NEGATIVE, "gather": True} | options)
+
+
+def infonce(**options) -> InfoNCE:
+    return InfoNCE(temperature=0.2, **options)
+
+
+THREE = [(("de", "en", "fr"), 2), (("de", "en", "fr"), 4)]
+DIFFER = [(("de", "en", "fr"), 5), (("es", "it"), 3)]
+ONE_ROW = [(("fr", "it"), 1), (("de", "en", "es", "fr"), 1)]
+
+# Objectives, and the languages and rows of either process.
+Case = tuple[dict[str, Objective], list[tuple[tuple[str, ...], int]]]
+CASES: dict[str, Case] = {
+    "infonce three": ({"infonce": infonce(margin=0.3)}, THREE),
+    "infonce differ": ({"infonce": infonce()}, DIFFER),
+    "infonce one row": ({"infonce": infonce()}, ONE_ROW),
+    "distance three": ({"distance": distance()}, THREE),
+    "distance batch_mean_norm": ({"distance": distance(normalizer="batch_mean_norm")}, THREE),
+    "distance differ": ({"distance": distance()}, DIFFER),
+    "distance one row": ({"distance": distance()}, ONE_ROW),
+    # In this order the decoder's gradients are exchanged while those of the vectors still have to be.
+    "both translation": (
+        {"distance": distance(), "infonce": infonce(), "translation": TranslationObjective()},
+        [(("de", "en"), 4), (("de", "en"), 2)],
+    ),
+}
+
+
+def model_of(objectives: dict[str, Objective]) -> ParallelModel:
+    if "translation" in objectives:
+        return ParallelModel(tiny_model(seed=1).train(), objectives)
+    torch.manual_seed(1)
+    return ParallelModel(BagModel(BagConfig(vocab_size=VOCABULARY, d_model=16)).train(), objectives)
+
+
+def batch_of(case: Case, rank: int) -> tuple[torch.Tensor, tuple[str, ...]]:
+    """Token ids (languages, rows, length) without padding, and the languages."""
+    languages, rows = case[1][rank]
+    generator = torch.Generator().manual_seed(10 * len(languages) + rank)
+    ids = torch.randint(5, VOCABULARY, (len(languages), rows, LENGTH), generator=generator)
+    ids[..., 0], ids[..., -1] = 0, 2
+    return ids, languages
+
+
+def counts(case: Case) -> dict[str, int]:
+    """Of each objective over both processes."""
+    totals = dict.fromkeys(case[0], 0)
+    for languages, rows in case[1]:
+        directions = rows * (len(languages) - 1) * sum(language in ("en", "es") for language in languages)
+        sizes = BatchSizes(rows, len(languages), directions, directions * (LENGTH - 1), rows * len(languages) * LENGTH)
+        for name, objective in case[0].items():
+            totals[name] += objective.count(sizes)
+    return totals
+
+
+def gradients(case: Case, ids: torch.Tensor, languages: tuple[str, ...], processes: int) -> dict[str, torch.Tensor]:
+    """Gradients and components after one step scaled as `TmdeTrainer.compute_loss` does."""
+    parallel = model_of(case[0])
+    model = DistributedDataParallel(parallel) if processes > 1 else parallel
+    outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages)
+    sum(outputs[name]["total"] * processes / count for name, count in counts(case).items()).backward()
+    found = {name: parameter.grad.clone() for name, parameter in parallel.model.named_parameters()}
+    for name, objective in case[0].items():
+        if isinstance(objective, EmbeddingObjective):
+            found |= {f"= {name} {part}": value.detach().float().clone() for part, value in outputs[name].items()}
+    return found
+
+
+def gather(folder: Path, rank: int) -> None:
+    for name, case in CASES.items():
+        save_file(gradients(case, *batch_of(case, rank), processes=2), folder / f"{name}-{rank}.safetensors")
+    if rank == 0:  # an evaluation of one process alone waits for no other
+        vectors = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+        losses = {"infonce": InfoNCE().eval()(vectors).loss, "distance": distance().eval()(vectors).loss}
+        save_file(losses, folder / "evaluation.safetensors")
+    sums = sum_on_host([0.1, 10.0**9 + rank])
+    save_file({"sums": torch.tensor(sums, dtype=torch.float64)}, folder / f"sums-{rank}.safetensors")
+
+
+# ---- FSDP2
+
+
+ARGUMENTS = {
+    "max_steps": 4,
+    "warmup_steps": 2,
+    "logging_steps": 1,
+    "eval_steps": 2,
+    "save_steps": 2,
+    "eval_pairs": ["de-en"],
+    "micro_batch_tokens": 300,
+    "learning_rate": 5e-3,
+    "cooldown": 0.4,
+    "seed": 7,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "metric_for_best_model": "retrieval",
+}
+
+
+class ShardedOnCpu(TmdeTrainer):
+    """accelerate shards on accelerators alone: `AcceleratorState` does not look at its FSDP plugin on a CPU. All that
+    comes after, FSDP2 itself and what accelerate and transformers do with it, is the same on any device."""
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp:
+            state = self.accelerator.state
+            state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            if state.mixed_precision != "no":
+                state.fsdp_plugin.set_mixed_precision(state.mixed_precision)
+            state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
+            self.is_fsdp_enabled = True
+
+
+def fsdp_model() -> ParallelModel:
+    """The pyramid uses some layers several times, and its tables are tied."""
+    objectives = {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
+    return ParallelModel(tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"), objectives)
+
+
+def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> TmdeTrainer:
+    """A short training on 150 rows in five languages, evaluated on 20 others."""
+    args = TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments))
+    rows, dev = make_dataset(make_rows(150, seed=2)), make_dataset(make_rows(20, seed=3))
+    trainer = ShardedOnCpu(fsdp_model(), args, rows, tokenizer, eval_dataset={"dev": dev})
+    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    trainer.save_model(str(folder / "best"))
+    return trainer
+
+
+def forget_processes(distributed_type: DistributedType) -> None:
+    """So that the next run may wrap its model in another way."""
+    os.environ.pop("ACCELERATE_USE_FSDP", None)  # which TrainingArguments set
+    AcceleratorState._reset_state()
+    PartialState().distributed_type = distributed_type
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
+    kind, rank = PartialState(cpu=True).distributed_type, PartialState().process_index
+    gather(folder, rank)
+    fsdp = {"fsdp": True, "fsdp_config": {"version": 2}, "gradient_accumulation_steps": 2}
+    trainer = run(tokenizer, folder / "run", **fsdp)
+    parameters = list(trainer.model.parameters())
+    held = {
+        "numbers": sum(parameter.to_local().numel() for parameter in parameters if isinstance(parameter, DTensor)),
+        "whole": sum(parameter.numel() for parameter in parameters),
+        "best": trainer.state.best_global_step,
+    }
+    (folder / f"run-{rank}.json").write_text(json.dumps(held))
+    forget_processes(kind)
+    run(tokenizer, folder / "resumed", folder / "run" / "checkpoint-2", **fsdp)
+    forget_processes(kind)
+    none = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
+    try:
+        args = TmdeTrainingArguments(str(folder / "no"), max_steps=1, **none, **fsdp)
+        TmdeTrainer(fsdp_model(), args, make_dataset(make_rows(2)), tokenizer)
+    except ValueError as error:
+        (folder / f"refused-{rank}.txt").write_text(str(error))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,7 @@ import yaml
 from modeling_tmde import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors", "scikit-learn")
-OPTIONAL_PACKAGES = ("scipy", "faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
+PACKAGES += ("scipy", "faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
 
 
 @contextlib.contextmanager
@@ -40,13 +40,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 def environment() -> dict[str, Any]:
     """Return the versions of this package, of Python and of the packages that decide the numbers, and the machine."""
-    versions = {name: metadata.version(name) for name in PACKAGES}
-    for name in OPTIONAL_PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+    found = {each.name: each.version for each in metadata.distributions()}
     return {
         "tmde": __version__,
-        "versions": versions,
+        "versions": {name: found[name] for name in PACKAGES if name in found},
         "python": platform.python_version(),
         "machine": {
             "processor": platform.machine(),

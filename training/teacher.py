@@ -235,20 +235,17 @@ class TeacherVectors:
         found = self.teacher.read(tokens.texts.take(rows))
         states = found["state"].to_numpy()
         self.warn(states)
-        return found["vector"].combine_chunks().flatten().to_numpy().reshape(len(rows), -1), states != UNTAUGHT
+        vectors = np.stack(found["vector"].to_numpy())
+        return vectors, states != UNTAUGHT
 
     def warn(self, states: np.ndarray) -> None:
         """Say once if rows were truncated, or not read."""
-        if (states == TRUNCATED).any():
-            logger.warning_once(
-                f"Some texts are longer than the teacher {self.teacher.version.name} takes and were truncated; its "
-                "max_seq_length says at how many tokens"
-            )
-        if (states == UNTAUGHT).any():
-            logger.warning_once(
-                f"Some rows have no text in {', '.join(self.teacher.languages)}, which the teacher reads, and are not "
-                "distilled (objectives.distillation.teacher_languages)"
-            )
+        for state, what in (
+            (TRUNCATED, "were longer than it takes"),
+            (UNTAUGHT, "lack its languages"),
+        ):
+            if (states == state).any():
+                logger.warning_once(f"The teacher {self.teacher.version.name}: some rows {what}")
 
 
 def open_teacher_vectors(

@@ -1,7 +1,6 @@
 """Each format gives the same rows, map-style and streaming."""
 
 import os
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -143,15 +142,6 @@ def test_cache_is_used(write, monkeypatch):
     load_parallel(source)
     monkeypatch.setattr("modeling_tmde.data.parallel.check_text", None)
     assert rows_of(load_parallel(source)) == ROWS
-
-
-def test_stream_shuffles_batches_and_pickles(write):
-    sources = [write("tsv", ROWS, "a"), write("jsonl", ROWS, "b")]
-    stream = load_parallel(sources, streaming=True)
-    shuffled = rows_of(stream.shuffle(seed=1, buffer_size=10))
-    assert sorted(map(str, shuffled)) == sorted(map(str, ROWS * 2))
-    assert rows_of(pickle.loads(pickle.dumps(stream))) == ROWS * 2
-    assert rows_of(stream) == rows_of(stream) == ROWS * 2
 
 
 def test_stream_in_workers_and_resumed(write):

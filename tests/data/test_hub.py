@@ -125,12 +125,6 @@ def test_max_rows_are_shared(hub_folder):
     assert [sum(row[code] is None for row in rows) for code in ("fr", "en", "de")] == [6, 3, 24]
 
 
-def test_changed_file_is_read_again(hub_folder, tmp_path):
-    assert texts(load_parallel(hub_folder({"de-en": pair("de", "en", 3)}))) == pair("de", "en", 3)
-    (tmp_path / "hub").rename(tmp_path / "old")
-    assert texts(load_parallel(hub_folder({"de-en": pair("de", "en", 5)}))) == pair("de", "en", 5)
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 def test_mixed_with_files(streaming, hub_folder, write):
     rows = [{"en": "a", "it": "b"}]

@@ -1,9 +1,7 @@
 """Parallel batches: every row once, within the budget, the same for every process, worker and resume."""
 
-import gc
 import itertools
 import random
-import weakref
 from collections import Counter
 
 import datasets
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from modeling_tmde import train_tokenizer
-from modeling_tmde.training.batching import ChunkCounts, ParallelBatches, Position
+from modeling_tmde.training.batching import ChunkCounts, ParallelBatches
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 
 PIVOTS = ["en", "es"]
@@ -307,18 +305,6 @@ def test_processes_take_turns_in_one_stream(tokenizer, kind, world_size):
         assert [batch.next_position for batch in own] == ends
 
 
-def test_a_round_that_cannot_be_filled_is_left_out(tokenizer):
-    rows = [{"de": f"haus {number}", "en": f"house {number}"} for number in range(5)]
-    options = {"micro_batch_tokens": 1, "shuffle": False}  # every row is a batch
-    lengths = []
-    for rank in range(2):
-        batches = ParallelBatches(
-            make_dataset(rows), tokenizer, ["de", "en"], ["en"], rank=rank, world_size=2, **options
-        )
-        lengths.append(len(list(batches)))
-    assert lengths == [2, 2]
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 @SOURCES
 def test_workers_change_nothing(tokenizer, kind, num_workers):
@@ -343,16 +329,6 @@ def test_a_run_resumes_at_any_batch(tokenizer, kind, shuffle):
     for index, batch in enumerate(whole):
         rest = make_batches(source, tokenizer, start=batch.next_position, **options)
         assert contents(rest) == expected[index + 1 :], f"from {batch.next_position}"
-
-
-def test_processes_resume_together(tokenizer):
-    dataset = make_dataset(numbered_rows(60, seed=1))
-    for rank in range(2):
-        options = {"epochs": 2, "rank": rank, "world_size": 2}
-        whole = list(make_batches(dataset, tokenizer, **options))
-        for index in range(0, len(whole), 5):
-            rest = make_batches(dataset, tokenizer, start=whole[index].next_position, **options)
-            assert contents(rest) == contents(whole[index + 1 :])
 
 
 # ---- Options: rows of a batch, any pair, joined rows, neighbours
@@ -479,15 +455,6 @@ def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
     assert sum(batch.sizes.rows for batch in make_batches(dataset, tokenizer, max_joined_rows=1)) == 3
 
 
-def test_the_number_of_joined_rows_is_drawn_evenly(spaced_tokenizer):
-    rows = [{"de": f"haus {number}", "en": f"house {number}"} for number in range(600)]
-    dataset = with_documents(rows, ["a"] * 600)
-    batches = ParallelBatches(dataset, spaced_tokenizer, ["de", "en"], ["en"], max_joined_rows=3)
-    sizes = Counter(len(numbers_in(row["en"])) for batch in batches for row in decoded(batch, spaced_tokenizer))
-    assert set(sizes) == {1, 2, 3}
-    assert all(150 < number < 250 for number in sizes.values())  # 200, standard deviation 12
-
-
 def test_truncation_of_joined_texts_is_counted(spaced_tokenizer):
     rows = numbered_rows(40, seed=5)
     dataset = with_documents(rows, ["a"] * 40)
@@ -553,20 +520,6 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
     assert 0.35 < half["next"] / (half["next"] + half["same"]) < 0.65  # of 150 or more, standard deviation 0.04
 
 
-def test_a_neighbor_is_counted_in_the_sizes(spaced_tokenizer):
-    rows = [{"de": "haus " * number, "en": "house " * number} for number in range(1, 9)]
-    dataset = with_documents(rows, ["a"] * 8)
-    batches = ParallelBatches(
-        dataset, spaced_tokenizer, ["de", "en"], ["en"], neighbor_share=1.0, micro_batch_tokens=10**6
-    )
-    (batch,) = batches
-    texts = decoded(batch, spaced_tokenizer)
-    assert batch.words == (sum(range(1, 9)) + sum(range(2, 9)) + 8, sum(range(2, 9)) + 8)
-    # `house` and </s> of every English text; how many tokens a word has is the tokenizer's affair
-    english = [spaced_tokenizer.encode(row["en"]) for row in texts]
-    assert batch.sizes.target_tokens == sum(len(ids) - 1 for ids in english)
-
-
 OPTIONS = {"max_joined_rows": 3, "neighbor_share": 0.4, "micro_batch_rows": 3, "pivots_only": False}
 
 
@@ -581,27 +534,6 @@ def test_runs_with_these_options_resume_at_any_batch(spaced_tokenizer, kind):
     for index in range(0, len(whole), 3):
         rest = make_batches(source, spaced_tokenizer, epochs=2, start=whole[index].next_position, **OPTIONS)
         assert contents(rest) == expected[index + 1 :]
-
-
-def test_workers_and_processes_with_these_options(spaced_tokenizer):
-    rows = numbered_rows(40, seed=1, missing=0.1)
-    source = with_documents(rows, [f"d{number // 9}" for number in range(40)])
-    whole = list(make_batches(source, spaced_tokenizer, epochs=2, **OPTIONS))
-    for rank in range(2):
-        own = make_batches(source, spaced_tokenizer, epochs=2, rank=rank, world_size=2, **OPTIONS)
-        expected = [content(batch)[:-1] for batch in whole[rank::2][: len(whole) // 2]]
-        assert [content(batch)[:-1] for batch in own] == expected
-        assert contents(DataLoader(own, batch_size=None, num_workers=2)) == contents(own)
-
-
-def test_batches_are_freed_with_their_texts(tokenizer):
-    """A run of two stages makes two of them: the first must not hold its tokens to the end."""
-    batches = make_batches(make_dataset(numbered_rows(20)), tokenizer)
-    list(batches)
-    store = weakref.ref(batches.tokens)
-    del batches
-    gc.collect()
-    assert store() is None
 
 
 # ---- Errors
@@ -632,24 +564,3 @@ def test_a_corpus_without_any_usable_row_is_an_error(tokenizer, kind, epochs):
     )
     with pytest.raises(ValueError, match=r"No row .*\['de', 'en', 'fr'\] with one of .*\['en'\]"):
         next(iter(batches))
-
-
-def test_a_single_chunk_without_usable_rows_is_none(tokenizer):
-    rows = [{"de": f"haus {number}", "en": None if number < 8 else f"house {number}"} for number in range(12)]
-    batches = ParallelBatches(
-        make_dataset(rows), tokenizer, ["de", "en"], ["en"], epochs=2, buffer_rows=4, shuffle=False
-    )
-    found = list(batches)
-    assert [batch.position for batch in found] == [Position(0, 2, 0), Position(1, 2, 0)]
-    assert contents(
-        ParallelBatches(
-            make_dataset(rows),
-            tokenizer,
-            ["de", "en"],
-            ["en"],
-            epochs=2,
-            buffer_rows=4,
-            shuffle=False,
-            start=found[0].next_position,
-        )
-    ) == contents(found[1:])

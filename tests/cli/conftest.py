@@ -26,7 +26,8 @@ def write_rows(path, rows):
 
 
 def read_rows(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def save_bag(path, tokenizer, seed=0):

@@ -17,7 +17,6 @@ from modeling_tmde.training.objectives import (
 from modeling_tmde.training.objectives.base import (
     EmbeddingObjective,
     Masked,
-    MaskingObjective,
     Objective,
     ObjectiveOutput,
     ParameterObjective,
@@ -110,21 +109,20 @@ class ParallelModel(nn.Module):
         self.token_dropout_share = token_dropout_share
         self._check_objectives()
         self._masking = next((objective for objective in objectives.values() if objective.masks_input), None)
-        if not self.decodes and not any(isinstance(objective, MaskingObjective) for objective in objectives.values()):
+        if not any(objective.needs_decoder or objective.needs_head for objective in objectives.values()):
             encoder = set(self.encoder.parameters())  # which may share its table with the decoder
             for parameter in set(model.parameters()) - encoder:
                 parameter.requires_grad_(False)
 
     def _check_objectives(self) -> None:
         for name, objective in self.objectives.items():
-            masking = isinstance(objective, MaskingObjective)
-            part, architecture = ("head", "encoder") if masking else ("decoder", "tmde")
-            if (masking or objective.needs_decoder) and not hasattr(self.model, part):
+            part, architecture = ("head", "encoder") if objective.needs_head else ("decoder", "tmde")
+            if (objective.needs_head or objective.needs_decoder) and not hasattr(self.model, part):
                 raise ValueError(
                     f"Objective {name!r} needs a {part}, which {type(self.model).__name__} does not have: remove "
                     f"the objective (objectives.{name}=null), or set model.architecture={architecture}"
                 )
-            if masking and self.token_dropout:
+            if objective.needs_head and self.token_dropout:
                 raise ValueError(
                     f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} predicts: set "
                     "token_dropout=0"

@@ -47,24 +47,6 @@ def test_seconds_of_the_wall_and_of_the_processor_pass_on_their_own(monkeypatch)
     assert (clock.elapsed, clock.cpu_elapsed) == (0.0, 0.0)  # no step has been made
 
 
-def test_seconds_add_up_over_two_resumes(monkeypatch):
-    hands = Hands(wall=10.0, cpu=1.0).set(monkeypatch)
-    state = None
-    for wall, cpu in ((30.0, 100.0), (7.0, 11.0), (1.0, 2.0)):
-        hands.wall, hands.cpu = 1000.0 * wall, 50.0 * cpu  # another process: its counters are anywhere
-        clock = RunClock()
-        if state is not None:
-            clock.load_state(json.loads(json.dumps(state)))
-            assert (clock.elapsed, clock.cpu_elapsed) == (state["elapsed"], state["cpu_elapsed"])
-        hands.wall += 60.0  # data are opened
-        hands.cpu += 40.0
-        clock.start()
-        hands.wall += wall
-        hands.cpu += cpu
-        state = {"elapsed": clock.seconds, "cpu_elapsed": clock.cpu_seconds}
-    assert state == pytest.approx({"elapsed": 38.0, "cpu_elapsed": 113.0})
-
-
 # ---- Runs
 
 

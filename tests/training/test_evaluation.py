@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from modeling_tmde import AlignedConfig, AlignedModel
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.heads import get_head
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, Split, TaskError
@@ -208,16 +207,6 @@ def test_retrieval_of_every_set_and_pair_equals_a_plain_loop(tokenizer, tmp_path
     ]
     assert (metrics["eval_retrieval"], metrics["eval_document_retrieval"]) == pytest.approx(means, abs=2e-6)
     assert metrics["eval_mix"] == pytest.approx(np.mean(means), abs=2e-6)
-
-
-def test_an_encoder_of_several_languages_encodes_equal_texts_for_each(tokenizer, tmp_path, encoded):
-    words = ["house", "dog", "cat", "tree"]
-    rows = make_dataset([{"de": a, "en": b} for a, b in zip(words, words[1:] + words[:1], strict=True)])
-    torch.manual_seed(0)
-    config = {"vocab_size": 400, "languages": ["de", "en"], "pivot_languages": ["en"]}
-    model = AlignedModel(AlignedConfig(**config, encoder="bag", encoder_config={"d_model": 16}))
-    make_trainer(tmp_path, tokenizer, rows, model=model).evaluate()
-    assert sorted(encoded[0] + encoded[1]) == sorted((word, code) for word in words for code in ("de", "en"))
 
 
 def test_every_group_counts_once_in_the_mix():

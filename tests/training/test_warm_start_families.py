@@ -24,7 +24,6 @@ from modeling_tmde import (
 )
 from modeling_tmde.training.warm_start import WarmStartReport, warm_start
 from tests.conftest import tiny_model
-from tests.training.test_warm_start import corpus_tokenizer
 
 BAG_WIDTH = 24
 BOS, PAD, EOS = 0, 1, 2
@@ -148,36 +147,6 @@ def test_every_table_takes_the_bags_at_its_own_width(kind, bag_folder, tokenizer
     json.dumps(asdict(report))
 
 
-def test_a_token_of_several_pieces_is_their_weighted_sum_or_mean(tokenizer, tmp_path):
-    """In the encoder a token counts as all its pieces did, `sum_p exp(w_p) E_p`; elsewhere it is their mean."""
-    small = corpus_tokenizer(330)
-    source = bag(330)
-    folder = save(source, small, tmp_path / "bag")
-    model = laser(embedding_dim=BAG_WIDTH, decoder_hidden_size=BAG_WIDTH)
-    report = warm_start(model, tokenizer, folder)
-    assert report.tokens_mapped >= 50 and report.tokens_left == 0
-    old_ids = small.get_vocab()
-    weights, vectors = source.token_weights.exp(), source.embed_tokens.weight
-    sums, means, rows = [], [], []
-    for token, row in tokenizer.get_vocab().items():
-        if row < 5:
-            continue
-        pieces = [piece.id for piece in small.backend_tokenizer.model.tokenize(token)]
-        assert (len(pieces) == 1) == (token in old_ids)
-        total = (weights[pieces, None] * vectors[pieces]).sum(0)
-        sums.append(total)
-        means.append(total / weights[pieces].sum())
-        rows.append(row)
-    tables = {
-        "inside": (model.model.embed_tokens.weight, torch.stack(sums)),
-        "decoder": (model.decoder.embed_tokens.weight, torch.stack(means)),
-        "output": (model.lm_head.weight, torch.stack(means)),
-    }
-    for name, (table, expected) in tables.items():
-        factor = (table[rows] * expected).sum() / expected.square().sum()  # one for the whole table
-        torch.testing.assert_close(table[rows], factor * expected, rtol=1e-3, atol=1e-5, msg=name)
-
-
 # ---- An encoder for each language
 
 
@@ -196,17 +165,6 @@ def test_every_language_begins_with_the_encoder_of_a_translation_model(tokenizer
     vectors = [model(**inputs, language_ids=torch.tensor([code])).pooler_output for code in range(3)]
     for found in vectors:
         torch.testing.assert_close(found, source.model(**inputs).pooler_output, rtol=1e-5, atol=1e-6)
-
-
-def test_every_language_begins_with_a_bag(bag_folder, tokenizer):
-    source, model = bag(), aligned("bag", normalize=True)
-    report = warm_start(model, tokenizer, bag_folder)
-    assert (report.tensors_copied, report.tensors_kept) == (3 * 2, [])
-    inputs = tokenizer(["haus und hund", "casa perro casa"], return_tensors="pt", padding=True)
-    for code, language in enumerate(SHARED["languages"]):
-        torch.testing.assert_close(model.encoders[language].token_weights, source.token_weights)
-        found = model(**inputs, language_ids=torch.tensor([code])).pooler_output
-        torch.testing.assert_close(found, source(**inputs).pooler_output, rtol=1e-5, atol=1e-6)
 
 
 def test_aligned_from_aligned_matches_languages_by_their_codes(tokenizer, tmp_path):

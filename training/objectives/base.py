@@ -72,6 +72,7 @@ class Objective(nn.Module):
     """
 
     needs_decoder = False
+    needs_head = False  # for hidden tokens
     needs_all_embeddings = False  # of every language of a row
     needs_pivot = False  # in every row
     masks_input = False  # of the encoder call that all objectives share
@@ -132,8 +133,7 @@ class Masked:
 class MaskingObjective(Objective):
     """A loss for which the encoder reads texts with tokens hidden; one of a run's objectives at most."""
 
-    needs_all_embeddings = True
-    masks_input = True
+    needs_head = needs_all_embeddings = masks_input = True
 
     def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
         """

@@ -361,9 +361,6 @@ def compare(
         Path | None, typer.Option("--eval-data", help="Folder where the files of tasks are looked for.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; they share the processor's cores.")] = 1,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", help="Train and measure this system alone. Repeatable.")
-    ] = None,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="In the folder of another comparison, make anew what has changed."),
@@ -385,13 +382,11 @@ def compare(
     """
     data = {"data.train": one_or_all(train_data), "data.dev": named_sources(dev_data)}
     file, trainings = load_comparison(comparison, output, {k: v for k, v in data.items() if v}, eval_data)
-    if wrong := set(only or ()) - set(file.systems):
-        raise ValueError(unknown("--only: system", min(wrong), file.systems))
     output.mkdir(parents=True, exist_ok=True)
     options = file.eval_options(output, eval_data)
     runner = Runner(output, options, jobs)
     open_folder(output, options, trainings, overwrite)
-    runner.run([each for each in trainings if each.is_start or not only or each.name.rpartition("-")[0] in only])
+    runner.run(trainings)
     typer.echo(write_table(file, trainings, runner.failures))
     typer.echo(f"Everything is in {output}/, the table in {output / 'table.md'}")
     if runner.failures:

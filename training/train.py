@@ -234,10 +234,7 @@ def save_best(trainer: TmdeTrainer, folder: Path) -> None:
     trainer.save_model(str(temporary), _internal_call=True)
     if trainer.is_world_process_zero():
         (temporary / DATA_STATE_NAME).unlink(missing_ok=True)  # the place in the data belongs to checkpoints
-        for path in filter(Path.is_file, temporary.rglob("*")):
-            target = folder / path.relative_to(temporary)
-            target.parent.mkdir(exist_ok=True)
-            os.replace(path, target)
+        shutil.copytree(temporary, folder, dirs_exist_ok=True, copy_function=os.replace)
         shutil.rmtree(temporary)
 
 

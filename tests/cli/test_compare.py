@@ -1,8 +1,9 @@
-"""`tmde compare`: the file, what is made anew, the table's numbers, and a comparison in real processes."""
+"""`tmde compare`: the file, what is made anew, the table's numbers, and a whole comparison."""
 
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,16 +149,28 @@ def test_the_table_by_hand(tmp_path):
 
 @pytest.mark.slow
 def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    """Its processes are calls here: each takes seconds to start."""
+    monkeypatch.setattr("modeling_tmde.data.tokens.default_folder", lambda: tmp_path / "tokens")
+    commands = []
+
+    def call(command: list[str], stdout, **options) -> SimpleNamespace:
+        commands.append(command[3])
+        result = CliRunner().invoke(app, command[3:])
+        stdout.write(result.output)
+        return SimpleNamespace(returncode=result.exit_code)
+
+    monkeypatch.setattr("modeling_tmde.cli.compare.subprocess.run", call)
     content = {**CONTENT, "systems": copy.deepcopy(CONTENT["systems"]), "start": {}, "contrasts": []}
     content["systems"]["warm"] = {"recipe": "bag", "overrides": TINY | {"freeze": ["nothing_of_this_name"]}}
     (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     command = ["compare", str(tmp_path / "file.yaml"), "-o", str(tmp_path / "out"), "--train", "sample"]
-    command += ["--dev", "sample", "--jobs", "2"]
-    done = CliRunner().invoke(app, command)
+    done = CliRunner().invoke(app, [*command, "--dev", "sample"])
     assert done.exit_code == 1 and "Error: warm-42: train: " in done.stderr and "Traceback" not in done.stderr
     table = (tmp_path / "out" / "table.md").read_text()
     assert "| bag " in table and "**Not measured:** warm-42." in table and "TF-IDF" in table
-    monkeypatch.setattr("modeling_tmde.cli.compare.subprocess.run", None)  # nothing is left to do
-    again = CliRunner().invoke(app, [*command, "--only", "bag"])
+    assert commands == ["train", "eval", "train"]
+    del content["systems"]["warm"]
+    (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    again = CliRunner().invoke(app, [*command, "--dev", "sample"])
     assert again.exit_code == 0 and (tmp_path / "out" / "table.md").read_text() in again.stdout
+    assert len(commands) == 3  # nothing was left to do

@@ -222,7 +222,7 @@ def test_rows_that_share_but_some_texts_with_a_dev_row_stay(streaming, tmp_path)
 
 def test_data_that_cannot_be_split_or_are_missing(tmp_path):
     corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(1) * 30)
-    with pytest.raises(ValueError, match="dev_rows=12: all of the 30 rows are copies of those held out.* give --dev"):
+    with pytest.raises(ValueError, match="dev_rows=12: all rows are copies of those held out; give --dev"):
         load_data(tiny_recipe(corpus))
     with pytest.raises(RecipeError, match="needs training data: give --train"):
         load_data(load_recipe("quickstart", ["data.train=null"]))

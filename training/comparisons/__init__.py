@@ -10,7 +10,7 @@
     systems:
       tmde: {recipe: tmde, start: bag, seeds: [1, 2, 3], title: T-MDE, overrides: {warmup_steps: 50}}
       laser: {recipe: laser_6, start: bag}
-    seeds: [42]                     # of systems that name none
+    seeds: [42]                     # of systems that name none; each is a row of the table, the first is tested
     reference: tmde                 # against which all others are tested; the first system without this key
     contrasts: [[tmde, laser]]      # pairs to test, the one that is expected to be better first
     tasks: [sib200, sentence_retrieval=FILE]                # as `tmde eval --tasks` takes them; all without this key

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-DPI = 130
-LEGEND_ROWS = 24
 LOG_NAME = "log.jsonl"
 
 
@@ -78,7 +76,7 @@ def draw_embedding_space(
             for document in pd.unique(ids):
                 axes.plot(*points[ids == document].T, color="0.6", linewidth=0.6, zorder=1)
         else:
-            columns = math.ceil(len(set(groups)) / LEGEND_ROWS)
+            columns = math.ceil(len(set(groups)) / 24)  # 24 rows fit
             axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, ncols=columns)
     figure.suptitle(title)
     _save(figure, path)
@@ -250,4 +248,4 @@ def _figure(size: tuple[float, float]) -> Figure:
 
 def _save(figure: Figure, path: str | Path) -> None:
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=DPI)
+        figure.savefig(temporary, dpi=130)

@@ -25,8 +25,6 @@ MAX_CELL_COLUMNS = 6
 # Prefixes of the names in `Cell.extra` that hold the value on a group of the items, or on a control group.
 ACCURACY_OF, CONTROL = "accuracy_of_", "control_"
 
-Pair = tuple[str, str]
-
 
 class Metric(NamedTuple):
     """How tables and the Hub name a metric; `rows` and `columns` are the axes of its matrix."""
@@ -101,7 +99,7 @@ class Cell:
     extra: dict[str, float] = field(default_factory=dict)
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> tuple[str, str]:
         return self.source, self.target
 
 

@@ -140,7 +140,7 @@ def plan_tasks(
     if folder is not None and not Path(folder).is_dir():
         raise TaskError(f"--data: found no folder {str(folder)!r}, expected one with the tasks' files")
     options, planned = options or {}, {}
-    names = [(name, source) for name, _, source in (spec.partition("=") for spec in specs)]
+    names = [spec.partition("=")[::2] for spec in specs]  # and sources
     for name in [*(name for name, _ in names if name != "all"), *options]:
         if name not in TASKS:
             near = difflib.get_close_matches(name, TASKS, n=1)

@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from modeling_tmde.cli.evaluate import app
 from modeling_tmde.eval.results import read_results, summarize
-from modeling_tmde.eval.tasks import TASKS
 from tests.conftest import make_rows, tiny_model
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages", "de,en"]
@@ -120,11 +119,6 @@ def test_bad_input_is_one_line(models, arguments, match):
     output = call(models[0], *arguments, status=1)
     assert match in " ".join(output.split())
     assert "Traceback" not in output
-
-
-def test_the_list_of_tasks():
-    output = call("tasks")
-    assert all(name in output for name in TASKS)
 
 
 def test_curves_of_a_run(tmp_path):

@@ -142,23 +142,6 @@ def test_empty_input_links_and_a_pipe(model, inputs, expected, tmp_path):
     np.testing.assert_allclose(np.load(real), expected, rtol=0, atol=1e-5)
 
 
-BAD = [
-    ("in.txt", b"fine\nno\xff\n", "in.txt, row 2: found the undecodable bytes b'\\xff'"),
-    ("in.jsonl", b'{"text": "a"}\n\n{"body": "a"}', "row 3, field 'text': found no such field among ['body']"),
-    ("in.jsonl", b'{"text": null}', "row 1, field 'text': found None, expected a text"),
-    ("in.parquet", b"PAR", "expected parquet"),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "message"), BAD)
-def test_bad_input_is_named_before_the_model_is_loaded(tmp_path, name, content, message):
-    source = tmp_path / name
-    source.write_bytes(content)
-    result = run(source, "-o", tmp_path / "out.npy", "-m", "never/loaded/model")
-    assert result.exit_code == 1 and message in result.stderr, result.stderr
-    assert result.stderr.startswith("Error: ") and list(tmp_path.iterdir()) == [source]
-
-
 def test_resume_continues_only_the_same_run(model, tmp_path):
     source, out = tmp_path / "in.txt", tmp_path / "out.npy"
     source.write_bytes("\n".join(TEXTS[:2] * 8).encode() + b"\n\xff\nlast\n")

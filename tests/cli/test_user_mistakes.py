@@ -32,7 +32,7 @@ MISTAKES = [
     ("embed de.txt -o new.npy -m model --device gpu", 1, ("model: Expected one of cpu", "gpu")),
     ("embed de.txt -o new.npy -m model --window 30", 1, ("window", "found 30", "splits nothing")),
     ("embed missing.txt -o new.npy -m model", 1, ("missing.txt",)),
-    ("embed half.jsonl -o new.npy -m model", 1, ("half.jsonl", "2")),
+    ("embed half.jsonl -o new.npy -m missing", 1, ("half.jsonl", "2")),  # before the model is loaded
     ("embed number.jsonl -o new.npy -m model", 1, ("number.jsonl", "1", "'text'", "5")),
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
     ("embed de.txt -o there.npy -m model", 1, ("--output there.npy exists", "--overwrite")),
@@ -56,7 +56,6 @@ def place(tmp_path_factory, tokenizer):
     root = tmp_path_factory.mktemp("mistakes")
     texts = {
         "de.txt": "eins\nzwei\n",
-        "d.jsonl": '{"id": "a", "text": "eins"}\n{"id": "b", "text": "zwei"}\n',
         "half.jsonl": '{"text": "x"}\nnot json\n',
         "number.jsonl": '{"text": 5}\n',
         "broken.yaml": "data: {train: sample\n",

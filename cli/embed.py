@@ -110,11 +110,8 @@ def embed(
         if keep:
             run = loading | embedder.long_document_settings | encoding | {"compile": compile, "tmde": __version__}
             run |= {"field": field, "language": language, "language_field": language_field, "output": target.suffix}
-            run |= {
-                "input": _version_of(source),
-                "model": _version_of(model),
-                "commit": getattr(embedder.model.config, "_commit_hash", None),
-            }
+            commit = getattr(embedder.model.config, "_commit_hash", None)
+            run |= {"input": _version_of(source), "model": _version_of(model), "commit": commit}
             _start(folder, {name: str(value) for name, value in run.items() if name != "device"}, rank, overwrite)
 
         def shard(number: int) -> Path:

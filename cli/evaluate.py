@@ -44,7 +44,7 @@ class _DefaultGroup(CommandGroup):
         return super().parse_args(ctx, args)
 
 
-HELP = "Measure embedders by the literature's protocols. `tmde eval MODEL ...` is short for `tmde eval run MODEL ...`."
+HELP = "Measure embedders by the literature's protocols.\n\n`tmde eval MODEL` is short for `tmde eval run MODEL`."
 app = typer.Typer(cls=_DefaultGroup, no_args_is_help=True, help=HELP)
 _task = functools.partial(typer.Option, rich_help_panel="Tasks and their data")
 _protocol = functools.partial(typer.Option, rich_help_panel="Protocol")

@@ -31,9 +31,7 @@ for heading, commands in (
 ):
     for command in commands:
         app.command(rich_help_panel=heading)(command)
-app.add_typer(
-    evaluate.app, name="eval", short_help="Measure embedders by the literature's protocols.", rich_help_panel="Measure"
-)
+app.add_typer(evaluate.app, name="eval", rich_help_panel="Measure")
 app.add_typer(export.app, name="export", rich_help_panel="Share")
 
 

@@ -94,7 +94,7 @@ def align_documents(
         first: (n, d), dense or sparse.
         second: (m, d), of the same kind. A row of zeros has cosine 0 to everything.
         scoring: `cosine`, `ratio` or `distance`.
-        k: Neighbours of a margin; all documents of a side that has fewer.
+        k: Neighbors of a margin; all documents of a side that has fewer.
         threshold: Pairs below this score are left out, unless their URLs match. None keeps every pair.
         first_urls, second_urls: URL of each row, "" where it is not known. Documents whose URLs are equal without the
             marks of their language, and unlike all others, are paired before any is scored (Buck & Koehn 2016).

@@ -10,7 +10,7 @@ from sklearn.manifold import TSNE
 
 TSNE_POINTS = 5000  # more take minutes
 NEIGHBOURS = 5
-TEMPERATURE = 0.05  # of the weights of neighbours: the one whose cosine is 0.05 higher counts e times as much
+TEMPERATURE = 0.05  # of the weights of neighbors: the one whose cosine is 0.05 higher counts e times as much
 _COMPONENTS = 50  # that t-SNE sees, as van der Maaten and Hinton (2008) advise
 _SMALLEST_TSNE = 10
 

@@ -42,7 +42,7 @@ def parallel_rows(
 
     Args:
         documents: Id, text in the first language, text in the second, of each pair; read as rows are asked for.
-        embedder: Of sentences, and of what neighbouring ones make as one text.
+        embedder: Of sentences, and of what neighboring ones make as one text.
         languages: Codes of both, for the splitting, for a model that needs them, and as keys of the rows.
         unit: `sentences` or `paragraphs` (lines).
         min_score: Least score of a row; None for all. What is low depends on the model: look at the rows.

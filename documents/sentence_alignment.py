@@ -67,7 +67,7 @@ def align_sentences(
     surprising those of the two sides are (Gale & Church 1993; see
     [`LengthModel`]).
 
-    Above 300 sentences the path is searched near that of a coarser pass, over means of two neighbouring
+    Above 300 sentences the path is searched near that of a coarser pass, over means of two neighboring
     vectors, as in vecalign; near is made wider where the path touches its edge. Time and memory grow with n + m but
     for documents of which long parts have no counterpart.
 

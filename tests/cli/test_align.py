@@ -169,7 +169,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("options", "message"), BAD)
-def test_mistakes_are_named(bag, inputs, options, message, monkeypatch):
+def test_bad_options_are_named(bag, inputs, options, message, monkeypatch):
     monkeypatch.chdir(inputs)
     before = set(inputs.iterdir())
     result = run("a.jsonl", "b.jsonl", "-m", bag, *options)

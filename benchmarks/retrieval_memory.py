@@ -2,18 +2,22 @@
 
     OMP_NUM_THREADS=1 python benchmarks/retrieval_memory.py
 
-Every measurement has a process of its own, in which the vectors are made in memory, in no file: peak memory is the
-`ru_maxrss` of that process, vectors and imported libraries included. scikit-learn does the part of the work that it
-can: for cosine the nearest candidate of each query; for the ratio margin the nearest neighbours of both sides, whose
-means a margin needs, but not the search by margin. Needs Linux or macOS, and at full size some 3 GiB.
+Every measurement has a forked process of its own, in which the vectors are made in memory, in no file: peak memory is
+the `ru_maxrss` of that process, vectors and imported libraries included. scikit-learn does the part of the work that
+it can: for cosine the nearest candidate of each query; for the ratio margin the nearest neighbours of both sides,
+whose means a margin needs, but not the search by margin. Needs Linux or macOS, and at full size some 3 GiB.
 """
 
 import argparse
-import json
+import multiprocessing
 import resource
-import subprocess
 import sys
 import time
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from modeling_tmde.documents.neighbours import target_ranks
 
 GIB = 2**30
 MEASUREMENTS = {
@@ -30,11 +34,6 @@ def measure(name: str, queries: int, candidates: int, dimensions: int) -> dict[s
     Returns:
         `seconds` of the search, `before` and `peak` in bytes, and `precision` at 1, None where none is computed.
     """
-    import numpy as np
-    from sklearn.neighbors import NearestNeighbors
-
-    from modeling_tmde.documents.neighbours import target_ranks
-
     rng = np.random.default_rng(0)
     pool = rng.standard_normal((candidates, dimensions), dtype=np.float32)
     search = pool[:queries] + 5 * rng.standard_normal((queries, dimensions), dtype=np.float32)
@@ -45,10 +44,10 @@ def measure(name: str, queries: int, candidates: int, dimensions: int) -> dict[s
     if name.startswith("tmde"):
         hits = target_ranks(search, pool, right, name.split()[-1]) == 1
     elif name == "scikit-learn, cosine":
-        hits = brute_force(NearestNeighbors, search, pool, 1)[:, 0] == right
+        hits = brute_force(search, pool, 1)[:, 0] == right
     else:
-        brute_force(NearestNeighbors, search, pool, 4)
-        brute_force(NearestNeighbors, pool, search, 4)
+        brute_force(search, pool, 4)
+        brute_force(pool, search, 4)
     seconds = time.perf_counter() - start
     return {
         "seconds": seconds,
@@ -58,9 +57,9 @@ def measure(name: str, queries: int, candidates: int, dimensions: int) -> dict[s
     }
 
 
-def brute_force(search_class: type, queries, candidates, k: int):
+def brute_force(queries: np.ndarray, candidates: np.ndarray, k: int) -> np.ndarray:
     """Row numbers (n, k) of the nearest candidates by scikit-learn."""
-    search = search_class(n_neighbors=k, metric="cosine", algorithm="brute").fit(candidates)
+    search = NearestNeighbors(n_neighbors=k, metric="cosine", algorithm="brute").fit(candidates)
     return search.kneighbors(queries, return_distance=False)
 
 
@@ -68,12 +67,6 @@ def peak_memory() -> int:
     """Largest resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def in_fresh_process(name: str, args: argparse.Namespace) -> dict[str, float]:
-    sizes = [f"--{size}={getattr(args, size)}" for size in ("queries", "candidates", "dimensions")]
-    command = [sys.executable, __file__, "--measure", name, *sizes]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def table(results: dict[str, dict[str, float]]) -> str:
@@ -101,14 +94,12 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=200_000)
     parser.add_argument("--dimensions", type=int, default=1024)
     parser.add_argument("--limit", type=float, default=3.0, help="GiB that tmde may take at its peak")
-    parser.add_argument("--measure", choices=list(MEASUREMENTS), help="one measurement, in this process, as JSON")
     args = parser.parse_args()
     if not 1 <= args.queries <= args.candidates:
         parser.error(f"--queries: found {args.queries}, expected 1 to {args.candidates}, the number of candidates")
-    if args.measure:
-        print(json.dumps(measure(args.measure, args.queries, args.candidates, args.dimensions)))
-        return
-    results = {name: in_fresh_process(name, args) for name in MEASUREMENTS}
+    sizes = (args.queries, args.candidates, args.dimensions)
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        results = {name: pool.apply(measure, (name, *sizes)) for name in MEASUREMENTS}
     print(f"{args.queries} queries, {args.candidates} candidates, {args.dimensions} dimensions, float32\n")
     print(table(results))
     over = [name for name, result in results.items() if name.startswith("tmde") and result["peak"] > args.limit * GIB]

@@ -54,6 +54,10 @@ browser=$(command -v chromium || command -v chromium-browser || command -v googl
 : "${browser:?needs Chromium or Chrome}"
 
 step "the author's environment"
+python3 -m venv reader  # for later; installs while the author installs and trains
+reader/bin/pip install --quiet --no-compile -c "$root/constraints.txt" torch transformers sentence-transformers datasets &
+reader_installed=$!
+processes+=("$reader_installed")
 python3 -m venv author
 (cd "$root" && "$work/author/bin/pip" install --quiet --no-compile -c constraints.txt -e ".[demo,eval]" playwright)
 # shellcheck disable=SC2016
@@ -83,8 +87,7 @@ in_environment author 'tmde push my-embedder demo/my-embedder --license apache-2
 in_environment author 'tmde push my-corpus.jsonl demo/my-corpus --repo-type dataset --license apache-2.0'
 
 step "another environment, without this package"
-python3 -m venv reader
-reader/bin/pip install --quiet --no-compile -c "$root/constraints.txt" torch transformers sentence-transformers datasets
+wait "$reader_installed"
 # shellcheck disable=SC2016
 echo '$ pip install torch transformers sentence-transformers datasets' | tee -a transcript.txt
 cat >reader.py <<'PY'

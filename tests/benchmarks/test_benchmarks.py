@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-TRAINING = ["--size", "tiny", "--rows", "400", "--steps", "1", "--repeats", "1", "--system", "cT-MDE"]
+TRAINING = ["--size", "tiny", "--rows", "100", "--steps", "1", "--repeats", "1", "--system", "cT-MDE"]
 OPTIONS = {
-    "embedding_speed.py": ["--number", "40", "--width", "32", "--repeats", "1"],
+    "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
     "gpu.py": ["--device", "cpu", "--size", "tiny"],
-    "mining_memory.py": ["--rows", "600", "--dimensions", "32"],
+    "mining_memory.py": ["--rows", "200", "--dimensions", "32"],
     "retrieval_memory.py": ["--queries", "50", "--candidates", "500", "--dimensions", "16"],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
 }

@@ -25,13 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde.data.parallel import features_of
-from modeling_tmde.data.tokens import (
-    TextEncoder,
-    Tokens,
-    open_tokens,
-    text_bounds,
-    tokenize,
-)
+from modeling_tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
 from modeling_tmde.training.objectives import BatchSizes
 from modeling_tmde.training.teacher import TeacherVectors, check_unjoined, open_teacher_vectors
 

@@ -89,10 +89,10 @@ def push_model(
         HubUploadError: No token, no permission, no connection, or a repository that holds something else.
     """
     folder = Path(folder).expanduser()
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").is_file() or not list(folder.glob("model*.safetensors")):
         raise ValueError(
-            f"{folder}: found no config.json, expected the folder of a trained model (parallel rows need "
-            "--repo-type dataset)"
+            f"{folder}: found no config.json and model*.safetensors, expected the folder of a trained model (parallel "
+            "rows need --repo-type dataset)"
         )
     model = AutoModel.from_pretrained(folder, local_files_only=True)  # raises if files are missing or damaged
     AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -182,6 +182,7 @@ def test_sample(streaming):
     assert rows_of(load_parallel("sample", **options)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "parallel").is_dir(), reason=f"no real data in {SHARED}")
 def test_real_data():
     report = CorpusReport()

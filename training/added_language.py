@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,16 +30,10 @@ from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe, shar
 from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
-from modeling_tmde.training.evaluation import dev_retrieval, language_pairs
+from modeling_tmde.training.evaluation import check_metric, dev_retrieval, language_pairs, load_eval_tasks
 from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe, section_keys
-from modeling_tmde.training.train import (
-    check_inputs_stay,
-    check_run_folder,
-    save_best,
-    train_recipe,
-    write_card,
-)
+from modeling_tmde.training.train import check_inputs_stay, check_run_folder, save_best, train_recipe, write_card
 from modeling_tmde.training.trainer import TmdeTrainer
 from modeling_tmde.training.warm_start import warm_start
 
@@ -48,7 +42,7 @@ logger = logging.get_logger("modeling_tmde.training")
 REPORT_NAME = "languages.json"
 LEARNING_RATE_SHARE = 0.3  # of the recipe's rates: much of what there is stays
 LEARNING_CHARACTERS = 5_000_000  # of each language, from which tokens are learned
-SHARES = [number / 10 for number in range(9, -1, -1)]  # of the trained weights, tried where retrieval fell too far
+SHARES = [number / 10 for number in range(10, -1, -1)]  # of the trained weights, tried until enough is kept
 
 Report = dict[str, Any]  # what `languages.json` holds
 
@@ -191,7 +185,7 @@ def add_languages(
         if overwrite:
             check_inputs_stay(recipe, folder)
         check_run_folder(folder, False, overwrite)
-        tokenizer, report = _prepare(recipe, new_tokens)
+        tokenizer, report = _prepare(recipe, folder, new_tokens)
     report["max_drop"] = max_drop
     if max_drop is not None and fall(report) is None:
         raise RecipeError(
@@ -234,11 +228,13 @@ def _begun(recipe: Recipe, folder: Path) -> Report:
 # ---- Before the first step
 
 
-def _prepare(recipe: Recipe, new_tokens: int | None) -> tuple[PreTrainedTokenizerBase, Report]:
+def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None) -> tuple[PreTrainedTokenizerBase, Report]:
     """The extended tokenizer, and what is measured of the checkpoint."""
     train, dev, _ = load_data(recipe)
-    new = recipe.data.replay.new_languages
-    old = [language for language in recipe.data.languages if language not in new]
+    languages, new = recipe.data.languages, recipe.data.replay.new_languages
+    old = [language for language in languages if language not in new]
+    arguments = recipe.build_arguments(str(folder))
+    check_metric(arguments, dev, load_eval_tasks(recipe.data.eval_task, languages), languages)
     source = local_or_hub(recipe.warm_start.checkpoint)
     before = AutoTokenizer.from_pretrained(source)
     after = _extended(recipe, before, train, new_tokens)
@@ -247,22 +243,19 @@ def _prepare(recipe: Recipe, new_tokens: int | None) -> tuple[PreTrainedTokenize
     logger.warning(f"Of {len(train):,} rows, {new_rows:,} are of new pairs and {len(train) - new_rows:,} of old ones")
     if new_rows == len(train):
         logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
-    with tempfile.TemporaryDirectory() as temporary:
-        arguments = recipe.build_arguments(temporary)
     model = ARCHITECTURES[recipe.architecture].from_pretrained(source, dtype=torch.float32)
     retrieval = _retrieval(model, before, dev, recipe, arguments)
     if not any(retrieval.values()):
         raise RecipeError("The dev rows have no two with texts of one pair of languages; give --dev with more")
     by_language = {}
     dev_rows = [row for dataset in dev.values() for row in dataset["translation"][:]]
-    for language in recipe.data.languages:
+    for language in languages:
         if texts := [row[language] for row in dev_rows if row.get(language)]:
             fertility = [tokens_per_word(tokenizer, texts) for tokenizer in (before, after)]
             by_language[language] = [*fertility, share_of_changed_texts(before, after, texts)]
-    added = len(after) - len(before)
-    tokenizer = {"new_tokens": added, "vocab_size": len(after), "by_language": by_language}
+    tokenizer = {"new_tokens": len(after) - len(before), "vocab_size": len(after), "by_language": by_language}
     report = {"checkpoint": recipe.warm_start.checkpoint, "old_languages": old, "new_languages": new}
-    return after, report | {"tokenizer": tokenizer, "data": rows, "before": retrieval, "trained_share": 1.0}
+    return after, report | {"tokenizer": tokenizer, "data": rows, "before": retrieval}
 
 
 def _extended(
@@ -308,14 +301,19 @@ def _retrieval(
 # ---- After the last step
 
 
+def _texts_and_pair(measure: str) -> tuple[str, str]:
+    """Of `p1_de-en` and `doc_p1_de-en`, the kind of texts and the pair."""
+    documents, pair = measure.split("p1_", 1)
+    return "documents" if documents else "sentences", pair
+
+
 def means(report: Report) -> dict[str, dict[str, float]]:
     """Means over dev sets and pairs, `before` and `after` by `old_sentences`, `new_documents` and so on."""
     old, values = language_pairs(report["old_languages"]), defaultdict(lambda: defaultdict(list))
     for state in ("before", "after"):
         for name, value in itertools.chain.from_iterable(map(dict.items, report.get(state, {}).values())):
-            documents, pair = name.split("p1_", 1)  # "doc_p1_de-en"
-            kind = f"{'old' if pair in old else 'new'}_{'documents' if documents else 'sentences'}"
-            values[kind][state].append(value)
+            texts, pair = _texts_and_pair(name)
+            values[f"{'old' if pair in old else 'new'}_{texts}"][state].append(value)
     return {kind: {state: fmean(found) for state, found in of.items()} for kind, of in values.items()}
 
 
@@ -329,27 +327,25 @@ def fall(report: Report) -> float | None:
 
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
     """Fills the report and writes it; averages weights until the old languages lose no more than they may."""
-    model = trainer.accelerator.unwrap_model(trainer.model).model
-    tokenizer = trainer.processing_class
-
-    def fell_too_far() -> bool:
-        report["after"] = _retrieval(model, tokenizer, trainer.eval_dataset, recipe, trainer.args)
-        report["means"], report["fall"] = means(report), fall(report)
-        return report["max_drop"] is not None and report["fall"] > report["max_drop"] + 1e-9
-
-    if too_far := fell_too_far():
-        logger.warning(f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged")
-        first = _start_model(recipe, tokenizer).state_dict()
-        last = {name: value.clone() for name, value in model.state_dict().items()}
-        for report["trained_share"] in SHARES:
+    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).model, trainer.processing_class
+    limit = math.inf if report["max_drop"] is None else report["max_drop"] + 1e-9
+    for share in SHARES:
+        if share == 0.9:  # too much was lost
+            logger.warning(f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged")
+            first = _start_model(recipe, tokenizer).state_dict()
+            last = {name: value.clone() for name, value in model.state_dict().items()}
+        if share < 1:
             for name, value in model.state_dict().items():
                 if value.is_floating_point():
-                    value.copy_(torch.lerp(first[name].to(value), last[name], report["trained_share"]))
-            if not (too_far := fell_too_far()):
-                break
+                    value.copy_(torch.lerp(first[name].to(value), last[name], share))
+        report["after"] = _retrieval(model, tokenizer, trainer.eval_dataset, recipe, trainer.args)
+        report |= {"means": means(report), "fall": fall(report), "trained_share": share}
+        if not (too_far := (report["fall"] or 0.0) > limit):
+            break
+    if share < 1:
         save_best(trainer, folder)
         path = folder / "results.json"  # which is of the model in the folder
-        results = json.loads(path.read_text(encoding="utf-8")) | {"trained_share": report["trained_share"]}
+        results = json.loads(path.read_text(encoding="utf-8")) | {"trained_share": share}
         if results["best"] is not None:  # None with eval_strategy=no
             results["best"] |= {f"eval_{key}": value for key, value in trainer.measure().items()}
         write_atomically(path, json.dumps(results, indent=2))
@@ -365,26 +361,23 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
 
 def describe(report: Report) -> str:
     """The report in words and tables, `languages.md`."""
-
-    def cells(before: float, after: float) -> list[float]:
-        return [100 * before, 100 * after, 100 * (after - before)]
-
-    rows = []
-    for name, measured in report["before"].items():
-        for key, before in measured.items():
-            texts, pair = key.split("p1_", 1)
-            rows.append(
-                [name, "documents" if texts else "sentences", pair, *cells(before, report["after"][name][key])]
-            )
+    rows = [
+        [name, *_texts_and_pair(key), before, report["after"][name][key]]
+        for name, measured in report["before"].items()
+        for key, before in measured.items()
+    ]
     for kind, mean in report["means"].items():
         pairs, texts = kind.split("_")
-        rows.append(["all", texts, f"mean of {pairs} pairs", *cells(**mean)])
+        rows.append(["all", texts, f"mean of {pairs} pairs", mean["before"], mean["after"]])
+    rows = [[*what, 100 * before, 100 * after, 100 * (after - before)] for *what, before, after in rows]
     found = "was not measured" if report["fall"] is None else f"fell by {report['fall']:.1f} points"
     allowed = "no limit was asked for" if report["max_drop"] is None else f"{report['max_drop']:g} were allowed"
-    averaged = (
-        f" To stay within what was allowed, the weights are {report['trained_share']:.0%} of the trained ones and "
-        "otherwise those before the first step."
-    )
+    summary = f"The old languages' mean {found} ({allowed})."
+    if report["trained_share"] < 1:
+        summary += (
+            f" To stay within what was allowed, the weights are {report['trained_share']:.0%} of the trained ones and "
+            "otherwise those before the first step."
+        )
     tokenizer, (new, old) = report["tokenizer"], (report["data"][kind]["rows"] for kind in ("new", "old"))
     words = [[language, *both, 100 * changed] for language, (*both, changed) in tokenizer["by_language"].items()]
     header = ["dev set", "texts", "pair", "before", "after", "change"]
@@ -393,7 +386,7 @@ def describe(report: Report) -> str:
         f"# {', '.join(report['new_languages'])} added to {', '.join(report['old_languages'])}",
         "Retrieval P@1 (%) of the dev rows, both directions, before and after.",
         tabulate(rows, header, "github", floatfmt=("", "", "", ".1f", ".1f", "+.1f")),
-        f"The old languages' mean {found} ({allowed}).{averaged if report['trained_share'] < 1 else ''}",
+        summary,
         f"{tokenizer['new_tokens']:,} tokens were added to make {tokenizer['vocab_size']:,}.",
         tabulate(words, header_of_words, "github", floatfmt=("", ".2f", ".2f", ".1f")),
         f"Training rows: {new:,} of new pairs, {old:,} of old ones ({old / max(new + old, 1):.1%}).",

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from statistics import fmean
@@ -23,10 +23,12 @@ from modeling_tmde.eval.tasks import TASKS, ClassificationData, TaskError
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import batches_of
 from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde.training.throughput import ComponentSums
 
 logger = logging.get_logger("modeling_tmde.training")
 
 TASK_METRICS = ("same", "cross", "all")
+SPLITS = ("train", "dev", "test")
 MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once in `mix`
 
 
@@ -93,17 +95,17 @@ def dev_retrieval(
     args: TmdeTrainingArguments,
 ) -> dict[str, float]:
     """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once in each of its languages."""
-    system = _system(encoder, tokenizer, args)
     pools = retrieval_pools(rows, languages, args)
-    texts: dict[str, dict[str, None]] = defaultdict(dict)  # by language, each once
+    unique: dict[str, dict[str, None]] = defaultdict(dict)  # by language
     for pool in pools.values():
-        texts[pool.source_language] |= dict.fromkeys(pool.sources)
-        texts[pool.target_language] |= dict.fromkeys(pool.targets)
+        unique[pool.source_language] |= dict.fromkeys(pool.sources)
+        unique[pool.target_language] |= dict.fromkeys(pool.targets)
+    texts = {language: list(found) for language, found in unique.items()}
+    system = _encode(encoder, tokenizer, texts.items(), args)
     vectors = {
-        language: dict(zip(found, system.represent(list(found), language=language), strict=True))
+        language: dict(zip(found, system.represent(found, language=language), strict=True))
         for language, found in texts.items()
     }
-    _warn_of_truncation(system, args)
     return {
         name: precision_at_1(
             np.stack([vectors[pool.source_language][text] for text in pool.sources]),
@@ -113,19 +115,23 @@ def dev_retrieval(
     }
 
 
-def _system(
-    encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, args: TmdeTrainingArguments
+def _encode(
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Iterable[tuple[str, list[str]]],
+    args: TmdeTrainingArguments,
 ) -> EmbeddingSystem:
+    """A system that keeps the vectors of these texts, given with their language. Warns if texts are truncated."""
     embedder = DocumentEmbedder(encoder, tokenizer, max_length=args.embed_max_length)
-    return EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
-
-
-def _warn_of_truncation(system: EmbeddingSystem, args: TmdeTrainingArguments) -> None:
+    system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
+    for language, of_language in texts:
+        system.represent(of_language, language=language)
     if system.truncated:
         logger.warning_once(
             f"{system.truncated:,} of {system.texts:,} dev texts are longer than embed_max_length="
             f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
         )
+    return system
 
 
 def loss_rows(rows: datasets.Dataset, args: TmdeTrainingArguments) -> datasets.Dataset:
@@ -140,39 +146,13 @@ def dev_losses(
 
     The pairs and negatives are the same at every evaluation, and the random state of training is left alone.
     """
-    sums: dict[tuple[str, str], float] = defaultdict(float)
-    counts: dict[str, float] = defaultdict(float)
-    batches = batches_of(loss_rows(rows, args), tokenizer, model, args)
+    sums = ComponentSums()
     with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):
         torch.manual_seed(0)
-        for batch in batches:
+        for batch in batches_of(loss_rows(rows, args), tokenizer, model, args):
             for name, components in model(**batch.to(args.device).model_inputs()).items():
-                counts[name] += model.objectives[name].count(batch.sizes)
-                for component, value in components.items():
-                    sums[name, component] += float(value)
-    return {
-        f"{name}_{component}": total / counts[name]
-        for (name, component), total in sums.items()
-        if component != "total" and counts[name]
-    }
-
-
-def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float]) -> dict[str, float]:
-    """The means by which a checkpoint can be chosen.
-
-    Args:
-        retrieval: The `dev_retrieval` of each dev set.
-        task: `same` and `cross` on the dev split, if there is a classification task.
-
-    Returns:
-        `retrieval` and `document_retrieval`, means over all sets and pairs, and `mix`, the mean of these two, `same`
-        and `cross`, as far as they are measured.
-    """
-    means = {name: task[name] for name in MIX if name in task}
-    for name, prefix in (("retrieval", "p1_"), ("document_retrieval", "doc_p1_")):
-        if values := [value for found in retrieval for key, value in found.items() if key.startswith(prefix)]:
-            means[name] = fmean(values)
-    return means | {"mix": fmean(means.values())} if means else {}
+                sums.add(name, components, model.objectives[name].count(batch.sizes))
+    return sums.means()
 
 
 # ---- Classification tasks
@@ -181,8 +161,11 @@ def dev_means(retrieval: Sequence[Mapping[str, float]], task: Mapping[str, float
 def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str]) -> dict[str, ClassificationData]:
     """The data of one or several `NAME` or `NAME=SOURCE`, in those of `languages` that they have, by name.
 
+    Each has the splits `train`, `dev` and `test`.
+
     Raises:
-        TaskError: An unknown task, one that is no classification, a task twice; see also `task_in_languages`.
+        TaskError: An unknown task, one that is no classification, a task twice, fewer than two of the languages, a
+            split that is missing or empty, or a label of dev that a train split lacks.
     """
     tasks: dict[str, ClassificationData] = {}
     for spec in [specs] if isinstance(specs, str) else specs or []:
@@ -194,30 +177,19 @@ def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str])
         data = TASKS[name]().load(source or None)
         if not isinstance(data, ClassificationData):
             raise TaskError(f"eval_task: found {type(data).__name__} for {spec!r}, expected a classification task")
-        tasks[name] = task_in_languages(data, languages)
+        common = [language for language in languages if language in data.splits]
+        if len(common) < 2:
+            raise TaskError(
+                f"eval_task: found the languages {data.languages} in {spec!r}, expected at least two of the model's "
+                f"{list(languages)}"
+            )
+        try:
+            for split in ("dev", "test"):
+                check_plans(data, plan_protocol("zero-shot", common, common), split)
+        except TaskError as error:
+            raise TaskError(f"eval_task: {error}") from error
+        tasks[name] = replace(data, splits={one: {key: data.splits[one][key] for key in SPLITS} for one in common})
     return tasks
-
-
-def task_in_languages(data: ClassificationData, languages: Sequence[str]) -> ClassificationData:
-    """The splits `train`, `dev` and `test` of the languages that are in `languages` too.
-
-    Raises:
-        TaskError: Fewer than two such languages, a split that is missing or empty, or a label of dev that a train
-            split lacks.
-    """
-    common = [language for language in languages if language in data.splits]
-    if len(common) < 2:
-        raise TaskError(
-            f"eval_task: found the languages {data.languages} in the data, expected at least two of the model's "
-            f"{list(languages)}"
-        )
-    try:
-        for split in ("dev", "test"):
-            check_plans(data, plan_protocol("zero-shot", common, common), split)
-    except TaskError as error:
-        raise TaskError(f"eval_task: {error}") from error
-    names = ("train", "dev", "test")
-    return replace(data, splits={one: {name: data.splits[one][name] for name in names} for one in common})
 
 
 def measure_task(
@@ -230,32 +202,58 @@ def measure_task(
     """Evaluation II (thesis 4.4.2): a classifier for each language's `train` labels, applied to every language.
 
     Args:
-        data: From `task_in_languages`. Every split is encoded once.
+        data: From `load_eval_tasks`. Every split is encoded once.
         autocast: In which texts are encoded; classifiers are trained outside of it.
 
     Returns:
         `same`, `cross` and `all` on the dev split, `test_same` and `test_cross` on the test split, between 0 and 1.
     """
-    system = _system(encoder, tokenizer, args)
+    splits = [(language, split) for language, of_language in data.splits.items() for split in of_language.values()]
+    texts = [(language, side) for language, split in splits for side in (split.texts, split.second_texts) if side]
     with autocast:
-        for language, splits in data.splits.items():
-            for split in splits.values():
-                for texts in filter(None, (split.texts, split.second_texts)):
-                    system.represent(texts, language=language)  # which keeps the vectors
+        system = _encode(encoder, tokenizer, texts, args)
     scores = {}
     with torch.enable_grad():  # for heads that are trained by gradients
         for split, prefix, names in (("dev", "", TASK_METRICS), ("test", "test_", ("same", "cross"))):
             cells = evaluate_classification(data, system, args.eval_head or data.head, test_split=split, seeds=(0,))
             means = {name.lower(): value for name, value in summarize(cells).items()}
             scores |= {f"{prefix}{name}": means[name] for name in names}
-    _warn_of_truncation(system, args)
     return scores
 
 
-def task_means(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each score of `measure_task` over the tasks; of several tasks also `<task>_<score>`."""
-    names = next(iter(scores.values()), ())
-    means = {name: fmean(found[name] for found in scores.values()) for name in names}
-    if len(scores) > 1:
-        means |= {f"{task}_{name}": value for task, found in scores.items() for name, value in found.items()}
-    return means
+# ---- All of it
+
+
+def evaluate_model(
+    model: ParallelModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dev_sets: Mapping[str, datasets.Dataset],
+    tasks: Mapping[str, ClassificationData],
+    args: TmdeTrainingArguments,
+    autocast: Callable[[], AbstractContextManager],
+) -> dict[str, float]:
+    """Retrieval and losses of every dev set, scores of every task, and the means by which a checkpoint can be chosen.
+
+    Returns:
+        `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of `measure_task` if there are
+        several tasks; `retrieval` and `document_retrieval`, means over all sets and pairs; the mean of each score over
+        the tasks; and `mix`, the mean of those of `MIX` that are measured.
+    """
+    metrics: dict[str, float] = {}
+    groups: dict[str, list[float]] = defaultdict(list)
+    for name, rows in dev_sets.items():
+        with autocast():
+            retrieval = dev_retrieval(model.encoder, tokenizer, rows, model.config.languages, args)
+            measured = retrieval | dev_losses(model, tokenizer, rows, args)
+        metrics |= {f"{name}_{key}": value for key, value in measured.items()}
+        for key, value in retrieval.items():
+            groups["document_retrieval" if key.startswith("doc_") else "retrieval"].append(value)
+    for name, task in tasks.items():
+        for key, value in measure_task(model.encoder, tokenizer, task, args, autocast()).items():
+            groups[key].append(value)
+            if len(tasks) > 1:
+                metrics[f"{name}_{key}"] = value
+    means = {name: fmean(values) for name, values in groups.items()}
+    if mixed := [means[name] for name in MIX if name in means]:
+        means["mix"] = fmean(mixed)
+    return {key: round(value, 6) for key, value in (metrics | means).items()}

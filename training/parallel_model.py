@@ -136,18 +136,9 @@ class ParallelModel(nn.Module):
         return self.model.config
 
     @property
-    def has_decoder(self) -> bool:
-        return hasattr(self.model, "decoder")
-
-    @property
     def encoder(self) -> PreTrainedModel:
         """The model itself, or the encoder of a model with a decoder or a head."""
         return getattr(self.model, "model", self.model)
-
-    @property
-    def decodes(self) -> bool:
-        """Whether any objective translates."""
-        return any(objective.needs_decoder for objective in self.objectives.values())
 
     @property
     def needs_pivot(self) -> bool:
@@ -210,8 +201,9 @@ class ParallelModel(nn.Module):
         """All languages, or those that are translated from, or none."""
         if any(objective.needs_all_embeddings for objective in self.objectives.values()):
             return list(range(len(languages)))
-        directions = translation_directions(languages, self.config.pivot_languages) if self.decodes else []
-        return sorted({source for source, _ in directions})
+        if not any(objective.needs_decoder for objective in self.objectives.values()):
+            return []
+        return sorted({source for source, _ in translation_directions(languages, self.config.pivot_languages)})
 
     def _encode(self, batch: EncodedBatch) -> BaseModelOutputWithPooling:
         input_ids = batch.input_ids if batch.masked is None else batch.masked.input_ids
@@ -221,7 +213,7 @@ class ParallelModel(nn.Module):
         options = {}
         if self.encoder.config.model_type == "tmde":
             # Only a decoder that sees every state needs more of the last layer than the embedding.
-            options["pooled_only"] = not (self.has_decoder and self.model.decoder_sees_states)
+            options["pooled_only"] = not getattr(self.model, "decoder_sees_states", False)
         if getattr(self.encoder, "needs_language_ids", False):
             options["language_ids"] = self._language_ids([batch.languages[i] for i in batch.encoded], rows, input_ids)
         if not getattr(self.config, "reads_bos", True):  # `<s>` is there for the decoder alone

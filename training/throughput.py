@@ -101,7 +101,7 @@ class Throughput:
 
 
 class ComponentSums:
-    """Every component of every loss, summed on its device until a log asks for the means."""
+    """Every component of every loss, summed on its device until its mean is asked for."""
 
     def __init__(self):
         self._sums: dict[tuple[str, str], torch.Tensor] = {}
@@ -113,14 +113,14 @@ class ComponentSums:
             if name != "total":
                 self._sums[objective, name] = self._sums.get((objective, name), 0) + value
 
-    def means(self, accelerator: Accelerator) -> dict[str, float]:
-        """`<objective>_<component>`, averaged over what all processes added since the last call."""
-        keys = sorted(self._sums)
-        if not keys:
+    def means(self, accelerator: Accelerator | None = None) -> dict[str, float]:
+        """`<objective>_<component>`, averaged over what was added since the last call, on all processes of an
+        accelerator. One that counted nothing is left out."""
+        if not self._sums:
             return {}
-        values = torch.stack([self._sums[key].float() for key in keys])
-        counts = torch.tensor([self._counts[objective] for objective, _ in keys], device=values.device)
-        sums, counts = accelerator.reduce(torch.stack([values, counts.float()])).tolist()
+        keys = sorted(self._sums)
+        sums = torch.stack([self._sums[key].float() for key in keys])
+        both = torch.stack([sums, sums.new_tensor([self._counts[objective] for objective, _ in keys])])
+        sums, counts = (both if accelerator is None else accelerator.reduce(both)).tolist()
         self.__init__()
-        means = zip(keys, sums, counts, strict=True)
-        return {"_".join(key): total / max(count, 1) for key, total, count in means}
+        return {"_".join(key): total / count for key, total, count in zip(keys, sums, counts, strict=True) if count}

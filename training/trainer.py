@@ -22,14 +22,7 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
 from modeling_tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from modeling_tmde.training.distributed import gathered_weights, is_sharded, load_weights, prepare_fsdp, whole_model
-from modeling_tmde.training.evaluation import (
-    check_metric,
-    dev_losses,
-    dev_means,
-    dev_retrieval,
-    measure_task,
-    task_means,
-)
+from modeling_tmde.training.evaluation import check_metric, evaluate_model
 from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
@@ -89,14 +82,9 @@ class TmdeTrainer(HubTrainer):
             args.ddp_broadcast_buffers = False  # position tables are the same everywhere
         freeze(model.model, args.freeze)
         # Parallel batches are made here, for this process, so `Trainer` gets no dataset to wrap and shard.
-        super().__init__(
-            model=model,
-            args=args,
-            eval_dataset=eval_dataset or ({} if eval_tasks else None),
-            processing_class=processing_class,
-            **kwargs,
-        )
-        if model.has_decoder:
+        dev_sets = eval_dataset or ({} if eval_tasks else None)
+        super().__init__(model, args, eval_dataset=dev_sets, processing_class=processing_class, **kwargs)
+        if hasattr(model.model, "decoder"):
             model.config.use_cache = True  # which `Trainer` sets to False
         else:
             del model.config.use_cache
@@ -149,33 +137,19 @@ class TmdeTrainer(HubTrainer):
         args = self.args
         model: ParallelModel = self.accelerator.unwrap_model(self.model)
         rows, tokenizer = self.parallel_dataset, self.processing_class
-        batches = batches_of(
-            rows,
-            tokenizer,
-            model,
-            args,
-            languages_per_row=args.languages_per_row,
-            temperature=args.pair_temperature,
-            buffer_rows=args.buffer_rows,
-            micro_batch_rows=args.micro_batch_rows,
-            max_joined_rows=args.max_joined_rows,
-            neighbor_share=args.neighbor_share,
-            seed=args.data_seed if args.data_seed is not None else args.seed,
-            epochs=None if self.step_limit else math.ceil(args.num_train_epochs),
-            rank=args.process_index,
-            world_size=args.world_size,
-            start=self.position,
-            tokens=open_tokens(rows, tokenizer, model.config.languages, args.token_cache_dir),
-        )
-        return ParallelLoader(
-            batches,
-            batch_size=None,
-            num_workers=args.dataloader_num_workers,
-            prefetch_factor=(args.dataloader_prefetch_factor or 4) if args.dataloader_num_workers else None,
-            pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
-            # Starting to iterate draws a number; from a generator of its own, a resumed run is not one draw ahead.
-            generator=torch.Generator(),
-        )
+        names = ("languages_per_row", "buffer_rows", "micro_batch_rows", "max_joined_rows", "neighbor_share")
+        options = {name: getattr(args, name) for name in names} | {"temperature": args.pair_temperature}
+        options |= {"rank": args.process_index, "world_size": args.world_size, "start": self.position}
+        options |= {"seed": args.seed if args.data_seed is None else args.data_seed}
+        options |= {"epochs": None if self.step_limit else math.ceil(args.num_train_epochs)}
+        tokens = open_tokens(rows, tokenizer, model.config.languages, args.token_cache_dir)
+        batches = batches_of(rows, tokenizer, model, args, tokens=tokens, **options)
+        loading = {"pin_memory": args.dataloader_pin_memory and args.device.type == "cuda"}
+        if args.dataloader_num_workers:
+            ahead = args.dataloader_prefetch_factor or 4
+            loading |= {"num_workers": args.dataloader_num_workers, "prefetch_factor": ahead}
+        # Starting to iterate draws a number; from a generator of its own, a resumed run is not one draw ahead.
+        return ParallelLoader(batches, batch_size=None, generator=torch.Generator(), **loading)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """The micro-batches of one optimizer step, and every objective's count over all of them and all processes."""
@@ -278,7 +252,7 @@ class TmdeTrainer(HubTrainer):
             pairs, `eval_retrieval`; the same of documents, `eval_<set>_doc_p1_<a>-<b>`, of sets that have enough, and
             `eval_document_retrieval`; `eval_<set>_<objective>_<part>`; of the classification tasks, if there are any,
             `eval_same`, `eval_cross` and `eval_all` on their dev splits, `eval_test_same` and `eval_test_cross`; and
-            `eval_mix` (see `dev_means`). Every process returns what the first one measured.
+            `eval_mix` (see `evaluate_model`). Every process returns what the first one measured.
         """
         begin = time.perf_counter()
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in self.measure(eval_dataset).items()}
@@ -295,21 +269,12 @@ class TmdeTrainer(HubTrainer):
         """What `evaluate` returns, without `eval_` and the minutes; nothing is logged."""
         trained: ParallelModel = self.accelerator.unwrap_model(self.model)
         was_training = trained.training
-        model, tokenizer = whole_model(trained).eval(), self.processing_class
-        metrics: dict[str, float] = {}
-        retrieval, scores = [], {}
-        with self.compute_loss_context_manager():
-            for name, rows in (self.eval_dataset if dev_sets is None else dev_sets).items():
-                retrieval.append(dev_retrieval(model.encoder, tokenizer, rows, model.config.languages, self.args))
-                measured = retrieval[-1] | dev_losses(model, tokenizer, rows, self.args)
-                metrics |= {f"{name}_{key}": value for key, value in measured.items()}
-        if self.is_world_process_zero():  # for all processes, see `evaluate`
-            for name, task in self.eval_tasks.items():
-                autocast = self.compute_loss_context_manager()
-                scores[name] = measure_task(model.encoder, tokenizer, task, self.args, autocast)
+        dev_sets = self.eval_dataset if dev_sets is None else dev_sets
+        tasks = self.eval_tasks if self.is_world_process_zero() else {}  # for all processes, see `evaluate`
+        model, autocast = whole_model(trained).eval(), self.compute_loss_context_manager
+        metrics = evaluate_model(model, self.processing_class, dev_sets, tasks, self.args, autocast)
         trained.train(was_training)
-        metrics |= (means := task_means(scores)) | dev_means(retrieval, means)
-        return {key: round(value, 6) for key, value in metrics.items()}
+        return metrics
 
     # ---- Checkpoints
 

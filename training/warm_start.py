@@ -52,10 +52,6 @@ class WarmStartReport:
             f"Warm start from {self.checkpoint} ({self.model_type}): {self.tokens_copied:,} tokens copied, "
             f"{self.tokens_mapped:,} mapped, {self.tokens_left:,} left"
         )
-        if self.width != self.checkpoint_width:
-            text += f"; width {self.checkpoint_width} to {self.width} ({self.kept_variance:.1%} of the variance kept)"
-        if self.tensors_copied:
-            text += f"; {self.tensors_copied} tensors copied"
         if self.tensors_kept:
             text += f"; {len(self.tensors_kept)} as initialized: {', '.join(self.tensors_kept[:3])}, ..."
         return text
@@ -134,9 +130,7 @@ def warm_start(
     if names is not None:
         details = _copy(model, source, missing, vocabulary, names)
     else:
-        details = _from_bag(model, source, vocabulary, new_columns_std, direct)
-        if direct:
-            _take_direct_path(model, source, vocabulary, residual_scale)
+        details = _from_bag(model, source, vocabulary, new_columns_std, residual_scale if direct else None)
     known, copied = int(vocabulary.known.sum()), vocabulary.copied
     tokens = {"tokens_copied": copied, "tokens_mapped": known - copied, "tokens_left": vocabulary.size - known}
     return WarmStartReport(str(checkpoint), source_kind, source_width, width, **tokens, **details)
@@ -174,10 +168,16 @@ def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, se
 
 
 def _from_bag(
-    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, columns_std: float, direct: bool
+    model: PreTrainedModel,
+    bag: PreTrainedModel,
+    vocabulary: VocabularyMap,
+    columns_std: float,
+    residual_scale: float | None,
 ) -> dict[str, float]:
     """Tables from a bag; returns what the report says of them. Each has its own width and scale, and those of the
-    encoder are weighted; with the direct path, which has the weights, all are the same table."""
+    encoder are weighted. With the direct path (a `residual_scale`), which takes the token weights, all are the same
+    table, and the branches beside the path are scaled."""
+    direct = residual_scale is not None
     inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
     known, log_weights = vocabulary.known, vocabulary.log_weights(bag.token_weights)
     modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES]
@@ -195,19 +195,14 @@ def _from_bag(
     for module in modules:
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             module.weight[module.padding_idx] = 0
-    return details or {"table_scale": 1.0, "kept_variance": 1.0}
-
-
-def _take_direct_path(
-    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, residual_scale: float
-) -> None:
-    """Token weights of a bag for T-MDE's direct path, and small branches beside it."""
-    encoder, known = model.model, vocabulary.known
-    encoder.token_weights[known] = vocabulary.log_weights(bag.token_weights)[known].to(encoder.token_weights)
-    for layer in [*encoder.layers, *([encoder.pyramid_layer] if model.config.bottleneck == "pyramid" else [])]:
-        for output in (layer.self_attn.out_proj, layer.fc2):
-            output.weight *= residual_scale
-            output.bias *= residual_scale
+    if direct:
+        encoder = model.model
+        encoder.token_weights[known] = log_weights[known].to(encoder.token_weights)
+        for layer in [*encoder.layers, *([encoder.pyramid_layer] if model.config.bottleneck == "pyramid" else [])]:
+            for output in (layer.self_attn.out_proj, layer.fc2):
+                output.weight *= residual_scale
+                output.bias *= residual_scale
+    return details
 
 
 def _size(rows: torch.Tensor) -> torch.Tensor:

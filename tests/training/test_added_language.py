@@ -260,6 +260,9 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
     with pytest.raises(RecipeError, match="the run would overwrite it"):
         add_languages(recipe_of(place, checkpoint=str(added[0]), languages=["xx"]), added[0], overwrite=True)
+    with pytest.raises(ValueError, match="metric_for_best_model=bogus: no evaluation measures it"):
+        add_languages(recipe_of(place, "metric_for_best_model=bogus"), added[0], overwrite=True)
+    assert (added[0] / "languages.json").is_file()  # the earlier run is still there
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from modeling_tmde.eval.tasks import TASKS, ClassificationData, Split, TaskError
 from modeling_tmde.training import callbacks
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.callbacks import epoch_table
-from modeling_tmde.training.evaluation import dev_means, load_eval_tasks, task_in_languages
+from modeling_tmde.training.evaluation import load_eval_tasks
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
@@ -130,7 +130,7 @@ def test_scores_of_several_tasks_are_means_and_are_there_by_name(tokenizer, tmp_
     }
     tasks = {"sib200": sample_task(), "other": sample_task(("de", "en", "es"))}
     monkeypatch.setattr(
-        "modeling_tmde.training.trainer.measure_task",
+        "modeling_tmde.training.evaluation.measure_task",
         lambda model, tokenizer, data, *rest: planted["sib200" if len(data.languages) == 2 else "other"],
     )
     metrics = make_trainer(tmp_path, tokenizer, task=tasks).evaluate()
@@ -139,21 +139,22 @@ def test_scores_of_several_tasks_are_means_and_are_there_by_name(tokenizer, tmp_
     assert {name: metrics[f"eval_{name}"] for name in expected} == pytest.approx(expected)
 
 
-def test_tasks_that_cannot_be_measured_are_named():
-    task = sample_task(LANGUAGES)
-    assert task_in_languages(task, ["it", "xx", "de"]).languages == ["it", "de"]
+def test_tasks_that_cannot_be_measured_are_named(monkeypatch):
+    assert load_eval_tasks("sample", ["it", "xx", "de"])["sample"].languages == ["it", "de"]
     assert load_eval_tasks(None, LANGUAGES) == {}
-    with pytest.raises(
-        TaskError, match="eval_task: found task 'sampel', expected NAME or NAME=SOURCE, NAME of .*sample"
-    ):
+    message = "eval_task: found task 'sampel', expected NAME or NAME=SOURCE, NAME of .*sample"
+    with pytest.raises(TaskError, match=message):
         load_eval_tasks("sampel", LANGUAGES)
     with pytest.raises(TaskError, match="eval_task: found task 'sample', expected .* each once"):
         load_eval_tasks(["sample", "sample"], LANGUAGES)
     with pytest.raises(TaskError, match=r"found the languages \['de', .*two of the model's \['en', 'pt'\]"):
-        task_in_languages(task, ["en", "pt"])
+        load_eval_tasks("sample", ["en", "pt"])
+    task = sample_task()
     german = {name: split for name, split in task.splits["de"].items() if name != "dev"}
+    incomplete = ClassificationData(task.splits | {"de": german}, task.provenance)
+    monkeypatch.setattr(TASKS["sample"], "load", lambda *args: incomplete)
     with pytest.raises(TaskError, match="eval_task: .*'de' has no split 'dev'"):
-        task_in_languages(ClassificationData(task.splits | {"de": german}, task.provenance), LANGUAGES)
+        load_eval_tasks("sample", LANGUAGES)
 
 
 # ---- Retrieval
@@ -209,15 +210,6 @@ def test_retrieval_of_every_set_and_pair_equals_a_plain_loop(tokenizer, tmp_path
     assert metrics["eval_mix"] == pytest.approx(np.mean(means), abs=2e-6)
 
 
-def test_every_group_counts_once_in_the_mix():
-    retrieval = [{"p1_de-en": 0.2, "doc_p1_de-en": 0.9, "p1_de-es": 0.4}, {"p1_de-en": 0.6}]
-    task = {"same": 0.8, "cross": 0.5, "all": 0.1, "test_same": 0.0, "test_cross": 0.0}
-    assert dev_means(retrieval, task) == pytest.approx(
-        {"same": 0.8, "cross": 0.5, "retrieval": 0.4, "document_retrieval": 0.9, "mix": (0.8 + 0.5 + 0.4 + 0.9) / 4}
-    )
-    assert dev_means([], task)["mix"] == pytest.approx(0.65) and dev_means([], {}) == {}
-
-
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
@@ -238,7 +230,7 @@ def test_a_metric_that_nothing_measures_is_refused_before_training(task, options
 def plant(monkeypatch, values: list[float]) -> list[float]:
     """Dev retrieval in the order of the evaluations; what is left of it."""
     left = list(values)
-    monkeypatch.setattr("modeling_tmde.training.trainer.dev_retrieval", lambda *args: {"p1_de-en": left.pop(0)})
+    monkeypatch.setattr("modeling_tmde.training.evaluation.dev_retrieval", lambda *args: {"p1_de-en": left.pop(0)})
     return left
 
 
@@ -250,7 +242,7 @@ def test_cross_chooses_the_checkpoint_and_the_table_shows_it(tokenizer, tmp_path
         states.append({name: value.clone() for name, value in model.state_dict().items()})
         return {"same": 0.9, "cross": next(cross), "all": 0.5, "test_same": 0.8, "test_cross": 0.39}
 
-    monkeypatch.setattr("modeling_tmde.training.trainer.measure_task", measure)
+    monkeypatch.setattr("modeling_tmde.training.evaluation.measure_task", measure)
     dev, options = make_dataset(make_rows(8, seed=3)), {"max_steps": 3, "metric_for_best_model": "cross"}
     trainer = make_trainer(tmp_path, tokenizer, dev, sample_task(), save_total_limit=1, **options)
     trainer.train()

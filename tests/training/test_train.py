@@ -120,7 +120,7 @@ def test_best_weights_are_at_the_top_not_the_last(corpus, tmp_path, monkeypatch)
         states.append({name: value.clone() for name, value in encoder.state_dict().items()})
         return {"p1_de-en": next(planted)}
 
-    monkeypatch.setattr("modeling_tmde.training.trainer.dev_retrieval", retrieval)
+    monkeypatch.setattr("modeling_tmde.training.evaluation.dev_retrieval", retrieval)
     train_recipe(tiny_recipe(corpus, "max_steps=6"), tmp_path / "run")
     found, results = AutoModel.from_pretrained(tmp_path / "run").state_dict(), read(tmp_path / "run")
     assert results["best_step"] == 4 and results["best"]["eval_retrieval"] == 0.7

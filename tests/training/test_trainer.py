@@ -205,7 +205,7 @@ def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch
         clock[0] += 100
         return {"p1_de-en": 0.5}
 
-    monkeypatch.setattr(trainer_module, "dev_retrieval", slow_retrieval)
+    monkeypatch.setattr("modeling_tmde.training.evaluation.dev_retrieval", slow_retrieval)
     monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: clock[0])
     trainer.throughput.begin()
     clock[0] += 10

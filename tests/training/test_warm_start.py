@@ -1,4 +1,4 @@
-"""Warm starts: a model that has not made a step retrieves like the bag it comes from, and learns from there."""
+"""Warm starts of every family: from a bag, with an encoder for each language, and from the same architecture."""
 
 import json
 import math
@@ -8,13 +8,27 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 
-from modeling_tmde import BagConfig, BagModel, train_tokenizer
+from modeling_tmde import (
+    AlignedConfig,
+    AlignedModel,
+    BagConfig,
+    BagModel,
+    LaserConfig,
+    LaserForConditionalGeneration,
+    NtdvConfig,
+    NtdvForConditionalGeneration,
+    TmdeEncoderConfig,
+    TmdeEncoderForMaskedLM,
+    train_tokenizer,
+)
 from modeling_tmde.training.warm_start import VocabularyMap, map_vocabulary, warm_start
 from tests.conftest import BOTTLENECKS, LANGUAGES, make_rows, tiny_model
 
 BAG_WIDTH = 24
+BOS, PAD, EOS = 0, 1, 2
+SHARED = {"languages": ["de", "en", "es"], "pivot_languages": ["en", "es"]}
 
 
 def distinct_rows(count: int, seed: int) -> list[dict[str, str]]:
@@ -89,6 +103,61 @@ def direct_model(tokenizer, d_model: int = BAG_WIDTH, **changes):
     return tiny_model(vocab_size=len(tokenizer), d_model=d_model, **({"bag_residual": True} | changes))
 
 
+def random_bag(size: int = 400, seed: int = 0) -> BagModel:
+    """With vectors and weights that differ by token, as training leaves them."""
+    torch.manual_seed(seed)
+    model = BagModel(BagConfig(vocab_size=size, d_model=BAG_WIDTH, **SHARED))
+    with torch.no_grad():
+        model.token_weights[EOS + 1 :] += torch.randn(size - EOS - 1)
+        model.embed_tokens.weight *= torch.linspace(0.2, 2.0, BAG_WIDTH)
+    return model.eval()
+
+
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def shaken(model: PreTrainedModel) -> PreTrainedModel:
+    """With biases and norms that are not as initialized."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+        model.get_input_embeddings().weight[PAD] = 0
+    return model
+
+
+def laser(seed: int = 1, **changes) -> LaserForConditionalGeneration:
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": 400, "d_model": 16, "embedding_dim": 12, "encoder_layers": 1, "decoder_hidden_size": 32}
+    return LaserForConditionalGeneration(LaserConfig(**SHARED | sizes | {"dropout": 0.0} | changes)).eval()
+
+
+def ntdv(seed: int = 1, **changes) -> NtdvForConditionalGeneration:
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": 400, "d_model": 16, "embedding_dim": 12, "attention_heads": 2}
+    return NtdvForConditionalGeneration(NtdvConfig(**SHARED | sizes | changes)).eval()
+
+
+def encoder(seed: int = 1, **changes) -> TmdeEncoderForMaskedLM:
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": 400, "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2}
+    sizes |= {"encoder_ffn_dim": 24, "dropout": 0.0, "attention_dropout": 0.0}
+    return TmdeEncoderForMaskedLM(TmdeEncoderConfig(**SHARED | sizes | changes)).eval()
+
+
+def aligned(kind: str, seed: int = 1, languages: tuple[str, ...] = ("de", "en", "es"), **settings) -> AlignedModel:
+    torch.manual_seed(seed)
+    sizes = {"embedding_dim": 12, "d_model": 16, "encoder_layers": 1} if kind == "bilstm" else {"d_model": BAG_WIDTH}
+    options = {"vocab_size": 400, "languages": list(languages), "pivot_languages": ["en"]}
+    return AlignedModel(AlignedConfig(**options, encoder=kind, encoder_config=sizes | settings)).eval()
+
+
+def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
 # ---- From a bag to T-MDE
 
 
@@ -121,21 +190,12 @@ def test_other_widths(d_model, tolerance, bag, small_tokenizer, bag_precision):
     model = direct_model(small_tokenizer, d_model)
     report = warm_start(model, small_tokenizer, bag[1])
     assert abs(precision(model.model, small_tokenizer) - bag_precision) <= tolerance
-    table, old = model.model.embed_tokens.weight, bag[0].embed_tokens.weight
+    old = bag[0].embed_tokens.weight
     if d_model > BAG_WIDTH:
-        torch.testing.assert_close(table[2:, :BAG_WIDTH], report.table_scale * old[2:])
-        assert not table[:, BAG_WIDTH:].any()
-        assert f"width 24 to {d_model}" in str(report)
+        torch.testing.assert_close(model.model.embed_tokens.weight[2:, :BAG_WIDTH], report.table_scale * old[2:])
     else:
-        # By singular values: what the directions keep, and that they are orthonormal (inner products of projections).
-        weighted = (bag[0].token_weights.exp()[:, None] * old).double()
-        _, values, right = torch.linalg.svd(weighted, full_matrices=False)
-        kept = (values[:d_model].square().sum() / values.square().sum()).item()
-        assert report.kept_variance == pytest.approx(kept, rel=1e-6) and 0.5 < kept < 1
-        projected = (old.double() @ right[:d_model].T)[2:]
-        gram = (table[2:].double() / report.table_scale) @ (table[2:].double() / report.table_scale).T
-        torch.testing.assert_close(gram, projected @ projected.T, atol=1e-4, rtol=1e-4)
-        assert f"width 24 to 16 ({100 * kept:.1f}% of the variance kept)" in str(report)
+        squares = torch.linalg.svdvals((bag[0].token_weights.exp()[:, None] * old).double()).square()
+        assert report.kept_variance == pytest.approx((squares[:d_model].sum() / squares.sum()).item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("bottleneck", BOTTLENECKS)
@@ -178,6 +238,71 @@ def test_residual_scale(bag, small_tokenizer):
             torch.testing.assert_close(new, 0.25 * old, msg=name)
         elif not any(part in name for part in changed):
             assert torch.equal(new, old), name
+
+
+# ---- Tables of a bag
+
+
+MODELS = {
+    # The tables inside the encoder, which the weights are folded into, and those outside.
+    "laser": (laser, {"model.embed_tokens.weight"}, {"decoder.embed_tokens.weight", "lm_head.weight"}),
+    "laser wide": (
+        lambda: laser(embedding_dim=40, decoder_hidden_size=BAG_WIDTH),
+        {"model.embed_tokens.weight"},
+        {"decoder.embed_tokens.weight", "lm_head.weight"},
+    ),
+    "aligned": (
+        lambda: aligned("bilstm"),
+        {f"encoders.{language}.embed_tokens.weight" for language in SHARED["languages"]},
+        set(),
+    ),
+    "tmde with the direct path of its own": (
+        lambda: tiny_model(d_model=16, bag_residual=True),
+        {"model.embed_tokens.weight"},
+        {"decoder.embed_tokens.weight", "lm_head.weight"},
+    ),
+}
+
+
+def gram_of(source: BagModel, width: int, weighted: bool) -> torch.Tensor:
+    """Inner products of the rows at a width: of all the columns, or of the leading singular directions of the weighted
+    table; with every row times the weight of its token or not. In float64."""
+    table, weights = source.embed_tokens.weight.detach().double(), source.token_weights.detach().double().exp()
+    if width < BAG_WIDTH:
+        _, _, right = torch.linalg.svd(weights[:, None] * table, full_matrices=False)
+        table = table @ right[:width].T
+    if weighted:
+        table = weights[:, None] * table
+    return table @ table.T
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_table_takes_the_bags_at_its_own_width(kind, tmp_path, tokenizer):
+    make, inside, outside = MODELS[kind]
+    source, model = random_bag(), make()
+    before = parameters_of(model)
+    report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path), direct_path=False)
+    after = parameters_of(model)
+    for name, weight in after.items():
+        if name not in inside | outside:
+            assert torch.equal(weight, before[name]), name  # the rest of the model is as it was
+            continue
+        gram = gram_of(source, weight.shape[1], weighted=name in inside)
+        size = before[name].double().square().sum(1).mean()  # one factor gives the rows their mean square
+        expected = gram * size / gram.diagonal().mean()
+        found = weight.double() @ weight.double().T
+        if "embed_tokens" in name:
+            assert not weight[PAD].any(), name
+            expected[PAD], expected[:, PAD] = 0.0, 0.0
+        scale = expected.diagonal().max().item()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * scale, msg=name)
+        if weight.shape[1] > BAG_WIDTH:
+            assert not weight[:, BAG_WIDTH:].any()
+        # `<s>` and `</s>` weigh nothing in a bag; what a decoder reads and writes has vectors for them.
+        special = weight[[BOS, EOS]].norm(dim=1).max() / weight.norm(dim=1).median()
+        assert special < 1e-6 if name in inside else special > 0.1, name
+    assert (report.model_type, report.tokens_copied, report.tensors_copied) == ("tmde_bag", 400, 0)
+    assert report.checkpoint_width == BAG_WIDTH
 
 
 # ---- Vocabularies
@@ -238,23 +363,64 @@ def test_rows_left_have_the_size_of_the_others(tmp_path, small_tokenizer):
     assert 4 < norms.mean() < 6
 
 
-# ---- From the same kind
+def test_capitals_of_a_checkpoint_that_reads_lower_case():
+    """A lower-casing tokenizer never makes 'B' or ' B': a token with capitals is that without, not its letters."""
+    words = ["Haus", "Hund", "Katze", "Fluss", "Licht"]
+    texts = {"de": [" ".join(words)] * 20}
+    new = train_tokenizer(texts, vocab_size=320)
+    old = train_tokenizer(texts, vocab_size=320, lowercase=True, add_prefix_space=True)
+    assert "ĠHund" in new.get_vocab() and "Ġhund" in old.get_vocab()
+    vocabulary = map_vocabulary(new, old, len(new), len(old))
+    pieces = {token: vocabulary.pieces[vocabulary.rows == row].tolist() for token, row in new.get_vocab().items()}
+    assert pieces["ĠHund"] == [old.get_vocab()["Ġhund"]]
+    assert pieces["H"] == pieces["h"] == [old.get_vocab()["h"]]
+    halves = [token for token in new.get_vocab() if "\ufffd" in new.convert_tokens_to_string([token])]
+    assert halves and all(pieces[token] == [old.get_vocab()[token]] for token in halves)  # no text alone: as they are
+    assert pieces["<s>"] == [old.bos_token_id]
 
 
-def save(model, tokenizer, folder: Path) -> Path:
+# ---- An encoder for each language
+
+
+def test_every_language_begins_with_the_encoder_of_a_translation_model(tokenizer, tmp_path):
+    source = laser(seed=5)
+    model = aligned("bilstm", languages=("de", "en", "it"))  # of languages that the checkpoint lacks, too
+    report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path))
+    expected = parameters_of(source.model)
+    for language in ("de", "en", "it"):
+        found = parameters_of(model.encoders[language])
+        assert found.keys() == expected.keys()
+        for name, weight in expected.items():
+            torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-7, msg=f"{language} {name}")
+    assert (report.model_type, report.tensors_copied, report.tensors_kept) == ("tmde_laser", 3 * len(expected), [])
+    inputs = tokenizer(["haus und hund", "casa"], return_tensors="pt", padding=True)
+    vectors = [model(**inputs, language_ids=torch.tensor([code])).pooler_output for code in range(3)]
+    for found in vectors:
+        torch.testing.assert_close(found, source.model(**inputs).pooler_output, rtol=1e-5, atol=1e-6)
+
+
+def test_aligned_from_aligned_matches_languages_by_their_codes(tokenizer, tmp_path):
+    source = aligned("bag", seed=5, languages=("es", "en"))
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-        model.get_input_embeddings().weight[1] = 0
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+        for part in source.encoders.values():
+            part.token_weights[EOS + 1 :] += torch.randn(400 - EOS - 1)
+    model = aligned("bag", languages=("de", "en", "es"))
+    before = parameters_of(model)
+    report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path))
+    assert report.tensors_copied == 2 * 2
+    assert set(report.tensors_kept) == {name for name in before if name.startswith("encoders.de.")}
+    for name, weight in parameters_of(model).items():
+        expected = before[name] if name in report.tensors_kept else source.get_parameter(name)
+        torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-7, msg=name)
+
+
+# ---- From the same kind
 
 
 @pytest.mark.parametrize(("old", "new"), [(False, False), (True, False), (False, True)])
 def test_same_architecture_is_the_same_model(old, new, tmp_path, tokenizer):
     source = tiny_model(bottleneck="dual", bag_residual=True, share_embeddings=old)
-    save(source, tokenizer, tmp_path)
+    save(shaken(source), tokenizer, tmp_path)
     model = tiny_model(1, bottleneck="dual", bag_residual=True, share_embeddings=new)
     report = warm_start(model, tokenizer, tmp_path)
     assert report.tensors_kept == []
@@ -264,12 +430,11 @@ def test_same_architecture_is_the_same_model(old, new, tmp_path, tokenizer):
     if not new:  # tables that were apart cannot become one and stay the same
         logits = [m(**inputs, labels=inputs["input_ids"], target_language="es").logits for m in (model, source)]
         torch.testing.assert_close(*logits)
-    assert str(report).endswith("tensors copied")
 
 
 def test_what_does_not_fit_keeps_its_values_and_is_named(tmp_path, tokenizer):
     source = tiny_model(languages=("it", "en", "de"), pivot_languages=("en",))
-    save(source, tokenizer, tmp_path)
+    save(shaken(source), tokenizer, tmp_path)
     changes = {"bottleneck": "pyramid", "encoder_layers": 4, "decoder_ffn_dim": 56, "bag_residual": True}
     languages = {"languages": ("de", "fr", "it"), "pivot_languages": ("de",)}
     model, fresh = (tiny_model(1, **changes, **languages) for _ in range(2))
@@ -290,7 +455,7 @@ def test_what_does_not_fit_keeps_its_values_and_is_named(tmp_path, tokenizer):
 
 def test_encoder_saved_alone_gives_no_decoder(tmp_path, tokenizer):
     source = tiny_model().model
-    save(source, tokenizer, tmp_path)
+    save(shaken(source), tokenizer, tmp_path)
     model, fresh = tiny_model(1), tiny_model(1)
     report = warm_start(model, tokenizer, tmp_path)
     assert set(report.tensors_kept) == {name for name, _ in model.named_parameters() if not name.startswith("model.")}
@@ -298,21 +463,49 @@ def test_encoder_saved_alone_gives_no_decoder(tmp_path, tokenizer):
     assert torch.equal(model.model.layers[0].fc1.weight, source.layers[0].fc1.weight)
 
 
-# ---- Bad input, and no warm start unasked
+@pytest.mark.parametrize("make", [laser, ntdv, encoder])
+def test_the_same_model_is_copied_whole(make, tokenizer, tmp_path):
+    model, source = make(), make(seed=5)
+    report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path))
+    for name, weight in parameters_of(model).items():
+        torch.testing.assert_close(weight, source.get_parameter(name), rtol=1e-6, atol=1e-7, msg=name)
+    assert report.tensors_kept == [] and report.tensors_copied == len(parameters_of(model))
+
+
+@pytest.mark.parametrize("vector", ["sum", "concat"])
+def test_shared_layers_stand_new_between_trained_ones(vector, tokenizer, tmp_path):
+    """The second stage of NTDV; the embedding of the first is narrower than a concatenation of context vectors."""
+    model = ntdv(vector=vector)
+    assert model.config.hidden_size == (32 if vector == "concat" else 16)
+    before, source = parameters_of(model), ntdv(seed=5, shared_layers=False)
+    report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path))
+    shared = {name for name in before if name.startswith("model.shared.")}
+    assert shared and set(report.tensors_kept) == shared
+    for name, weight in parameters_of(model).items():
+        expected = before[name] if name in shared else source.get_parameter(name)
+        torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-7, msg=name)
+    assert report.checkpoint_width == report.width == 16
+
+
+# ---- What is refused
 
 
 def test_errors_name_what_was_found(bag, small_tokenizer, tmp_path, tokenizer):
     def refused(model, message: str, checkpoint: Path = bag[1], of=small_tokenizer) -> None:
+        before = parameters_of(model)
         with pytest.raises(ValueError, match=message):
             warm_start(model, of, checkpoint)
+        assert all(torch.equal(weight, before[name]) for name, weight in parameters_of(model).items())
 
     plain = direct_model(small_tokenizer, bag_residual=False)
     refused(plain, "bag_residual=False; set model.bag_residual=true")
     refused(BagModel(BagConfig(vocab_size=330, d_model=16)), "d_model=24 and the new model 16; set model.d_model=24")
     refused(plain, "no folder .*nowhere", tmp_path / "a" / "b" / "nowhere")
-    save(tiny_model(), tokenizer, tmp_path / "tmde")
-    refused(tiny_model(d_model=64), "d_model=32 and the new model 64", tmp_path / "tmde", tokenizer)
-    refused(BagModel(BagConfig(vocab_size=400)), "expected a checkpoint of tmde_bag, found 'tmde'", tmp_path / "tmde")
+    tmde = save(tiny_model(), tokenizer, tmp_path / "tmde")
+    refused(laser(), "of type 'tmde_laser': expected a checkpoint of tmde_bag or tmde_laser, found 'tmde'", tmde)
+    refused(aligned("bilstm"), "checkpoint of tmde_aligned or tmde_bag or tmde_laser, found 'tmde'", tmde)
+    message = "it has d_model=16 and the new model 20; set model.encoder_config.d_model=16"
+    refused(aligned("bilstm", d_model=20), message, save(laser(), tokenizer, tmp_path / "laser"), tokenizer)
     small = tiny_model(vocab_size=300, bag_residual=True)
     refused(small, "has the id 329, but the embedding table of its model has 300 rows")
     sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8}
@@ -320,19 +513,3 @@ def test_errors_name_what_was_found(bag, small_tokenizer, tmp_path, tokenizer):
     refused(plain, "found a model of type 'bert', expected one of this package", tmp_path / "bert")
     tiny_model().save_pretrained(tmp_path / "bare")
     refused(plain, "expected its tokenizer's files", tmp_path / "bare")
-
-
-def test_capitals_of_a_checkpoint_that_reads_lower_case():
-    """A lower-casing tokenizer never makes 'B' or ' B': a token with capitals is that without, not its letters."""
-    words = ["Haus", "Hund", "Katze", "Fluss", "Licht"]
-    texts = {"de": [" ".join(words)] * 20}
-    new = train_tokenizer(texts, vocab_size=320)
-    old = train_tokenizer(texts, vocab_size=320, lowercase=True, add_prefix_space=True)
-    assert "ĠHund" in new.get_vocab() and "Ġhund" in old.get_vocab()
-    vocabulary = map_vocabulary(new, old, len(new), len(old))
-    pieces = {token: vocabulary.pieces[vocabulary.rows == row].tolist() for token, row in new.get_vocab().items()}
-    assert pieces["ĠHund"] == [old.get_vocab()["Ġhund"]]
-    assert pieces["H"] == pieces["h"] == [old.get_vocab()["h"]]
-    halves = [token for token in new.get_vocab() if "\ufffd" in new.convert_tokens_to_string([token])]
-    assert halves and all(pieces[token] == [old.get_vocab()[token]] for token in halves)  # no text alone: as they are
-    assert pieces["<s>"] == [old.bos_token_id]

@@ -8,12 +8,7 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.objectives import (
-    DistanceConstraint,
-    Distillation,
-    Objective,
-    TranslationObjective,
-)
+from modeling_tmde.training.objectives import DistanceConstraint, Distillation, Objective, TranslationObjective
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model

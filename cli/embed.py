@@ -155,6 +155,7 @@ def embed(
                         file.write(np.load(each).data)
         if keep:
             shutil.rmtree(folder)
+            folder.with_name(f".{folder.name}.lock").unlink(missing_ok=True)
     typer.echo(f"{out}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
 
 

@@ -15,13 +15,12 @@ import yaml
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Column, Table
-from tqdm.auto import tqdm
 
 from modeling_tmde.cli.errors import CommandGroup
 from modeling_tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, check_output, load_embedder, with_options
 from modeling_tmde.data.io import PlainLoader, write_atomically
 from modeling_tmde.documents.neighbours import SCORINGS
-from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.embedding import DocumentEmbedder, progress_bar
 from modeling_tmde.eval.classification import PROTOCOLS
 from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves
 from modeling_tmde.eval.heads import HEADS
@@ -107,7 +106,7 @@ def run(
     test = train and test  # without train languages, all that are loaded
     options = EvaluationOptions(protocol, head, train, test, seeds, folds, scoring, max_queries=max_queries, seed=seed)
     results, errors = [], []
-    bar = tqdm(list(itertools.product(loaded, rows)), desc="evaluating", unit="result", dynamic_ncols=True)
+    bar = progress_bar(list(itertools.product(loaded, rows)), desc="evaluating", unit="result", dynamic_ncols=True)
     for task, system in bar:
         bar.set_description(f"{task.name}: {system.name}")
         try:

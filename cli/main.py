@@ -3,7 +3,9 @@
 import sys
 from typing import Annotated
 
+import datasets
 import typer
+from transformers.utils import logging
 
 from modeling_tmde import __version__
 from modeling_tmde.cli import evaluate, export
@@ -48,9 +50,8 @@ def tmde(
     ] = False,
 ) -> None:
     """Train multilingual document embedders on parallel text, embed documents with them, and measure them."""
-    if not sys.stderr.isatty():  # a log: the bars of transformers and the Hub client would write hundreds of lines
-        from transformers.utils import logging
-
+    if not sys.stderr.isatty():  # bars of other libraries would write hundreds of lines into a log
+        datasets.disable_progress_bars()
         logging.disable_progress_bar()
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Literal
 
-import datasets
 import typer
-from huggingface_hub.utils import disable_progress_bars
 
 from modeling_tmde.training.publishing import push_corpus, push_model
 
@@ -51,9 +48,6 @@ def push(
     All files go in one commit: a push that fails publishes nothing, and running the same again does not send twice
     what has arrived.
     """
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-        datasets.disable_progress_bars()
     options = {"private": private or None, "revision": revision, "create_pr": create_pr, "token": token}
     options |= {"license": license, "message": message, "overwrite": overwrite, "dry_run": dry_run}
     if repo_type == "dataset":

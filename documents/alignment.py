@@ -99,8 +99,8 @@ def align_documents(
         first_urls, second_urls: URL of each row, "" where it is not known. Documents whose URLs are equal without the
             marks of their language, and unlike all others, are paired before any is scored (Buck & Koehn 2016).
         languages: Codes of the languages whose marks are stripped from URLs; None for some thirty.
-        same_domain: Pair only documents of one website (see [`~modeling_tmde.documents.urls.website`]), so none
-            whose URL is not known.
+        same_domain: Pair only documents of one website (see [`website`]); a document whose URL is not known has
+            no pair.
 
     Returns:
         min(n, m) pairs at most: those of URLs, then the others, both by falling score.
@@ -156,8 +156,7 @@ def strip_language_markers(url: str, languages: Iterable[str] | None = None) -> 
             words that happen to be codes ("it", "no"): give the two of your documents where you know them.
 
     Returns:
-        A key for comparison, no URL; "" of an empty string.
-
+        A key for comparison, which is no URL; "" for an empty string.
     """
     marks = _marks(None if languages is None else tuple(languages))
     host, path, query = _parts(url)
@@ -283,7 +282,7 @@ def _competitive_matching(
             yield AlignedPair(int(rows[row]), column, score, False)
             free[column] = waiting[row] = False
             left -= 1
-        else:  # all candidates are taken: it is searched again, together with others of whom this is true
+        else:  # all its candidates are taken: search again, for all rows of which this is true
             again = np.flatnonzero(waiting)
             again = again[~free[listed[again]].any(axis=1)]
             count = min(width, left)

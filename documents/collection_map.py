@@ -79,7 +79,7 @@ def _components(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def drawn_rows(count: int, most: int, seed: int = 0) -> np.ndarray:
-    """Rows of a collection of `count` that are drawn: all, or `most` of them by chance, rising."""
+    """Sorted row numbers of at most `most` of `count` documents, drawn at random if there are more."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))

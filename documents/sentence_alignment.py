@@ -159,7 +159,7 @@ class BeadCosts:
         return costs
 
     def halved(self) -> BeadCosts:
-        """Those of single sentences, where two neighbors are one; the last one stays alone if their number is odd."""
+        """Costs of pairs of neighboring sentences; the last one stays alone if their number is odd."""
         sides = (
             [unit_rows(np.add.reduceat(side[0], range(0, len(side[0]), 2)))] for side in (self.first, self.second)
         )
@@ -201,7 +201,7 @@ class LengthModel:
         return -np.log(2) - log_ndtr(-delta)
 
     def halved(self) -> LengthModel:
-        """That of two neighbours as one sentence; the last one alone where their number is odd."""
+        """The model of pairs of neighboring sentences; the last one stays alone if their number is odd."""
         return LengthModel(*(np.add.reduceat(side, range(0, len(side), 2)) for side in (self.first, self.second)))
 
 

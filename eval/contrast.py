@@ -16,7 +16,7 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
     """Share of right choices between the two sentences of a minimal pair, for ordered pairs of languages.
 
     Each of the two sentences of an item in the source language chooses, by cosine, between the two of the target
-    language. Cosines less than `nearest.TIE` (1e-6, on vectors of length 1) apart are a tie, which counts as half a
+    language. Cosines less than `neighbours.TIE` (1e-6, on vectors of length 1) apart are a tie, which counts as half a
     right choice: a sum of word vectors differs that much by order of summation, in float32. A system that gives both
     sentences of an item one vector, in the source language or in the target language, so gets exactly 50 %.
 

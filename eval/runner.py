@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from modeling_tmde.data.io import environment
+from modeling_tmde.documents import neighbours
 from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import run_folds
@@ -210,7 +211,8 @@ def evaluate(
 @cache
 def _code_fingerprint() -> str:
     """Hash of the evaluation code and library versions, so that cached results of other code are never used."""
-    code = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))]
+    files = [*sorted(Path(__file__).parent.rglob("*.py")), Path(neighbours.__file__)]
+    code = [path.read_text(encoding="utf-8") for path in files]
     return text_fingerprint([json.dumps(environment()["versions"], sort_keys=True), *code])
 
 

@@ -132,7 +132,9 @@ def write_model_card(folder: str | os.PathLike, **options: Any) -> None:
     """
     path = Path(folder).expanduser() / "README.md"
     existing = path.read_text("utf-8-sig") if path.is_file() else ""
-    path.write_text(str(merge_card(model_card(folder, **options), existing)), "utf-8")
+    temporary = path.with_name(f".README.{os.getpid()}.tmp.md")  # an interrupted write must not lose edited text
+    temporary.write_text(str(merge_card(model_card(folder, **options), existing)), "utf-8")
+    os.replace(temporary, path)
 
 
 def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = None) -> DatasetCard:

@@ -29,6 +29,7 @@ from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from .long_documents import NO_LIMIT, LongDocuments, SentenceDensity, SplitDocuments
+from .modeling_adapted import longest_input
 from .tokenization import TextTokenizer, TokenizedTexts, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -440,16 +441,8 @@ def encoder_body(model: nn.Module) -> nn.Module:
 
 def position_limit(model: PreTrainedModel) -> int:
     """Longest input that the model has positions for; NO_LIMIT if it does not say."""
-    limit = getattr(model.config, "max_position_embeddings", None)
-    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1
-        return NO_LIMIT
-    if is_ours(model):
-        return limit
-    for name, module in model.named_modules():
-        # RoBERTa and its kin count positions from padding_idx + 1: of 514, 512 are usable.
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            return limit - module.padding_idx - 1
-    return limit
+    limit = getattr(model.config, "max_position_embeddings", None) if is_ours(model) else longest_input(model)
+    return limit or NO_LIMIT
 
 
 def local_or_hub(path: str | os.PathLike) -> str:
@@ -554,6 +547,12 @@ def _prefetched(items: Iterator) -> Iterator:
 
 class _LogLines(tqdm_std):
     """Progress for a log: whole lines, at most one every 30 seconds, and none for what takes less."""
+
+    def refresh(self, *args, **kwargs) -> None:
+        """Limits the lines of new descriptions too, which tqdm writes at once."""
+        if self._time() - self.last_print_t >= self.mininterval:
+            super().refresh(*args, **kwargs)
+            self.last_print_t = self._time()
 
     @staticmethod
     def status_printer(file):

@@ -31,7 +31,7 @@ from .tokenization import TextTokenizer, TokenizedTexts
 
 NO_LIMIT = 10**9  # of an input's length; tokenizers without a limit say 1e30
 MODES = ("truncate", "chunk", "sentences")
-# Whose rules are asked where the language is unknown.
+# Their rules split texts of unknown language.
 SPLITTER_LANGUAGES = ("en", "de", "es", "fr", "it")
 
 _BLOCK_PIECES = 4096  # whose vectors are in memory at once

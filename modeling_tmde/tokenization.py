@@ -284,9 +284,8 @@ def _append_merges(
         new: dict[str, int] = {}
         for merge in merges:
             parts = tuple("".join(names[symbol] for symbol in part) for part in merge)
-            if (
-                joined := "".join(parts)
-            ) not in vocabulary and joined not in new:  # two merges may give the same token
+            joined = "".join(parts)
+            if joined not in vocabulary and joined not in new:  # two merges may give the same token
                 if len(new) == new_tokens:
                     break
                 new[joined] = first + len(new)

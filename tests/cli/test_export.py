@@ -1,16 +1,14 @@
-"""`tmde export`: what the commands write, and mistakes."""
+"""`tmde export`: folders that are not overwritten, and graphs that a push leaves out."""
 
 import os
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli.main import app
 from modeling_tmde.training.publishing import push_model
-from tests.conftest import tiny_model
 
 
 def run(*arguments):
@@ -25,26 +23,9 @@ def bag(tokenizer, tmp_path):
     return tmp_path / "bag"
 
 
-@pytest.mark.slow
-def test_onnx_in_a_folder_of_its_own(tokenizer, bag, tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    tiny_model().save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    result = run("onnx", tmp_path / "model", "-o", tmp_path / "served")
-    assert result.exit_code == 0 and "cosine of the vectors" in result.output
-    assert (tmp_path / "served" / "onnx" / "model.onnx").exists() and (tmp_path / "served" / "config.json").exists()
-    result = run("onnx", tmp_path / "model", "-o", bag)
-    assert result.exit_code == 1 and "holds another model" in result.output
-
-
 def test_static(bag, tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    result = run("static", bag, "-o", tmp_path / "static")
-    assert result.exit_code == 0, result.output
-    static = sentence_transformers.SentenceTransformer(str(tmp_path / "static"), device="cpu")
-    expected = DocumentEmbedder.from_pretrained(bag, device="cpu").encode(["haus hund"])
-    np.testing.assert_allclose(static.encode(["haus hund"]), expected, atol=1e-5)
+    pytest.importorskip("sentence_transformers")
+    assert run("static", bag, "-o", tmp_path / "static").exit_code == 0
     result = run("static", bag, "-o", tmp_path / "static")
     assert result.exit_code == 1 and "exists already" in result.output
 

@@ -6,7 +6,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from modeling_tmde import __version__
 from modeling_tmde.cli.main import app
 
 COMMAND = typer.main.get_command(app)
@@ -22,11 +21,6 @@ def leaves(command, name: str = "") -> dict[str, typer.core.TyperCommand]:
 LEAVES = leaves(COMMAND)
 
 
-def test_version():
-    result = CliRunner().invoke(app, ["--version"])
-    assert result.exit_code == 0 and result.output == f"tmde {__version__}\n"
-
-
 @pytest.mark.parametrize(("name", "command"), LEAVES.items(), ids=list(LEAVES))
 def test_help_explains_a_command_and_every_option(name, command):
     first = inspect.cleandoc(command.help).split("\n\n")[0]
@@ -37,11 +31,3 @@ def test_help_explains_a_command_and_every_option(name, command):
     assert result.exit_code == 0
     examples = [line for line in result.output.splitlines() if line.lstrip().startswith(f"tmde {name}")]
     assert examples or name in ("quickstart", "eval run", "eval tasks"), result.output
-
-
-def test_commands_are_listed_in_the_order_of_use():
-    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "100"}).output.splitlines()
-    headings = [line.split()[1] for line in lines if line.startswith("╭─")]
-    assert headings == ["Options", "Train", "Embed", "Measure", "Share"]
-    listed = [line.split()[1] for line in lines if line.startswith("│ ") and line[2] not in " -"]
-    assert listed[:3] == ["quickstart", "train", "add-language"] and set(listed) == set(COMMAND.commands)

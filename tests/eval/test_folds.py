@@ -32,13 +32,6 @@ def test_draws_are_disjoint_and_rotated(parallel):
     assert [fold.train["de"] for fold in draw_folds(shuffled, 6, seed=3)] == [fold.train["de"] for fold in folds]
 
 
-def test_only_ids_that_all_languages_share_are_drawn():
-    ids = {"de": [str(row) for row in range(30)], "en": [str(row) for row in range(10, 40)]}
-    folds = draw_folds(ids, 4, seed=0)
-    assert {name for fold in folds for name in fold.train["de"]} == {str(row) for row in range(10, 30)}
-    assert all(not set(fold.train["de"]) & set(fold.test["en"]) for fold in folds)
-
-
 def corpus(languages=("de", "en", "xx"), parallel=True) -> ClassificationData:
     """Texts "de train 0 a" ...; each split counts its ids from 0."""
     splits = {language: {} for language in languages}
@@ -101,8 +94,3 @@ def test_cross_against_a_loop_over_the_folds():
 def test_errors():
     with pytest.raises(TaskError, match="20 items a fold, expected at least 100"):
         run_folds(corpus(), FakeSystem(side), ONE_C)
-    one = {
-        x: {n: Split(p.ids, p.texts, ["a"] * len(p)) for n, p in parts.items()} for x, parts in corpus().splits.items()
-    }
-    with pytest.raises(TaskError, match="fold 1, de: found one class"):
-        run_folds(ClassificationData(one, Provenance("", "")), FakeSystem(side), ONE_C, size=20)

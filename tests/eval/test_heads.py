@@ -106,15 +106,3 @@ def test_ffn_is_lasers_network_and_keeps_the_latest_best_epoch():
     for name, epoch in latest.items():
         torch.testing.assert_close(chosen[name].logits(test), logits[epoch], atol=1e-5, rtol=1e-4)
         assert (chosen[name].predict(test.numpy()) == classes[logits[epoch].argmax(dim=1)]).all()
-
-
-def test_ffn_is_reproducible_and_leaves_the_random_state_alone():
-    train, labels = noisy(0)
-    head, devs = FfnHead(epochs=2), {"dev": (train, labels)}
-    state = torch.random.get_rng_state()
-    first, again, other = (head.fit(train, labels, devs, seed=seed)["dev"] for seed in (1, 1, 2))
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(first.layers[0], again.layers[0])
-    assert not torch.equal(first.layers[0], other.layers[0])
-    with pytest.raises(ValueError, match="feed-forward head needs dense features, found a CSR matrix of 20 columns"):
-        head.fit(scipy.sparse.csr_matrix(train), labels, devs, 0)

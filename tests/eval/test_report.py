@@ -7,13 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from modeling_tmde.eval.published import published_tables
 from modeling_tmde.eval.report import (
     differences_table,
-    markdown_escape,
     markdown_report,
-    markdown_table,
-    percent,
     print_report,
     sections,
 )
@@ -28,14 +24,6 @@ def matrix(languages=("de", "en", "es"), **changes):
     cell = result().cells[0]
     cells = [replace(cell, source=x, target=y, value=0.9 if x == y else 0.6) for x, y in pairs]
     return result(cells=cells, **changes)
-
-
-def test_numbers_and_tables():
-    assert [percent(value) for value in (0.8314, 0.0004, 0.0, None)] == ["83.1", "<0.1", "0.0", "–"]
-    assert markdown_escape("a|b <c> *d*\n& $") == r"a\|b &lt;c> \*d\* &amp; \$"
-    header, rule, row = markdown_table(["system", "x"], [["a", "1.50"]])
-    assert [cell.strip() for cell in row.split("|")] == ["", "a", "1.50", ""]
-    assert rule.split("|")[1].startswith(":-") and rule.split("|")[2].endswith("-:")
 
 
 def lines_of(text: str) -> list[str]:
@@ -103,10 +91,3 @@ def test_published_numbers_stand_beside_the_same_protocol():
 def test_other_conditions_are_not_compared(changes, expected):
     text = markdown_report([mldoc(**changes)])
     assert f"Not comparable with the published numbers: mine ({expected}" in text and "### Beside" not in text
-
-
-def test_published_tables_are_whole():
-    for table in published_tables():
-        pairs = {f"{source} -> {target}" for source in table.sources for target in table.targets}
-        assert set(filter(None, table.columns.values())) <= pairs | {"Same", "Cross", "All"}, table.number
-        assert all(len(row) == len(table.labels) + len(table.columns) for row in table.rows), table.number

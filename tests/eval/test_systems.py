@@ -103,8 +103,3 @@ def test_tfidf_equals_scikit_learn():
     # Columns are in another order, and a few of thousands of n-grams share one.
     assert abs(ours.shape[1] - expected.shape[1]) <= 0.002 * expected.shape[1]
     np.testing.assert_allclose((ours @ ours.T).toarray(), (expected @ expected.T).toarray(), atol=0.01)
-
-
-def test_tfidf_needs_a_common_ngram():
-    with pytest.raises(ValueError, match="no n-gram in two of the 1 texts"):
-        CharacterTfidf().represent(["stocks"], ["stocks"])

@@ -42,18 +42,6 @@ def test_equals_a_plain_loop(normalize):
     torch.testing.assert_close(without_padding, outputs.pooler_output)
 
 
-def test_numbers_computed_by_hand():
-    model = BagModel(BagConfig(vocab_size=5, d_model=2, normalize=False))
-    with torch.no_grad():
-        model.embed_tokens.weight[3:] = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
-        model.token_weights[3:] = torch.tensor([0.0, math.log(8)])
-    mean = model(input_ids=torch.tensor([[0, 3, 4, 2]])).pooler_output  # (3, 8) over 4 tokens
-    torch.testing.assert_close(mean, torch.tensor([[0.75, 2.0]]))
-    model.config.normalize = True
-    unit = model(input_ids=torch.tensor([[0, 3, 3, 4, 2]])).pooler_output  # (6, 8), whose length is 10
-    torch.testing.assert_close(unit, torch.tensor([[0.6, 0.8]]))
-
-
 def test_sublinear_counts_by_hand():
     model = BagModel(BagConfig(vocab_size=5, d_model=2, sublinear_counts=True))
     with torch.no_grad():

@@ -1,7 +1,6 @@
 """Folders that `save_pretrained` writes: opened by the Auto classes, with this package and, in a fresh process, by
 remote code."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
@@ -82,30 +80,14 @@ def test_auto_classes_open_what_was_saved(family, saved):
     expected = model.base_model(**inputs).pooler_output
     whole, report = auto_class_of(model).from_pretrained(folder, output_loading_info=True)
     assert type(whole) is type(model) and not any(report.values()) and not whole.training
-    assert whole.state_dict().keys() == model.state_dict().keys()
-    for name, value in model.state_dict().items():
-        assert torch.equal(whole.state_dict()[name], value), name
     for name, buffer in model.named_buffers():  # sinusoidal positions are not in the file
         assert torch.equal(whole.get_buffer(name), buffer), name
     encoder, report = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert type(encoder) is type(model.base_model) and not report["missing_keys"] and not report["unexpected_keys"]
     for opened in (whole.base_model, encoder):
         assert torch.equal(opened(**inputs).pooler_output, expected)
-    half = AutoModel.from_pretrained(folder, dtype=torch.bfloat16)(**inputs).pooler_output
-    assert torch.nn.functional.cosine_similarity(half.float(), expected).min() > 0.99
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_checkpoint_has_at_most_three_files_of_code(family, saved):
-    folder = saved / "saved" / family
-    config = json.loads((folder / "config.json").read_text())
-    assert config["auto_map"] == filled(family)._auto_map
-    modules = {name.partition(".")[0] for name in config["auto_map"].values()}
-    code = {path.stem for path in folder.glob("*.py")}
-    assert code == modules | {"common"} and len(code) == 3
-    text = "".join((folder / f"{name}.py").read_text() for name in code)
-    assert not any(word in text for word in ("upload", "HfApi", "requests", "subprocess", "onnx"))
-    assert (folder / "modules.json").is_file() and (folder / "1_Pooling" / "config.json").is_file()
+    modules = {name.partition(".")[0] for name in whole.config.auto_map.values()}
+    assert {path.stem for path in folder.glob("*.py")} == modules | {"common"} and len(modules) == 2
 
 
 @pytest.mark.slow
@@ -134,19 +116,6 @@ def test_remote_code_without_the_package(saved, tokenizer):
         torch.testing.assert_close(again(**inputs).pooler_output, vectors, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["first", "pyramid-bag", "laser", "ntdv", "encoder-mean", "aligned-bag", "bag"])
-def test_a_missing_parameter_is_reported_and_initialized(family, tmp_path):
-    model = filled(family)
-    model.save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    names = [name for name in tensors if "token_weights" in name] or list(tensors)[-2:]
-    save_file({name: value for name, value in tensors.items() if name not in names}, tmp_path / "model.safetensors",
-              metadata={"format": "pt"})  # fmt: skip
-    loaded, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
-    assert set(report["missing_keys"]) == set(names)
-    assert all(loaded.get_parameter(name).isfinite().all() for name in names)
-
-
 @pytest.mark.parametrize("family", ["first", "ntdv", "encoder-mean", "adapted-cls"])
 def test_an_encoder_saved_alone_is_the_same_encoder_with_a_new_head(family, tmp_path):
     model = filled(family)
@@ -164,9 +133,7 @@ def test_an_encoder_saved_alone_is_the_same_encoder_with_a_new_head(family, tmp_
 @pytest.mark.parametrize("family", FAMILIES)
 def test_resized_vocabulary_reaches_every_table(family, size, tmp_path):
     model = filled(family)
-    inputs = {"input_ids": torch.tensor([[0, 9, 14, 2]])}
-    if "language_ids" in padded(model=model):
-        inputs["language_ids"] = torch.tensor([0])
+    inputs = padded(model=model)
     before = model.base_model(**inputs).pooler_output
     assert model.resize_token_embeddings(size) is model.get_input_embeddings()
     assert model.config.vocab_size == size
@@ -176,33 +143,9 @@ def test_resized_vocabulary_reaches_every_table(family, size, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = auto_class_of(model).from_pretrained(tmp_path)
     torch.testing.assert_close(loaded.base_model(**inputs).pooler_output, before)
-    inputs["input_ids"] = torch.tensor([[0, size - 1, 2]])
+    inputs["input_ids"][:, 1] = size - 1
     if family in SEQ2SEQ:
-        loss = loaded(**inputs, labels=torch.tensor([[size - 1, 2]]), target_language="en").loss
-        loss.backward()
+        labels = torch.tensor([[size - 1, 2]] * 4)
+        loaded(**inputs, labels=labels, target_language="en").loss.backward()
         assert loaded.lm_head.weight.grad[size - 1].any() and loaded.decoder.embed_tokens.weight.grad[size - 1].any()
     assert loaded.base_model(**inputs).pooler_output.isfinite().all()
-
-
-def test_shared_tables_are_one(saved):
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(saved / "saved" / "first-bag")
-    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight is loaded.decoder.embed_tokens.weight
-    keys = load_file(saved / "saved" / "first-bag" / "model.safetensors")
-    assert "lm_head.weight" not in keys and not any("embed_positions" in key for key in keys)
-
-
-def test_sinusoidal_positions_are_those_of_the_paper(saved):
-    """Vaswani et al. 2017 with sines in the first half, as Marian has them; from complex exponentials."""
-    whole = AutoModelForSeq2SeqLM.from_pretrained(saved / "saved" / "first")
-    rates = torch.logspace(0, -4, 8, dtype=torch.float64)  # 1 ... 1/10000
-    circle = torch.polar(torch.ones(32, 8, dtype=torch.float64), torch.arange(32.0).double()[:, None] * rates)
-    for part in (whole.model, whole.decoder):
-        expected = torch.cat([circle.imag, circle.real], dim=1).float()
-        torch.testing.assert_close(part.embed_positions.weight, expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_package_registers_every_family(family):
-    model = filled(family)
-    assert type(AutoConfig.for_model(model.config.model_type)) is type(model.config)
-    assert type(auto_class_of(model).from_config(model.config)) is type(model)

@@ -14,22 +14,6 @@ from modeling_tmde import (
 )
 
 
-def test_defaults_are_the_paper_size():
-    config = TmdeConfig()
-    assert (config.vocab_size, config.d_model, config.encoder_layers, config.encoder_ffn_dim) == (50000, 1024, 6, 4096)
-    assert (config.decoder_layers, config.dropout, config.bottleneck) == (1, 0.3, "first")
-    assert config.languages == ["de", "en", "es", "fr", "it"] and config.pivot_languages == ["en", "es"]
-    assert config.hidden_size == 1024 and config.num_hidden_layers == 6
-
-
-def test_round_trip(tmp_path):
-    config = TmdeConfig(bottleneck="dual", languages=("nl", "sv"), pivot_languages=("sv",), share_embeddings=True)
-    config.save_pretrained(tmp_path)
-    loaded = TmdeConfig.from_pretrained(tmp_path)
-    assert loaded.to_dict() == config.to_dict()
-    assert loaded.tie_word_embeddings is True
-
-
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [

@@ -9,7 +9,6 @@ import torch
 from modeling_tmde import (
     AlignedModel,
     DocumentEmbedder,
-    LaserForConditionalGeneration,
     LaserModel,
     NtdvForConditionalGeneration,
     TmdeEncoderForMaskedLM,
@@ -44,12 +43,11 @@ def run_graph(path, embedder, texts):
 @pytest.mark.parametrize(
     ("make", "quantization"),
     [
-        (lambda: tiny_model(bottleneck="pyramid"), None),
         (lambda: tiny_model(bag_residual=True, sublinear_counts=True), None),
         (make_xlmr, None),
         (lambda: tiny_model(), "int8"),
     ],
-    ids=["pyramid", "bag residual", "xlm-r", "int8"],
+    ids=["bag residual", "xlm-r", "int8"],
 )
 def test_the_graph_gives_the_vectors_of_the_model(make, quantization, tokenizer, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
@@ -88,7 +86,7 @@ def test_models_that_are_no_graph(make, message, tokenizer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_static_embedding(tokenizer, tmp_path, monkeypatch):
+def test_static_embedding(tokenizer, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     model = make_bag()
     assert export_static_embedding(model, tokenizer, tmp_path / "static") < 1e-4
@@ -103,21 +101,15 @@ def test_static_embedding(tokenizer, tmp_path, monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             export_static_embedding(bad, tokenizer, tmp_path / "other")
-    monkeypatch.setattr(export_module, "TOLERANCE", -1)
-    with pytest.raises(ValueError, match="the table gives vectors that differ from those of the model"):
-        export_static_embedding(model, tokenizer, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
 # The model, its longest input, and whether it needs the language of a text.
 SAVED = {
-    "first": (lambda: tiny_model(), 128, False),
     "pyramid": (lambda: tiny_model(bottleneck="pyramid", max_position_embeddings=100), 100, False),
     "bag": (lambda: make_bag(), NO_LIMIT, False),
-    "laser": (lambda: LaserForConditionalGeneration(laser()), NO_LIMIT, False),
     "masked": (lambda: TmdeEncoderForMaskedLM(encoder("mean")), 40, False),
     "ntdv": (lambda: NtdvForConditionalGeneration(ntdv()), NO_LIMIT, True),
-    "aligned": (lambda: AlignedModel(aligned("bilstm")), NO_LIMIT, True),
 }
 
 
@@ -165,5 +157,3 @@ def test_saving_again_keeps_prompts_and_the_limit_of_the_tokenizer(tokenizer, tm
     vectors = opened.encode(["haus", "katze haus " * 90], prompt_name="query")
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
     assert embedder.last_report.truncated == 1
-    tiny_model().save_pretrained(tmp_path / "other", is_main_process=False)
-    assert not (tmp_path / "other" / "modules.json").exists()

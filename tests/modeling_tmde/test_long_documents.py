@@ -10,7 +10,7 @@ from tokenizers import processors
 from modeling_tmde import embedding, long_documents
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from modeling_tmde.long_documents import SentenceDensity, split_sentences
-from tests.tiny_embedders import make_bag, make_tables, make_tokenizer, make_xlmr
+from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 
 MODES = ("chunk", "sentences")
 LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias por su atención.\nA b c? " * 4
@@ -78,7 +78,7 @@ WORDS = ["Guten", "z. B.", "open.", "sesión;", "Dr.", "a!", "? ", "\n", "日本
 DOCUMENTS = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=8)), max_size=60).map(" ".join)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(DOCUMENTS, min_size=1, max_size=5),
     mode=st.sampled_from(MODES),
@@ -117,24 +117,6 @@ def test_any_document_by_hand_and_in_any_company(
     np.testing.assert_allclose(np.concatenate(list(stream)), unit, rtol=0, atol=1e-5)
 
 
-def test_windows_of_seven_tokens_by_hand(tokenizer):
-    """`<s>` and `</s>` around each; 5 tokens of text, 2 apart; the last one ends with the text."""
-    embedder = DocumentEmbedder(make_xlmr(), tokenizer, long_documents="chunk", window=7)
-    assert embedder.long_document_settings == {
-        "long_documents": "chunk", "window": 7, "stride": 2, "aggregation": "mean",
-    }  # fmt: skip
-    assert embedder.dimension == 32  # known before inputs are recorded
-    seen = []
-    embedder.model.register_forward_pre_hook(
-        lambda _, args, kwargs: seen.append(kwargs["input_ids"].tolist()), with_kwargs=True
-    )
-    bos, *x, eos = tokenizer("qwzjkvyxqw")["input_ids"]
-    assert len(x) == 10
-    embedder.encode("qwzjkvyxqw", batch_tokens=1)
-    assert seen == [[[bos, *x[i : i + 5], eos]] for i in (0, 2, 4, 5)]
-    assert (embedder.last_report.pieces, embedder.last_report.tokens) == (4, 28)
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=["mean", "max", "density"])
 def test_pieces_are_embedded_in_blocks(model, tokenizer, mode, aggregation, monkeypatch):
@@ -167,21 +149,12 @@ def test_bad_settings(model, tokenizer, options, message):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_weights_of_a_density(model, tokenizer, mode, tmp_path):
-    words = LONG.split()
-    sentences = [" ".join(words[i : i + 1 + i % 7]) for i in range(60)]
-    density = SentenceDensity(4, "gaussian").fit(DocumentEmbedder(model, tokenizer).encode(sentences))
-    options = {"long_documents": mode, "window": 20}
-    embedder = DocumentEmbedder(model, tokenizer, aggregation=density, **options)
-    texts = [LONG, "a", LONG[30:120]]
-    vectors = embedder.encode(texts)
-    for text, vector in zip(texts, vectors, strict=True):
-        np.testing.assert_allclose(vector, reference(embedder, text, mode, 20, aggregation=density), atol=1e-5)
+    density = SentenceDensity(4, "gaussian").fit(DocumentEmbedder(model, tokenizer).encode(LONG.split()))
     density.save(tmp_path / "density.npz")
-    loaded = DocumentEmbedder(model, tokenizer, aggregation=str(tmp_path / "density.npz"), **options)
-    np.testing.assert_allclose(loaded.encode(texts), vectors, rtol=0, atol=1e-6)
-    mean = DocumentEmbedder(model, tokenizer, **options)
-    assert np.abs(mean.encode(texts) - vectors)[[0, 2]].max() > 1e-3
-    assert loaded.long_document_settings == embedder.long_document_settings != mean.long_document_settings
+    options = {"long_documents": mode, "window": 20}
+    embedder = DocumentEmbedder(model, tokenizer, aggregation=str(tmp_path / "density.npz"), **options)
+    expected = reference(embedder, LONG, mode, 20, aggregation=density)
+    np.testing.assert_allclose(embedder.encode(LONG), expected, rtol=0, atol=1e-5)
     other = SentenceDensity(components=3).fit(np.random.default_rng(0).normal(size=(50, 5)))
     with pytest.raises(ValueError, match="aggregation: found a density of vectors of dimension 5, expected 32, that"):
         DocumentEmbedder(model, tokenizer, aggregation=other, **options)
@@ -203,18 +176,6 @@ def test_special_tokens_on_one_side_or_none(mode, template, affixes):
     assert np.isfinite(vectors).all()
 
 
-def test_a_bag_is_split_only_where_a_window_is_given(tokenizer):
-    text = "open " * 3000
-    plain = DocumentEmbedder(make_bag(), tokenizer).encode([text, "a"])
-    for mode in MODES:
-        embedder = DocumentEmbedder(make_bag(), tokenizer, long_documents=mode)
-        np.testing.assert_array_equal(embedder.encode([text, "a"]), plain)
-        assert embedder.last_report.split == 0
-    embedder = DocumentEmbedder(make_bag(), tokenizer, long_documents="sentences", window=20)
-    pieces = DocumentEmbedder(make_bag(), tokenizer).encode(split_sentences(LONG))
-    np.testing.assert_allclose(embedder.encode([LONG, "a", ""])[0], pieces.mean(0), rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_pieces_inherit_the_language(tokenizer, mode, monkeypatch):
     """A model with a bag for each language; documents of several languages in several groups."""
@@ -224,12 +185,3 @@ def test_pieces_inherit_the_language(tokenizer, mode, monkeypatch):
     vectors = embedder.encode(texts, language=codes, batch_tokens=30)
     for text, code, vector in zip(texts, codes, vectors, strict=True):
         np.testing.assert_allclose(vector, reference(embedder, text, mode, 12, language=code), atol=1e-5)
-
-
-def test_the_splitter_gets_the_language_of_each_document(model, tokenizer):
-    """An abbreviation of one language ends a sentence of another."""
-    embedder = DocumentEmbedder(model, tokenizer, long_documents="sentences", window=10)
-    german = "Das ist bzw. Das war gut. " * 5
-    vectors = embedder.encode([german, german, german], language=["de", "en", "de"])
-    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-6)
-    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3

@@ -42,20 +42,3 @@ def test_each_text_is_read_by_the_encoder_of_its_language(kind):
 
 
 # ---- Settings
-
-
-def test_defaults_are_those_of_the_paper():
-    config = AlignedConfig()
-    inner = config.encoder_settings
-    assert (inner["embedding_dim"], inner["d_model"], inner["encoder_layers"], inner["pooling"]) == (
-        300,
-        1024,
-        1,
-        "max",
-    )
-    with torch.device("meta"):
-        model = AlignedModel(config)
-    lstm = 2 * 4 * (512 * 300 + 512 * 512 + 2 * 512)
-    assert sum(p.numel() for p in model.encoders["de"].parameters()) == 50000 * 300 + lstm
-    bag = AlignedConfig(encoder="bag")
-    assert (bag.hidden_size, bag.encoder_settings["normalize"]) == (300, False)

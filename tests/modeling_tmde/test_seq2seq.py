@@ -49,16 +49,6 @@ def test_logits_belong_to_the_labels_of_their_place(family):
     torch.testing.assert_close(model(**inputs, labels=begun, target_language="en", **options).loss, outside)
 
 
-def test_labels_are_shifted_to_the_right():
-    model = filled("first")
-    labels = torch.tensor([[5, 6, 2, -100], [7, 2, -100, -100]])
-    expected = [[0, 5, 6, 2], [0, 7, 2, 1]]
-    assert model.prepare_decoder_input_ids_from_labels(labels).tolist() == expected
-    begun = torch.tensor([[0, 5, 6, 2, -100], [0, 7, 2, -100, -100]])
-    assert model.prepare_decoder_input_ids_from_labels(labels=begun).tolist() == [[*row, 1] for row in expected]
-    assert begun.tolist() == [[5, 6, 2, -100, -100], [7, 2, -100, -100, -100]]
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_tokens(smoothing, tokenizer, tmp_path):
     """A plain `tokenizer(text, text_target=...)` through DataCollatorForSeq2Seq and Seq2SeqTrainer."""
@@ -79,13 +69,9 @@ def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_token
     trainer = Seq2SeqTrainer(model, options, data_collator=collator, train_dataset=features)
     loss = trainer.compute_loss(model, collator([dict(feature) for feature in features]))
     assert loss.item() == pytest.approx(loss_by_hand(model, rows, labels, smoothing), rel=1e-4)
-    if not smoothing:
-        plain = tokenizer(TEXTS, text_target=TARGETS, return_tensors="pt", padding=True)
-        assert model(**plain, target_language="en").loss.item() == pytest.approx(loss.item(), rel=1e-5)
-        options.max_steps = 2
-        before = model.lm_head.weight.clone()
-        Seq2SeqTrainer(model, options, data_collator=collator, train_dataset=features).train()
-        assert not torch.equal(model.lm_head.weight, before)
+    plain = tokenizer(TEXTS, text_target=TARGETS, return_tensors="pt", padding=True)
+    expected = loss_by_hand(model, rows, labels)
+    assert model(**plain, target_language="en").loss.item() == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
@@ -122,24 +108,6 @@ def test_hidden_states_keep_their_gradient(family):
                 state.square().sum(), list(model.parameters()), retain_graph=True, allow_unused=True
             )
             assert any(gradient is not None and gradient.any() for gradient in gradients)
-
-
-@pytest.mark.parametrize("family", ["first", "full", "dual"])
-def test_outputs_of_every_layer(family):
-    model = filled(family)
-    model.set_attn_implementation("eager")
-    options = {"labels": torch.tensor(LABELS), "target_language": "en", "output_attentions": True}
-    outputs = model(**padded(), **options, output_hidden_states=True)
-    assert [tuple(state.shape) for state in outputs.encoder_hidden_states] == [(4, 8, 16)] * 4
-    assert [tuple(state.shape) for state in outputs.encoder_attentions] == [(4, 4, 8, 8)] * 3
-    assert [tuple(state.shape) for state in outputs.decoder_hidden_states] == [(4, 5, 16)] * 3
-    assert [tuple(state.shape) for state in outputs.decoder_attentions] == [(4, 4, 5, 5)] * 2
-    crossed = [] if family == "first" else [(4, 4, 5, 8)] * 2
-    assert [tuple(state.shape) for state in outputs.cross_attentions] == crossed
-    assert not outputs.encoder_attentions[0][1, :, :, 3:].any()  # padding is not attended
-    assert not outputs.decoder_attentions[0].triu(1).any()
-    plain = model(**padded(), **options, return_dict=False)
-    assert isinstance(plain, tuple) and torch.equal(plain[1], outputs.logits)
 
 
 # ---- Generation

@@ -6,8 +6,6 @@ from pathlib import Path
 import datasets
 import pytest
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
-
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,15 +37,3 @@ def dataset_folder(tmp_path: Path) -> Callable[..., str]:
         return str(folder)
 
     return build
-
-
-@pytest.fixture
-def shared_file() -> Callable[[str], Path]:
-    """`shared_file(name)`: a file of the data beside the repository; skips the test where it is not there."""
-
-    def find(name: str) -> Path:
-        if not (SHARED / name).is_file():
-            pytest.skip(f"needs the data file {name} beside the repository")
-        return SHARED / name
-
-    return find

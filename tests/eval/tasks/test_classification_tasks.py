@@ -162,19 +162,3 @@ def test_documents(streaming, tmp_path, dataset_folder):
     assert list(found.ids) == [f"docs/test{i}.md" for i in range(4)]
     assert found.languages == ["en", "de"] and found.texts["de"][3] == "de title 3\n\ntest one 3\n\ntwo"
     assert len(DOCUMENTS.load(sources[2], split="train", streaming=streaming).ids) == 3
-
-
-@pytest.mark.parametrize(("task", "sizes"), [("sib200", [701, 99, 204]), ("topic_documents", [400, 200, 800])])
-def test_the_shared_data(task, sizes, shared_file):
-    data = TASKS[task]().load(shared_file(f"eval/{task}.parquet"))
-    assert data.languages == ["de", "en", "es", "fr", "it"]
-    for splits in data.splits.values():
-        assert [len(splits[name]) for name in ("train", "dev", "test")] == sizes
-
-
-def test_sample():
-    data = TASKS["sample"]().load(languages=["fr", "de"], sizes=[8, 3, 5])
-    assert data.languages == ["fr", "de"] and data.provenance.split == "test"
-    assert data.rows() == dict.fromkeys(["fr", "de"], {"train": 8, "dev": 3, "test": 5})
-    assert list(data.splits["fr"]["test"].ids) == list(data.splits["de"]["test"].ids)
-    assert list(data.splits["fr"]["test"].labels) == list(data.splits["de"]["test"].labels)

@@ -7,7 +7,6 @@ import tempfile
 import webbrowser
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,22 +14,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from modeling_tmde.cli import index as index_commands
-from modeling_tmde.cli.options import (
-    LONG_OPTIONS,
-    MODEL_OPTIONS,
-    FieldOption,
-    FormatOption,
-    IdFieldOption,
-    LanguageFieldOption,
-    with_options,
-)
+from modeling_tmde.cli import options as common
 from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
 from modeling_tmde.documents.index import SETTINGS, DocumentIndex, Hit
 from modeling_tmde.long_documents import split_sentences
 
 NOTHING, OTHERS = "(none)", "(others)"  # values of documents without one, and of rare ones
-MOST_GROUPS = 24  # colors and markers that can still be told apart
+MOST_GROUPS = 24  # colors and markers of these and of both above can still be told apart
 SAMPLE_DOCUMENTS = 60  # in each of five languages
 
 
@@ -38,22 +29,21 @@ SAMPLE_DOCUMENTS = 60  # in each of five languages
 class Collection:
     """Documents to search, and those of them that are drawn.
 
-    name, model: as the page calls them; drawn: the documents on the map, rows of `map`; groups: by name of a field,
-    the value of each drawn document; languages: of all documents, None for those without one, empty if none has one;
-    examples: language and text of queries.
+    name: as the page calls it; drawn: the documents on the map, rows of `map`; groups: by name of a field, the value
+    of each drawn document; languages: of all documents, "" for those without one, empty if none has one; examples:
+    language and text of queries.
     """
 
     name: str
-    model: str
     index: DocumentIndex
     drawn: list[Hit]
     map: CollectionMap
     groups: dict[str, list[str]]
-    languages: list[str | None]
+    languages: list[str]
     examples: list[tuple[str, str]]
 
 
-@with_options(**MODEL_OPTIONS)
+@common.with_options(**common.MODEL_OPTIONS)
 def demo(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Folder of a saved model, a Hub id, or an index with its model.")
@@ -65,10 +55,10 @@ def demo(
             help="File of documents (text, JSONL or parquet; - for stdin), or an index. Default: a built-in sample.",
         ),
     ] = None,
-    format: FormatOption = None,
-    field: FieldOption = None,
-    id_field: IdFieldOption = None,
-    language_field: LanguageFieldOption = None,
+    format: common.FormatOption = None,
+    field: common.FieldOption = None,
+    id_field: common.IdFieldOption = None,
+    language_field: common.LanguageFieldOption = None,
     label_field: Annotated[
         list[str] | None, typer.Option(help="One that colors the map; repeatable. Default: all with few values.")
     ] = None,
@@ -76,9 +66,8 @@ def demo(
     projection: Annotated[
         Literal["tsne", "pca"] | None, typer.Option(help="Default: tsne for up to 5,000 points, else pca.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the map, of its sample and of the example queries.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0: every computer in the network.")
+        str, typer.Option(help="Address to listen on. With 0.0.0.0, others in the network can read the documents.")
     ] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first free one from 7860.")] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser, if there is a screen.")] = True,
@@ -101,25 +90,21 @@ def demo(
     if os.path.exists(os.path.join(model, SETTINGS)):
         model_name, collection = None, model
     name = Path(collection).name if collection else "the built-in sample"
-    with ExitStack() as stack, index_commands.truncation_counted():
-        folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True))
-        )
+    temporary = tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True)
+    with temporary as folder, index_commands.truncation_counted():
         if collection is None:
-            collection = str(folder / "sample.jsonl")
+            collection = f"{folder}/sample.jsonl"
             rows = sample_documents(SAMPLE_DOCUMENTS)
             ids = [f"{row['doc_id']} ({row['language']})" for row in rows]
             rows.remove_columns("doc_id").add_column("id", ids).to_json(collection, force_ascii=False)
         if not os.path.exists(os.path.join(collection, SETTINGS)):
             reading = {"format": format, "field": field, "id_field": id_field, "language_field": language_field}
-            options = dict.fromkeys([*MODEL_OPTIONS, *LONG_OPTIONS]) | loading
-            index_commands.index(documents=collection, out=folder / "index", model=model, **reading, **options)
-            collection = str(folder / "index")
+            options = dict.fromkeys([*common.MODEL_OPTIONS, *common.LONG_OPTIONS]) | loading
+            index_commands.index(documents=collection, out=Path(folder, "index"), model=model, **reading, **options)
+            collection = f"{folder}/index"
         index = index_commands.open_index(collection, model_name, loading)
-        page = demo_page(draw_collection(index, name, label_field or (), points, projection, seed))
+        page = demo_page(draw_collection(index, name, label_field or (), points, projection))
         address = launch_page(page, host, port)
-        if host not in ("127.0.0.1", "localhost", "::1"):
-            typer.echo(f"Warning: --host {host}: others in the network can read the documents", err=True)
         typer.echo(f"The page is at {address} (Ctrl-C ends it)")
         sys.stdout.flush()
         if browser and (sys.platform in ("win32", "darwin") or "DISPLAY" in os.environ):
@@ -128,12 +113,7 @@ def demo(
 
 
 def draw_collection(
-    index: DocumentIndex,
-    name: str,
-    label_fields: Sequence[str] = (),
-    points: int = 5000,
-    method: str | None = None,
-    seed: int = 0,
+    index: DocumentIndex, name: str, label_fields: Sequence[str] = (), points: int = 5000, method: str | None = None
 ) -> Collection:
     """What the page shows of an index.
 
@@ -141,9 +121,8 @@ def draw_collection(
         index: With its embedder.
         name: What the page calls it.
         label_fields: Metadata that color the map besides `language`; none: all with 2 to 24 different values.
-        points: Documents drawn at most; others are chosen by `seed`.
+        points: Documents drawn at most; others are chosen at random, always the same.
         method: See `map_collection`.
-        seed: Of the choice, of the map and of the examples.
 
     Raises:
         ValueError: An empty index, or a label field that no document has.
@@ -151,28 +130,24 @@ def draw_collection(
     ids = sorted(index)
     if not ids:
         raise ValueError(f"{name}: found an index without documents")
-    ids = [ids[row] for row in drawn_rows(len(ids), points, seed)]
+    ids = [ids[row] for row in drawn_rows(len(ids), points)]
     typer.echo(f"Drawing a map of {len(ids):,} documents ...", err=True)
     drawn = index.documents(ids)
     names = list(dict.fromkeys(key for hit in drawn for key in hit.metadata))
     if unknown := set(label_fields).difference(names):
         raise ValueError(f"{name}: no field {unknown.pop()!r}, found {names}; see --label-field")
+    codes = {as_text(code) or "" for code in index.values("language")}
+    languages = sorted(codes) if any(codes) else []
+    asked = [*(["language"] if languages else []), *label_fields]
     groups = {}
-    for key in dict.fromkeys(["language", *(label_fields or names)]):
+    for key in dict.fromkeys([*asked, *(() if label_fields else names)]):
         values = [as_text(hit.metadata.get(key)) for hit in drawn]
         counts = Counter(value for value in values if value is not None)
-        if key in ("language", *label_fields) or (key != "title" and 2 <= len(counts) <= MOST_GROUPS):
-            most = MOST_GROUPS if len(counts) <= MOST_GROUPS else MOST_GROUPS - 1
-            kept = {None: NOTHING} | {value: value for value, _ in counts.most_common(most)}
+        if key in asked or (key not in ("language", "title") and 2 <= len(counts) <= MOST_GROUPS):
+            kept = {None: NOTHING} | {value: value for value, _ in counts.most_common(MOST_GROUPS)}
             groups[key] = [kept.get(value, OTHERS) for value in values]
-    codes = {as_text(code) for code in index.values("language")}
-    languages = sorted(codes, key=lambda code: (code is None, code)) if codes != {None} else []
-    if not languages:
-        del groups["language"]
-    model = Path(str(index.embedder.model.name_or_path)).name
-    examples = _examples(drawn, random.Random(seed))
     return Collection(
-        name, model, index, drawn, map_collection(index.vectors(ids), method, seed), groups, languages, examples
+        name, index, drawn, map_collection(index.vectors(ids), method), groups, languages, _examples(drawn)
     )
 
 
@@ -182,10 +157,10 @@ def as_text(value: Any) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def _examples(drawn: Sequence[Hit], rng: random.Random) -> list[tuple[str, str]]:
+def _examples(drawn: Sequence[Hit]) -> list[tuple[str, str]]:
     """A sentence of a document in each of several languages, (language, sentence)."""
     examples: dict[str, str] = {}
-    for hit in rng.sample(drawn, len(drawn)):
+    for hit in random.Random(0).sample(drawn, len(drawn)):
         code = as_text(hit.metadata.get("language"))
         fitting = [text for text in split_sentences(hit.text[:2000], code) if 25 <= len(text) <= 140]
         if code and fitting:

@@ -15,23 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import pyarrow.compute as pc
 import yaml
-from huggingface_hub import (
-    DatasetCard,
-    DatasetCardData,
-    EvalResult,
-    ModelCard,
-    ModelCardData,
-    get_local_safetensors_metadata,
-)
-from huggingface_hub.repocard import RepoCard
+from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData, RepoCard
 from tabulate import tabulate
 
 from .provenance import FIRST_STAGE, check_licenses, public_recipe, read_json, stated_license
 
 TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "multilingual", "tmde"]
-DECODER_PREFIXES = ("decoder.", "lm_head.")
 NO_LIMIT = 10**6  # a tokenizer's `model_max_length` above it means that there is none
 _MARKER = re.compile(r"\n*<!-- tmde:card ([0-9a-f]{16})[^>]*-->\s*\Z")
 
@@ -95,14 +87,10 @@ def model_card(
         data,
         name=name,
         where=repo_id or resolved.name,
-        kind=kind,
         config=config,
-        languages=languages,
-        license=license,
         description=stated.get("description"),
         recipe=recipe,
         recipe_yaml=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=100).strip(),
-        objectives=list(recipe.get("objectives") or {}),
         run=run,
         results=found,
         first_stage=first_stage,
@@ -110,7 +98,6 @@ def model_card(
         sources=sources,
         begun_with=begun,
         teachers=[one["teacher"] for one in (run, first_run) if one.get("teacher")],
-        held_out=bool(recipe.get("data")) and not recipe["data"].get("dev"),
         dev_table=dev_table,
         perplexity=_perplexity(recipe, found),
         summary_table=summary_table,
@@ -179,7 +166,6 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
         columns=columns,
         scores=(min(scores), statistics.median(scores), max(scores)) if scored else None,
         origin=origin,
-        license=license,
         yaml_list=lambda codes: yaml.safe_dump(codes, default_flow_style=True, width=10**6).strip(),  # quotes `no`
     )
 
@@ -267,13 +253,11 @@ def _reading(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _parameters(folder: Path) -> tuple[int, int] | None:
-    """Numbers in the weights, and those of them that embed; None without weights."""
-    if not list(folder.glob("model*.safetensors")):
-        return None
-    files = get_local_safetensors_metadata(folder).files_metadata.values()
+def _parameters(folder: Path) -> tuple[int, int]:
+    """Numbers in the weights, and those of them that embed."""
+    files = huggingface_hub.get_local_safetensors_metadata(folder).files_metadata.values()
     sizes = {name: tensor.parameter_count for file in files for name, tensor in file.tensors.items()}
-    encoder = [size for name, size in sizes.items() if not name.startswith(DECODER_PREFIXES)]
+    encoder = [size for name, size in sizes.items() if not name.startswith(("decoder.", "lm_head."))]
     return sum(sizes.values()), sum(encoder)
 
 
@@ -348,20 +332,11 @@ def _dev_results(languages: Sequence[str], results: Mapping[str, Any]) -> tuple[
         mean = sum(values.values()) / len(values)
         of_pairs = [percent(values.get(pair)) for pair in pairs]
         rows.append([f"{_escape(name)}, {kind}", *of_pairs, percent(mean), percent(chance)])
-        evaluated.append(
-            EvalResult(
-                task_type="translation-retrieval",
-                task_name="Translation retrieval",
-                dataset_type=re.sub(r"\W+", "-", name),
-                dataset_name=f"{name}, {kind}",
-                dataset_config=kind,
-                dataset_split="dev",
-                metric_type="precision_at_1",
-                metric_name="Precision at 1",
-                metric_value=round(mean, 6),
-                metric_args={"protocol": "retrieval", "pairs": list(values), "checkpoint": "chosen on these rows"},
-            )
-        )
+        dataset = {"dataset_type": re.sub(r"\W+", "-", name), "dataset_name": f"{name}, {kind}"}
+        dataset |= {"dataset_config": kind, "dataset_split": "dev"}
+        metric = {"metric_type": "precision_at_1", "metric_name": "Precision at 1", "metric_value": round(mean, 6)}
+        how = {"protocol": "retrieval", "pairs": list(values), "checkpoint": "chosen on these rows"}
+        evaluated.append(EvalResult(task_type="translation-retrieval", metric_args=how, **dataset, **metric))
     return _table(["dev set", *pairs, "mean", "chance"], rows), evaluated
 
 
@@ -369,8 +344,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
     """A Markdown table; empty without rows."""
     if not rows:
         return ""
-    align = ["left" if column < left else "right" for column in range(len(header))]
-    return tabulate(rows, header, tablefmt="pipe", colalign=align, disable_numparse=True)
+    return tabulate(rows, header, "pipe", colglobalalign="right", colalign=["left"] * left, disable_numparse=True)
 
 
 def _escape(text: str) -> str:

@@ -8,19 +8,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import datasets
 import yaml
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, run_as_future
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, RepoCard, run_as_future
 from huggingface_hub.errors import HfHubHTTPError, HTTPError
-from huggingface_hub.repocard import RepoCard
 from transformers import AutoModel, AutoTokenizer, Trainer
 from transformers.dynamic_module_utils import get_relative_import_files
-from transformers.trainer_utils import HubStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
@@ -82,7 +80,7 @@ def push_model(
         data_licenses: Of the training data, by their names in the card.
         results: Folders that `tmde eval` wrote, see `model_card`.
         message: Of the commit.
-        options: Of `Repository.open`: `private`, `revision`, `create_pr`, `token`, `overwrite`, `dry_run`.
+        options: Of `Repository`: `private`, `revision`, `create_pr`, `token`, `overwrite`, `dry_run`.
 
     Raises:
         ValueError: `folder` holds no complete model, or the Hub rejects `repo_id` or `license`.
@@ -96,7 +94,7 @@ def push_model(
         )
     model = AutoModel.from_pretrained(folder, local_files_only=True)  # raises if files are missing or damaged
     AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    repository = Repository.open(repo_id, "model", **options)
+    repository = Repository(repo_id, "model", **options)
     repository.check_kind(model.config.model_type)
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
@@ -109,8 +107,7 @@ def push_model(
             found = json.loads((folder / "results.json").read_text("utf-8"))
             (found.get("corpus") or {}).pop("first_examples", None)  # names and lines of the user's files
             (stage / "results.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
-        license = license or repository.license
-        card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results=results)
+        card = hub_cards.model_card(folder, repository.repo_id, license or repository.license, data_licenses, results)
         repository.write_card(stage, card, folder / CARD)
         return repository.commit(stage, message or f"Upload {folder.resolve().name}", STALE_MODEL)
 
@@ -137,11 +134,7 @@ def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any]) -
 
 
 def push_corpus(
-    source: str | os.PathLike,
-    repo_id: str,
-    license: str | None = None,
-    message: str | None = None,
-    **options: Any,
+    source: str | os.PathLike, repo_id: str, license: str | None = None, message: str | None = None, **options: Any
 ) -> Publication:
     """Uploads parallel rows in one commit, as parquet shards in the schema of Europarl, with a card.
 
@@ -159,7 +152,7 @@ def push_corpus(
     """
     source = Path(source).expanduser()
     rows = _read_rows(source)
-    repository = Repository.open(repo_id, "dataset", **options)
+    repository = Repository(repo_id, "dataset", **options)
     repository.check_kind(None)
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
@@ -213,73 +206,58 @@ def _hub_errors() -> Iterator[None]:
 
 @dataclass
 class Repository:
-    """A repository of the Hub, opened for one commit.
+    """A repository of the Hub, opened for one commit. It and the branch are created if they do not exist.
+
+    Args:
+        repo_id: `user/name`.
+        repo_type: "model" or "dataset".
+        private: Create a private repository; an existing one must be private.
+        token: None takes HF_TOKEN or that of `hf auth login`.
+        revision: Branch.
+        create_pr: Open a pull request.
+        overwrite: Delete everything that the repository holds, even if it is something else.
+        dry_run: Ask nothing and commit nothing.
 
     Attributes:
-        head: Its newest commit; None in a dry run.
+        head: Its newest commit.
         files: Paths that it holds.
         license: In the metadata of its card.
-        place: Where to commit: `repo_type`, `revision` and `create_pr`.
-        overwrite: Delete everything that it holds.
+
+    Raises:
+        HubUploadError: No token, no permission, no connection, or it is public and `private` is asked for.
     """
 
-    api: HfApi
     repo_id: str
-    place: dict[str, Any]
+    repo_type: str = "model"
+    private: bool | None = None
+    token: str | None = field(default=None, repr=False)
+    revision: str | None = None
+    create_pr: bool = False
     overwrite: bool = False
-    head: str | None = None
-    files: Sequence[str] = ()
-    license: str | None = None
+    dry_run: bool = False
 
-    @classmethod
     @_hub_errors()
-    def open(
-        cls,
-        repo_id: str,
-        repo_type: str = "model",
-        private: bool | None = None,
-        token: str | None = None,
-        revision: str | None = None,
-        create_pr: bool = False,
-        overwrite: bool = False,
-        dry_run: bool = False,
-    ) -> Repository:
-        """Creates the repository and the branch if they do not exist.
-
-        Args:
-            repo_id: `user/name`.
-            repo_type: "model" or "dataset".
-            private: Create a private repository; an existing one must be private.
-            token: None takes HF_TOKEN or that of `hf auth login`.
-            revision: Branch.
-            create_pr: Open a pull request.
-            overwrite: Delete everything that the repository holds, even if it is something else.
-            dry_run: Ask nothing and commit nothing.
-
-        Raises:
-            HubUploadError: No token, no permission, no connection, or it is public and `private` is asked for.
-        """
-        api = HfApi(token=token)
-        place = {"repo_type": repo_type, "revision": revision, "create_pr": create_pr}
-        if dry_run:
-            return cls(api, repo_id, place)
-        repo_id = api.create_repo(repo_id, repo_type=repo_type, private=private, exist_ok=True).repo_id
-        if revision is not None and not create_pr:
-            api.create_branch(repo_id, branch=revision, repo_type=repo_type, exist_ok=True)
-        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
-        if private and not info.private:
-            raise HubUploadError(f"{repo_id} is public, expected a private repository; change its settings")
-        files = [file.rfilename for file in info.siblings or ()]
-        license = (info.card_data or {}).get("license")
-        return cls(api, repo_id, place, overwrite, head=info.sha, files=files, license=license)
+    def __post_init__(self) -> None:
+        self.api, kind = HfApi(token=self.token), {"repo_type": self.repo_type}
+        self.files, self.license = [], None
+        if self.dry_run:
+            return
+        self.repo_id = self.api.create_repo(self.repo_id, private=self.private, exist_ok=True, **kind).repo_id
+        if self.revision is not None and not self.create_pr:
+            self.api.create_branch(self.repo_id, branch=self.revision, exist_ok=True, **kind)
+        info = self.api.repo_info(self.repo_id, revision=self.revision, **kind)
+        if self.private and not info.private:
+            raise HubUploadError(f"{self.repo_id} is public, expected a private repository; change its settings")
+        self.head, self.files = info.sha, [file.rfilename for file in info.siblings or ()]
+        self.license = (info.card_data or {}).get("license")
 
     @_hub_errors()
     def read(self, path: str) -> str:
         """The text of a file; empty if there is none."""
         if path not in self.files:
             return ""
-        place = {"repo_type": self.place["repo_type"], "revision": self.head}
-        return Path(self.api.hf_hub_download(self.repo_id, path, **place)).read_text("utf-8-sig")
+        found = self.api.hf_hub_download(self.repo_id, path, repo_type=self.repo_type, revision=self.head)
+        return Path(found).read_text("utf-8-sig")
 
     def check_kind(self, model_type: str | None) -> None:
         """Refuses to replace something else.
@@ -307,11 +285,11 @@ class Repository:
         of the card on the Hub if a person edited it."""
         here = local.read_text("utf-8-sig") if local.is_file() else ""
         there = "" if self.overwrite else self.read(CARD)
-        if there and hub_cards.is_edited(there):
-            if not here or not hub_cards.is_edited(here):
-                here = there
-            elif here != there:
+        if there and hub_cards.is_edited(there) and here != there:
+            if here and hub_cards.is_edited(here):
                 logger.warning(f"{local} replaces the card on the Hub, which was edited too: see its history there")
+            else:
+                here = there
         (stage / CARD).write_text(str(hub_cards.merge_card(card, here)), "utf-8")
 
     @_hub_errors()
@@ -322,18 +300,16 @@ class Repository:
         """
         paths = sorted(path for path in stage.rglob("*") if path.is_file())
         sizes = {path.relative_to(stage).as_posix(): path.stat().st_size for path in paths}
-        if self.head is None:
+        if self.dry_run:
             return Publication(sizes)
         stale = ("*",) if self.overwrite else stale
         gone = [path for path in self.files if any(fnmatch(path, pattern) for pattern in stale)]
         kept = {*sizes, ".gitattributes"}
         operations = [CommitOperationDelete(path, is_folder=False) for path in gone if path not in kept]
         operations += [CommitOperationAdd(path, str((stage / path).resolve())) for path in sizes]
-        parent = None if self.place["create_pr"] else self.head
-        commit = self.api.create_commit(
-            self.repo_id, operations, commit_message=message, parent_commit=parent, **self.place
-        )
-        return Publication(sizes, commit)
+        options = {"repo_type": self.repo_type, "revision": self.revision, "create_pr": self.create_pr}
+        options |= {"commit_message": message, "parent_commit": None if self.create_pr else self.head}
+        return Publication(sizes, self.api.create_commit(self.repo_id, operations, **options))
 
 
 # ---- Training
@@ -345,10 +321,10 @@ def open_hub_repository(args: Any, model_type: str) -> Repository:
     Raises:
         HubUploadError: It cannot be pushed to, or holds something else.
     """
-    if args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+    if args.hub_strategy not in ("end", "every_save"):
         raise HubUploadError(f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'")
     name = args.hub_model_id or Path(args.output_dir).absolute().name
-    repository = Repository.open(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
+    repository = Repository(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
     repository.check_kind(model_type)
     return repository
 
@@ -357,37 +333,28 @@ class HubTrainer(Trainer):
     """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of the run's folder."""
 
     def push_to_hub(self, commit_message: str | None = "End of training", **options: Any) -> CommitInfo | None:
-        """Saves the model in the run's folder and pushes it in one commit.
+        """Pushes the model that the run's folder holds in one commit.
 
         Args:
             options: Of `push_model`: token, revision, private, license, data_licenses, results.
         """
-        if self.hub_model_id is None:
-            self.init_hf_repo(token=options.get("token"), private=options.get("private"))
-        self.save_model(_internal_call=True)
-        return self.push_folder(commit_message, **options)
-
-    def push_folder(self, commit_message: str | None = "End of training", **options: Any) -> CommitInfo | None:
-        """As `push_to_hub`, of the model that the run's folder holds already."""
         if not self.is_world_process_zero():
             return None
-        args, folder = self.args, self.args.output_dir
-        self.callback_handler.on_push_begin(args, self.state, self.control)
+        args, folder = self.args, Path(self.args.output_dir).absolute()
         self._finish_current_push()
+        name = self.hub_model_id or folder.name
         defaults = {"revision": args.hub_revision, "token": args.hub_token, "private": args.hub_private_repo}
         try:
-            return push_model(folder, self.hub_model_id, message=commit_message, **(defaults | options)).commit
+            return push_model(folder, name, message=commit_message, **(defaults | options)).commit
         except HubUploadError as error:
-            advice = f"The model is in {folder}; push it with `tmde push {folder} {self.hub_model_id}`"
-            raise HubUploadError(f"{error}. {advice}") from error
+            raise HubUploadError(f"{error}. The model is saved: `tmde push {folder} {name}`") from error
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Pushes the model of a checkpoint in the background, from a copy: later checkpoints delete this one."""
         args, step = self.args, self.state.global_step
         busy = self.push_in_progress is not None and not self.push_in_progress.is_done() and not args.hub_always_push
-        if busy or not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
+        if busy or not self.is_world_process_zero() or args.hub_strategy == "end":
             return
-        self.callback_handler.on_push_begin(args, self.state, self.control)
         temporary = tempfile.TemporaryDirectory()
         stage = Path(temporary.name)
         _stage_model(Path(checkpoint_folder), stage, shutil.copyfile)

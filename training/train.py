@@ -207,7 +207,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         _write_results(trainer, folder, report, dev, languages)
         write_card(folder)
     if arguments.push_to_hub:
-        trainer.push_folder()
+        trainer.push_to_hub()
     state.wait_for_everyone()
     return trainer
 

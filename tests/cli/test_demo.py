@@ -68,7 +68,7 @@ def test_a_file_of_documents(serve, model, tmp_path):
     result, shown = serve(model, write(tmp_path / "docs.jsonl", ROWS))
     assert result.exit_code == 0 and "The page is at http://127.0.0.1:1/" in result.stdout, result.output
     assert "1 empty ones left out" in result.stderr and shown.name == "docs.jsonl"
-    assert [hit.id for hit in shown.drawn] == list("abcde") and shown.languages == ["de", "es", None]
+    assert [hit.id for hit in shown.drawn] == list("abcde") and shown.languages == ["", "de", "es"]
     languages, labels = ["es", "de", "de", "es", NOTHING], ["home", "home", "town", NOTHING, "town"]
     assert shown.groups == {"language": languages, "label": labels}
     vectors = DocumentEmbedder.from_pretrained(str(model)).encode([row["text"] for row in ROWS[:5]], normalize=True)
@@ -95,8 +95,9 @@ def test_the_sample_and_an_index(serve, model, tmp_path):
     out = tmp_path / "index"
     arguments = ["index", write(tmp_path / "docs.jsonl", ROWS), "-o", out, "-m", model]
     assert CliRunner().invoke(app, [str(argument) for argument in arguments]).exit_code == 0
-    result, shown = serve(out)
-    assert result.exit_code == 0 and set(shown.groups) == {"language", "label"}, result.output
+    for arguments in ([out], [model, out]):
+        result, shown = serve(*arguments)
+        assert result.exit_code == 0 and set(shown.groups) == {"language", "label"}, result.output
 
 
 def collect(model, tmp_path, rows, label_fields=()):
@@ -109,7 +110,7 @@ def collect(model, tmp_path, rows, label_fields=()):
 def test_many_values_are_others(model, tmp_path):
     rows = [{"id": f"{number}", "text": f"haus {number}", "label": f"{max(number, 5)}"} for number in range(40)]
     shown = collect(model, tmp_path, rows, ["label"])
-    assert len(set(shown.groups["label"])) == 24 and OTHERS in shown.groups["label"]
+    assert len(set(shown.groups["label"])) == 25 and OTHERS in shown.groups["label"]
     assert "label" not in draw_collection(shown.index, "index").groups
 
 
@@ -117,17 +118,19 @@ def test_search_and_its_filters(model, tmp_path):
     shown = collect(model, tmp_path, ROWS[:5])
     found = search(shown, "Katze baum", 5, ["de", ""])
     assert {hit.id for hit in found.hits} == {"b", "c", "e"} and found.hits[0].snippet == "Katze baum."
-    assert len(search(shown, "Katze", 9).hits) == 5
+    assert len(search(shown, "Katze", 9, shown.languages).hits) == 5
     with pytest.raises(ValueError, match="The query is empty"):
-        search(shown, " ")
+        search(shown, " ", 5, ["de"])
+    with pytest.raises(ValueError, match="check at least one"):
+        search(shown, "Katze", 5, [])
 
 
 def test_everything_of_a_document_is_escaped(model, tmp_path):
     rows = [{"id": EVIL, "text": EVIL, "language": EVIL, "title": EVIL, "label": EVIL}, ROWS[0]]
     shown = collect(model, tmp_path, rows)
-    found = search(shown, EVIL, 2)
+    found = search(shown, EVIL, 2, shown.languages)
     html = page_module.HTML
-    views = [html.hits(found, shown), html.header(shown), map_figure(shown, "label", found).to_json()]
+    views = [html.hits(found, shown), html.header(shown, EVIL), map_figure(shown, "label", found).to_json()]
     for view in views:
         assert "<script" not in view and "<img" not in view and "\\u003cscript" not in view
     assert views[0].count("&lt;script&gt;") >= 4

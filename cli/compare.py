@@ -1,6 +1,6 @@
 """The command `tmde compare`: trains several systems on the same data, measures all, and writes one table with tests.
 
-The folder of a comparison holds `comparison.yaml`, the recipe of each training in `recipes/`, the runs that others
+The folder of a comparison holds `evaluation.yaml`, the recipe of each training in `recipes/`, the runs that others
 begin with in `start/`, those of the systems in `runs/`, their evaluations in `eval/`, what each process printed in
 `logs/`, and `table.md`.
 """
@@ -21,10 +21,11 @@ import typer
 import yaml
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
+from tabulate import tabulate
 
 from modeling_tmde.cli.evaluate import find_tasks
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.eval.report import differences_table, markdown_escape, markdown_table, percent
+from modeling_tmde.eval.report import differences_table, markdown_escape, percent
 from modeling_tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
 from modeling_tmde.eval.statistics import Difference
 from modeling_tmde.eval.statistics import compare as compare_results
@@ -33,11 +34,11 @@ from modeling_tmde.training.recipe import Recipe, load_recipe, read_yaml, unknow
 from modeling_tmde.training.train import DevOption, TrainOption, one_or_all
 
 TFIDF = "TF-IDF"
-ENTRY_KEYS = ("recipe", "start", "overrides", "seeds", "seed", "title")
+ENTRY_KEYS = ("recipe", "start", "overrides", "seeds", "seed")
 NOTE = (
-    "All in %. ▲ and ▼: above and below {} with p < 0.05 (approximate randomization over test items, not corrected "
-    "for the number of comparisons). Same: labels in the language of the test; Cross: in another. CPU minutes: of all "
-    "threads, first stage and start included. Words: of both sides of all text pairs of the system's own training."
+    "All in %. ±: standard deviation over seeds. ▲ and ▼: above and below {} with p < 0.05 (approximate randomization "
+    "over test items, with the first seed, not corrected for the number of comparisons). Same: labels in the language "
+    "of the test; Cross: in another. CPU minutes: of all threads, with the first seed, first stage and start included."
 )
 
 
@@ -48,14 +49,14 @@ class ComparisonFile:
     A comparison file; `training/comparisons/__init__.py` shows an example.
 
     Args:
-        systems: By name, mappings with `recipe` and perhaps `start`, `overrides`, `seeds` and `title`.
+        systems: By name, mappings with `recipe` and perhaps `start`, `overrides` and `seeds`.
         shared: Keys of recipes and their values: `all`, then those of the recipe's architecture.
         start: Runs that systems begin with, by name: `recipe`, and perhaps `overrides` and `seed`.
         tokenizer: The start whose tokenizer all systems take.
         reference: The system that the others are tested against; the first by default.
         contrasts: Pairs of systems of which the first is expected to be the better one.
         tasks, task_options, folds, max_length: As `tmde eval run` takes them.
-        titles: What tables call tasks.
+        titles: What the table calls systems and tasks.
     """
 
     systems: dict[str, dict]
@@ -97,21 +98,20 @@ class Training:
 
     Args:
         name: Of its folders; `SYSTEM-SEED` of a system.
-        title: In the table.
         folder: Of the comparison.
+        system: Of which it is a seed; None for a start.
         start, tokenizer: The starts whose model and tokenizer it begins with.
     """
 
     name: str
-    title: str
     recipe: Recipe
     folder: Path
-    is_start: bool
+    system: str | None = None
     start: str | None = None
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
-        kind = "start" if self.is_start else "runs"
+        kind = "start" if self.system is None else "runs"
         self.run, self.evaluation = self.folder / kind / self.name, self.folder / "eval" / self.name
         self.recipe_path = self.folder / "recipes" / kind / f"{self.name}.yaml"
 
@@ -136,20 +136,14 @@ def load_comparison(
         file = ComparisonFile(**content)
         for name, entry in file.start.items():
             recipe = _recipe(entry, file.shared, {**data, "training.seed": entry.get("seed", file.seeds[0])})
-            trainings.append(Training(name, name, recipe, folder, is_start=True))
+            trainings.append(Training(name, recipe, folder))
         for name, entry in file.systems.items():
-            seeds, title = entry.get("seeds", file.seeds), entry.get("title", name)
-            for seed in seeds:
+            for seed in entry.get("seeds", file.seeds):
                 recipe = _recipe(entry, file.shared, {**data, "training.seed": seed})
-                titled = title if seed == seeds[0] else f"{title}, seed {seed}"
-                starts = entry.get("start"), file.tokenizer
-                trainings.append(Training(f"{name}-{seed}", titled, recipe, folder, False, *starts))
+                trainings.append(Training(f"{name}-{seed}", recipe, folder, name, entry.get("start"), file.tokenizer))
                 _begin_with_start(trainings[-1])
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(f"{name_or_path}: {error.__cause__ or error}") from error
-    for key in ("languages", "train", "dev", "max_rows"):
-        if len({json.dumps(getattr(each.recipe.data, key)) for each in trainings}) > 1:
-            raise ValueError(f"{name_or_path}: data.{key} differs; set it in shared.all, or with --train and --dev")
     options = [f"{key}={json.dumps(value)}" for key, value in file.task_options.items()]
     for planned in find_tasks(file.tasks, eval_data, options):
         if planned.source is None:
@@ -187,14 +181,11 @@ def open_folder(folder: Path, options: list[str], trainings: list[Training], ove
     """Makes the folder one of this comparison, and deletes what a changed file makes anew.
 
     Raises:
-        ValueError: It holds other files, or another comparison and `overwrite` is not set.
+        ValueError: It holds another comparison and `overwrite` is not set.
     """
-    record = folder / "comparison.yaml"
-    if not record.exists() and any(folder.iterdir()):
-        raise ValueError(f"-o {folder}: found other files, expected an empty folder or an earlier comparison")
-    now = {each.name: yaml.safe_load(each.recipe.to_yaml()) for each in trainings} | {"evaluation": options}
-    before = yaml.safe_load(record.read_text(encoding="utf-8")) if record.exists() else now
-    changed = {name for name in now if before.get(name, now[name]) != now[name]}
+    written = {each.recipe_path: each.recipe.to_yaml() for each in trainings}
+    written[folder / "evaluation.yaml"] = yaml.safe_dump(options)
+    changed = {path.stem for path, text in written.items() if path.exists() and path.read_text("utf-8") != text}
     changed |= {each.name for each in trainings if changed & {each.start, each.tokenizer}}
     if changed and not overwrite:
         raise ValueError(
@@ -206,67 +197,65 @@ def open_folder(folder: Path, options: list[str], trainings: list[Training], ove
             shutil.rmtree(training.run, ignore_errors=True)
         if changed & {training.name, "evaluation"}:
             shutil.rmtree(training.evaluation, ignore_errors=True)
-        training.recipe_path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(training.recipe_path, training.recipe.to_yaml())
-    write_atomically(record, yaml.safe_dump(before | now, sort_keys=False, allow_unicode=True))
+    for path, text in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
 
 
-class Runner:
-    """Trains and measures, several processes at a time. A failure is noted, and the others go on.
+def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> dict[str, str]:
+    """Trains and measures, several processes at a time. If one fails, the others go on; returns why, by name."""
+    failures: dict[str, str] = {}
 
-    Attributes:
-        failures: What went wrong, by the name of a training.
+    def finish(training: Training) -> None:
+        try:
+            if lost := failures.keys() & {training.start, training.tokenizer}:
+                raise RuntimeError(f"needs the start {min(lost)}, which failed")
+            _finish(training, eval_options, jobs)
+        except RuntimeError as error:
+            failures[training.name] = str(error)
+
+    needed = {name for each in trainings for name in (each.start, each.tokenizer)}
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(finish, [each for each in trainings if each.name in needed]))
+        list(pool.map(finish, [each for each in trainings if each.system is not None]))
+    return failures
+
+
+def _finish(training: Training, eval_options: list[str], jobs: int) -> None:
+    """Does what is not done of a training and its evaluation."""
+    run, evaluation = training.run, training.evaluation
+    if not (run / "results.json").is_file():
+        resumed = find_checkpoint(run) or (run / STAGE_FOLDER).is_dir()
+        mode = "--resume" if resumed else "--overwrite"
+        _process("train", training, jobs, training.recipe_path, "-o", run, mode)
+    if training.system is not None and not training.is_measured():
+        shutil.rmtree(evaluation, ignore_errors=True)
+        _process("eval", training, jobs, f"{training.name}={run}", "-o", evaluation, *eval_options)
+
+
+def _process(command: str, training: Training, jobs: int, *arguments: str | Path) -> None:
+    """Runs `tmde COMMAND` with the arguments in a process of its own.
+
+    Raises:
+        RuntimeError: It failed; with the last error of its log.
     """
-
-    def __init__(self, folder: Path, eval_options: list[str], jobs: int) -> None:
-        self.folder, self.eval_options, self.jobs = folder, eval_options, jobs
-        self.failures: dict[str, str] = {}
-
-    def run(self, trainings: list[Training]) -> None:
-        systems = [each for each in trainings if not each.is_start]
-        needed = {name for each in systems for name in (each.start, each.tokenizer)}
-        with ThreadPoolExecutor(self.jobs) as pool:
-            try:
-                list(pool.map(self._finish, [each for each in trainings if each.is_start and each.name in needed]))
-                list(pool.map(self._finish, systems))
-            except KeyboardInterrupt:  # which reaches the processes, too
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    def _finish(self, training: Training) -> None:
-        """Does what is not done of a training and its evaluation."""
-        if lost := self.failures.keys() & {training.start, training.tokenizer}:
-            self.failures[training.name] = f"needs the start {min(lost)}, which failed"
-            return
-        run, evaluation = training.run, training.evaluation
-        if not (run / "results.json").is_file():
-            goes_on = find_checkpoint(run) or (run / STAGE_FOLDER).is_dir()
-            if not goes_on:
-                shutil.rmtree(run, ignore_errors=True)
-            self._process("train", training, training.recipe_path, "-o", run, *(["--resume"] if goes_on else []))
-        if not (training.is_start or training.is_measured() or training.name in self.failures):
-            shutil.rmtree(evaluation, ignore_errors=True)
-            self._process("eval", training, f"{training.name}={run}", "-o", evaluation, *self.eval_options)
-
-    def _process(self, command: str, training: Training, *arguments: str | Path) -> None:
-        """Runs `tmde COMMAND` with the arguments in a process of its own."""
-        log = self.folder / "logs" / f"{command}-{training.name}.log"
-        log.parent.mkdir(exist_ok=True)
-        threads = str(max(1, len(os.sched_getaffinity(0)) // self.jobs))
-        typer.echo(f"{command} {training.name} ...")
-        with open(log, "a", encoding="utf-8") as output:
-            code = subprocess.run(
-                [sys.executable, "-m", "modeling_tmde.cli.main", command, *map(str, arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads},
-            ).returncode
-        typer.echo(f"{command} {training.name}: {'failed' if code else 'done'}")
-        if code:
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            last = next((line for line in reversed(lines) if "Error" in line), "no output")
-            self.failures[training.name] = f"{command}: {last} (exit code {code}; log: {log})"
+    log = training.folder / "logs" / f"{command}-{training.name}.log"
+    log.parent.mkdir(exist_ok=True)
+    threads = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+    typer.echo(f"{command} {training.name} ...")
+    with open(log, "a", encoding="utf-8") as output:
+        code = subprocess.run(
+            [sys.executable, "-m", "modeling_tmde.cli.main", command, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads},
+        ).returncode
+    typer.echo(f"{command} {training.name}: {'failed' if code else 'done'}")
+    if code:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        last = next((line for line in reversed(lines) if "Error" in line), "no output")
+        raise RuntimeError(f"{command}: {last} (exit code {code}; log: {log})")
 
 
 # ---- The table
@@ -274,40 +263,40 @@ class Runner:
 
 def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[str, str]) -> str:
     """Writes `table.md` of what is measured so far; returns the Markdown."""
-    systems = [each for each in trainings if not each.is_start]
-    measured = {each.name: each for each in systems if each.is_measured()}
-    found = {name: read_results(each.evaluation) for name, each in measured.items()}
-    results = {TFIDF: {each.task: each for part in found.values() for each in part if each.system == TFIDF}}
-    results |= {name: {each.task: each for each in part if each.system != TFIDF} for name, part in found.items()}
-    first = {name: f"{name}-{entry.get('seeds', file.seeds)[0]}" for name, entry in file.systems.items()}
-    reference = first[file.reference or next(iter(first))]
+    found: dict[str, list[dict[str, TaskResult]]] = {}  # by system, of each of its seeds
+    first: dict[str, Training] = {}
+    tfidf: dict[str, TaskResult] = {}
+    for training in filter(Training.is_measured, trainings):
+        results = read_results(training.evaluation)
+        tfidf |= {each.task: each for each in results if each.system == TFIDF}
+        seeds = found.setdefault(training.system, [])
+        seeds.append({each.task: each for each in results if each.system != TFIDF})
+        first.setdefault(training.system, training)
+    reference = file.reference or next(iter(file.systems))
 
-    rows: list[dict[str, str]] = []
-    chances: dict[str, str] = {}
-    for name, by_task in results.items():
-        row = {"system": measured[name].title if name in measured else name}
-        tested = {} if name in (TFIDF, reference) else _differences(results, name, reference)
-        for task, result in by_task.items():
-            means, by_chance = _means(result), _means(result, "chance")
-            for group, value in means.items():
-                title = file.titles.get(task, task) + (f" {group}" if len(means) > 1 else "")
-                row[title] = percent(value)
-                chances[title] = "–" if np.isnan(by_chance[group]) else percent(by_chance[group])
-                difference = tested.get((task, group))
-                if difference is not None and difference.p < 0.05:
-                    row[title] += " ▲" if difference.difference > 0 else " ▼"
-        rows.append(row | (_costs(measured[name]) if name in measured else {}))
-    header = list(dict.fromkeys(key for row in (*rows[1:], *rows) for key in row))
-    table = [[row.get(key, "–") for key in header] for row in (*rows, {"system": "chance"} | chances)]
-    escaped = [[markdown_escape(text) for text in row] for row in (header, *table)]
-    lines = [f"# {markdown_escape(file.description)}", "", *markdown_table(escaped[0], escaped[1:]), ""]
+    rows, chances = [], {"system": "chance"}
+    for name, seeds in (found | {TFIDF: [tfidf]}).items():
+        row = {"system": markdown_escape(file.titles.get(name, name))}
+        tested = {} if name in (TFIDF, reference) else _differences(found, name, reference)
+        for task, result in seeds[0].items():
+            means, by_chance = [_means(each[task]) for each in seeds], _means(result, "chance")
+            for group, chance in by_chance.items():
+                title = markdown_escape(file.titles.get(task, task) + (f" {group}" if len(by_chance) > 1 else ""))
+                values = [each[group] for each in means]
+                row[title] = percent(np.mean(values))
+                if len(values) > 1:
+                    row[title] += f" ± {percent(np.std(values, ddof=1))}"
+                if (task, group) in tested and tested[task, group].p < 0.05:
+                    row[title] += " ▲" if tested[task, group].difference > 0 else " ▼"
+                chances[title] = None if np.isnan(chance) else percent(chance)
+        rows.append(row | (_costs(first[name]) if name in first else {}))
+    options = {"missingval": "–", "colglobalalign": "right", "colalign": ("left",), "disable_numparse": True}
+    lines = [f"# {markdown_escape(file.description)}", "", tabulate([*rows, chances], "keys", "pipe", **options), ""]
     lines += [NOTE.format(markdown_escape(reference)), ""]
     for better, worse in file.contrasts:
-        if tested := _differences(results, first[better], first[worse]):
+        if tested := _differences(found, better, worse):
             lines.append(differences_table(f"{better} - {worse}", list(tested.values())))
-    if missing := [each.name for each in systems if each.name not in measured]:
-        lines += [f"**Not measured:** {markdown_escape(', '.join(missing))}.", ""]
-    lines += [f"- {markdown_escape(f'{name}: {reason}')}" for name, reason in failures.items()]
+    lines += [f"- Not measured: {markdown_escape(f'{name}: {reason}')}" for name, reason in failures.items()]
     text = "\n".join(lines).rstrip() + "\n"
     write_atomically(trainings[0].folder / "table.md", text)
     return text
@@ -315,36 +304,25 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
 
 def _means(result: TaskResult, of: str = "value") -> dict[str, float]:
     """Means of the groups `Same` and `Cross`, of the values of their cells or of `chance`."""
-    groups = group_cells(result.cells)
-    groups.pop("All")
     cells = np.array([getattr(cell, of) for cell in result.cells], dtype=float)  # None is NaN
-    return {name: float(cells[places].mean()) for name, places in groups.items()}
+    return {name: cells[places].mean() for name, places in group_cells(result.cells).items() if name != "All"}
 
 
 def _differences(
-    results: dict[str, dict[str, TaskResult]], system: str, other: str
+    found: dict[str, list[dict[str, TaskResult]]], system: str, other: str
 ) -> dict[tuple[str, str], Difference]:
-    """Differences of a system from another by task and group."""
-    ours, theirs = results.get(system, {}), results.get(other, {})
-    found = [each for task in ours if task in theirs for each in compare_results(theirs[task], ours[task])]
-    return {(each.task, each.group): each for each in found if each.group != "All"}
+    """Differences of a system from another by task and group, both with their first seed."""
+    ours, theirs = (found.get(name, [{}])[0] for name in (system, other))
+    tested = [each for task in ours if task in theirs for each in compare_results(theirs[task], ours[task])]
+    return {(each.task, each.group): each for each in tested if each.group != "All"}
 
 
 def _costs(training: Training) -> dict[str, str]:
-    """CPU minutes of all that led to a model, words per CPU second of its own training, and parameters."""
-    folders = [training.run, training.run / STAGE_FOLDER]
-    if training.start is not None:
-        folders.append(training.folder / "start" / training.start)
-    results = [_read(folder / "results.json") for folder in folders]
-    minutes = [each.get("cpu_minutes", 0) for each in results]
-    words = results[0]["seen"]["source_words"] / (60 * minutes[0])
-    parameters = _read(training.run / "run.json")["parameters"]
-    texts = {"CPU minutes": f"{sum(minutes):.1f}", "words of pairs / CPU s": f"{words:,.0f}"}
-    return texts | {"parameters": f"{parameters:,}"}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    """CPU minutes of all that led to a model, and its parameters."""
+    folders = [training.run, training.run / STAGE_FOLDER, training.folder / "start" / str(training.start)]
+    found = [json.loads(path.read_text()) for each in folders if (path := each / "results.json").is_file()]
+    parameters = json.loads((training.run / "run.json").read_text())["parameters"]
+    return {"CPU minutes": f"{sum(each['cpu_minutes'] for each in found):.1f}", "parameters": f"{parameters:,}"}
 
 
 # ---- The command
@@ -384,10 +362,9 @@ def compare(
     file, trainings = load_comparison(comparison, output, {k: v for k, v in data.items() if v}, eval_data)
     output.mkdir(parents=True, exist_ok=True)
     options = file.eval_options(output, eval_data)
-    runner = Runner(output, options, jobs)
     open_folder(output, options, trainings, overwrite)
-    runner.run(trainings)
-    typer.echo(write_table(file, trainings, runner.failures))
+    failures = run_all(trainings, options, jobs)
+    typer.echo(write_table(file, trainings, failures))
     typer.echo(f"Everything is in {output}/, the table in {output / 'table.md'}")
-    if runner.failures:
-        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in runner.failures.items()))
+    if failures:
+        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))

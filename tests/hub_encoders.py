@@ -16,7 +16,8 @@ from transformers import (
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
-from modeling_tmde.training.hub_encoder import open_encoder, open_encoder_tokenizer, token_settings
+from modeling_tmde.tokenization import load_tokenizer
+from modeling_tmde.training.hub_encoder import open_encoder, token_settings
 from tests.conftest import LANGUAGES, make_rows
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -118,7 +119,7 @@ def save_encoder(folder: Path, kind: str, seed: int = 0, extra_rows: int = 3) ->
 
 def adapt_encoder(folder: Path, **settings) -> AdaptedForConditionalGeneration:
     """T-MDE's bottleneck and decoder on the encoder of a folder, as `tmde train --encoder` makes it."""
-    encoder, tokenizer = open_encoder(folder), open_encoder_tokenizer(folder)
+    encoder, tokenizer = open_encoder(folder), load_tokenizer(str(folder))
     config = AdaptedConfig(encoder_config=encoder.config, **settings, **token_settings(tokenizer))
     model = AdaptedForConditionalGeneration(config)
     model.take_encoder(encoder)

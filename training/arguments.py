@@ -144,11 +144,8 @@ class TmdeTrainingArguments(TrainingArguments):
         super().__post_init__()
         if unsettled and self.device.type == "cpu":
             self.dataloader_num_workers = 0
-        try:  # before the data are read
-            for callback in get_reporting_integration_callbacks(self.report_to):
-                callback()
-        except RuntimeError as error:
-            raise ValueError(f"report_to: {error}") from error
+        for callback in get_reporting_integration_callbacks(self.report_to):  # errors before the data are read
+            callback()
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size
             self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))

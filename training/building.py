@@ -47,17 +47,10 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
         )
     if data.replay is not None:
         return load_replayed(recipe)
-    options = {"languages": data.languages, "pivot_languages": data.pivot_languages, "bad_rows": data.bad_rows}
-    train = load_parallel(
-        data.train,
-        **options,
-        streaming=data.streaming,
-        temperature=data.temperature,
-        seed=recipe.seed,
-        max_rows=data.max_rows,
-        report=report,
-        document_ids=not data.streaming,
-    )
+    options = {name: getattr(data, name) for name in ("languages", "pivot_languages", "bad_rows")}
+    own = {name: getattr(data, name) for name in ("streaming", "temperature", "max_rows")}
+    documents = not data.streaming
+    train = load_parallel(data.train, **options, **own, seed=recipe.seed, report=report, document_ids=documents)
     if data.dev is None and data.dev_rows:
         train, held = hold_out_rows(train, data.dev_rows, recipe.seed)
         return train, {"dev": held}, report
@@ -137,10 +130,7 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
         return build_adapted(recipe, tokenizer, resumed)
     settings = token_settings(tokenizer) | {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
     if not settings.pop("reads_bos"):
-        raise RecipeError(
-            f"Architecture {recipe.architecture} needs a tokenizer that begins every text with a token of its own, "
-            f"found that of {tokenizer.name_or_path!r}, which only ends them with one"
-        )
+        raise RecipeError(f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take another")
     model_class = ARCHITECTURES[recipe.architecture]
     known = {field.name for field in fields(model_class.config_class)}
     return model_class(recipe.build_config(**{name: settings[name] for name in known & settings.keys()}))
@@ -186,9 +176,9 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
                 f"warm_start.overrides: found {name}={value}, but the first stage has the run's data and seed"
             )
         stage.set(name, value)
-    if not set(stage.data.languages) <= set(recipe.data.languages):
-        expected = f"some of {recipe.data.languages}"
-        raise RecipeError(f"warm_start.overrides: found languages={stage.data.languages}, expected {expected}")
+    found, known = stage.data.languages, recipe.data.languages
+    if not set(found) <= set(known):
+        raise RecipeError(f"warm_start.overrides: found languages={found}, expected some of {known}")
     if pairs := stage.sections["training"].get("eval_pairs"):
         kept = [pair for pair in pairs if pair in language_pairs(stage.data.languages)]
         stage.sections["training"]["eval_pairs"] = kept or None
@@ -207,15 +197,14 @@ def check_warm_start(recipe: Recipe) -> None:
     if stage is None and checkpoint is None:
         return
     start = open_config(checkpoint) if stage is None else stage.build_config()
-    if recipe.architecture != "tmde" or start.model_type != BAG:
-        return
-    width, frozen = recipe.build_config().d_model, recipe.sections["training"].get("embedding_learning_rate") == 0
-    if width > start.d_model and frozen and not recipe.warm_start.new_columns_std:
-        raise RecipeError(
-            f"Warm start of a model with d_model={width} from a bag with d_model={start.d_model}: the other columns "
-            f"would stay zero, since embedding_learning_rate=0; set model.d_model={start.d_model} or "
-            "embedding_learning_rate=null"
-        )
+    frozen = recipe.sections["training"].get("embedding_learning_rate") == 0
+    if recipe.architecture == "tmde" and start.model_type == BAG and frozen and not recipe.warm_start.new_columns_std:
+        width = recipe.build_config().d_model
+        if width > start.d_model:
+            raise RecipeError(
+                f"d_model={width}: the columns that a bag with d_model={start.d_model} lacks would stay zero with "
+                f"embedding_learning_rate=0; set model.d_model={start.d_model} or embedding_learning_rate=null"
+            )
 
 
 def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
@@ -258,8 +247,7 @@ def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train
     direct = start.direct_path if is_bag else getattr(config, "bag_residual", False)
     if recipe.architecture == "tmde" and direct:
         model.setdefault("bag_residual", True)
-        model.setdefault("sublinear_counts", config.sublinear_counts)
-    elif recipe.architecture == "bag" and is_bag:
+    if (recipe.architecture == "tmde" and direct) or (recipe.architecture == "bag" and is_bag):
         model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
 

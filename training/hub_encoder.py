@@ -15,7 +15,7 @@ from modeling_tmde.tokenization import load_tokenizer
 from modeling_tmde.training.architectures import architecture_of
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, section_keys
 
-PROBE_TOKENS, PROBE_PADDING = 24, 8  # of the text that an encoder is tried on
+PADDING = 8  # tokens behind the text that an encoder is tried on
 PADDING_TOLERANCE = 1e-4  # share of the largest output
 
 
@@ -48,8 +48,8 @@ def open_encoder(encoder: str | os.PathLike) -> PreTrainedModel:
             raise ValueError(f"its weights lack {len(missing)} of a {model_class.__name__}, such as {missing[0]}")
         _check_outputs(model.eval())
     except Exception as error:  # the forward pass of a model that takes no text may fail in any way
-        advice = "; expected a text encoder, whose code is in transformers"
-        raise RecipeError(f"Encoder {encoder}: {str(error).strip()}{advice}") from error
+        advice = "expected a text encoder, whose code is in transformers"
+        raise RecipeError(f"Encoder {encoder}: {str(error).strip()}; {advice}") from error
     finally:
         logging.set_verbosity(verbosity)
     return model
@@ -63,13 +63,13 @@ def _check_outputs(encoder: PreTrainedModel) -> None:
         ValueError: The model is a decoder such as GPT-2, whose outputs do not depend on later tokens, or its outputs
             depend on padding, such as FNet's.
     """
-    length = max(2, min(PROBE_TOKENS, position_limit(encoder) - PROBE_PADDING))
+    length = max(2, min(24, position_limit(encoder) - PADDING))
     pad = max(encoder.config.pad_token_id or 0, 0)
     usable = torch.tensor([token for token in range(min(length + 1, encoder.config.vocab_size)) if token != pad])
     ids = usable[torch.arange(length) % len(usable)][None]  # (1, length)
     alone = encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
     both = torch.cat([ids, torch.cat([ids[:, :-1], ids[:, :1]], dim=1)])
-    both = torch.nn.functional.pad(both, (0, PROBE_PADDING), value=pad)  # (2, length + 8)
+    both = torch.nn.functional.pad(both, (0, PADDING), value=pad)  # (2, length + 8)
     mask = (torch.arange(both.shape[1]) < length).long().expand_as(both)
     padded, changed = encoder(input_ids=both, attention_mask=mask).last_hidden_state[:, :length]
     if torch.equal(padded[:-1], changed[:-1]):
@@ -77,23 +77,6 @@ def _check_outputs(encoder: PreTrainedModel) -> None:
     share = float((padded - alone).abs().max() / alone.abs().max())
     if not share <= PADDING_TOLERANCE:
         raise ValueError(f"its outputs depend on padding: masked tokens behind a text change them by {share:.1e}")
-
-
-def open_encoder_tokenizer(encoder: str | os.PathLike) -> PreTrainedTokenizerBase:
-    """The tokenizer of an encoder, as it is.
-
-    Raises:
-        RecipeError: There is none, or it lacks what training needs: padding, and a token after every text.
-    """
-    try:
-        name = str(encoder) if Path(encoder).is_dir() else local_or_hub(encoder)  # a folder may hold a tokenizer alone
-        tokenizer = load_tokenizer(name, trust_remote_code=False)
-        if tokenizer.pad_token_id is None:
-            raise ValueError("its tokenizer has no pad_token, with which texts are padded to batches")
-        text_bounds(tokenizer)
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"Encoder {encoder}: {error}") from error
-    return tokenizer
 
 
 def check_encoder(recipe: Recipe) -> None:
@@ -111,50 +94,45 @@ def check_encoder(recipe: Recipe) -> None:
             "--encoder with a Hub id or a folder, such as FacebookAI/xlm-roberta-base, or --warm-start"
         )
     if own := sorted(recipe.sections["tokenizer"].keys() - {"path"}):
-        raise RecipeError(
-            f"Section 'tokenizer' of recipe {recipe.name}: found {', '.join(own)}, but an encoder of the Hub has a "
-            "tokenizer of its own; remove it"
-        )
+        raise RecipeError(f"tokenizer: found {', '.join(own)}, but an encoder of the Hub has its own; remove it")
     if encoder is None:
-        _adapted_config(start.checkpoint)
+        open_config(start.checkpoint, kind=AdaptedConfig.model_type)
         return
     model, tokenizer = open_encoder(encoder), encoder_tokenizer(recipe)
-    last = max(tokenizer.get_vocab().values())
-    if last >= model.config.vocab_size:
-        raise RecipeError(
-            f"Encoder {encoder}: its tokenizer has the id {last}, but the model has {model.config.vocab_size} token "
-            "embeddings: they do not belong together"
-        )
+    last, size = max(tokenizer.get_vocab().values()), model.config.vocab_size
+    if last >= size:
+        raise RecipeError(f"Encoder {encoder}: its tokenizer has the id {last}, but the model has {size} embeddings")
     recipe.build_config(encoder_config=model.config)
 
 
-def open_config(checkpoint: str | os.PathLike, what: str = "Warm start from") -> PreTrainedConfig:
-    """The config of a model of this package."""
+def open_config(checkpoint: str | os.PathLike, what: str = "Warm start from", kind: str = "tmde") -> PreTrainedConfig:
+    """The config of a model of this package, whose `model_type` begins with `kind`."""
     try:
         config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
+        if architecture_of(config) is None or not config.model_type.startswith(kind):
+            raise ValueError(f"found a model of type {config.model_type!r}, expected one of this package ({kind})")
     except (OSError, ValueError) as error:
         raise RecipeError(f"{what} {checkpoint}: {error}") from error
-    if architecture_of(config) is None:
-        raise RecipeError(
-            f"{what} {checkpoint}: found a model of type {config.model_type!r}, expected one of this package"
-        )
-    return config
-
-
-def _adapted_config(checkpoint: str | os.PathLike) -> AdaptedConfig:
-    config = open_config(checkpoint)
-    if not isinstance(config, AdaptedConfig):
-        raise RecipeError(
-            f"Warm start of architecture {ADAPTED} from {checkpoint}: found a model of type {config.model_type!r}, "
-            f"expected {AdaptedConfig.model_type!r}, as --encoder makes it"
-        )
     return config
 
 
 def encoder_tokenizer(recipe: Recipe, resumed: Path | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run: its checkpoint's, that of the model it begins with, or of the encoder."""
+    """The tokenizer of a run: its checkpoint's, that of the model it begins with, or of the encoder.
+
+    Raises:
+        RecipeError: There is none, or it lacks what training needs: padding, and a token after every text.
+    """
     path = resumed or recipe.sections["tokenizer"].get("path") or recipe.warm_start.checkpoint
-    return open_encoder_tokenizer(path or recipe.sections["model"]["encoder"])
+    path = path or recipe.sections["model"]["encoder"]
+    try:
+        name = str(path) if Path(path).is_dir() else local_or_hub(path)  # a folder may hold a tokenizer alone
+        tokenizer = load_tokenizer(name, trust_remote_code=False)
+        if tokenizer.pad_token_id is None:
+            raise ValueError("its tokenizer has no pad_token, with which texts are padded to batches")
+        text_bounds(tokenizer)
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"Encoder {path}: {error}") from error
+    return tokenizer
 
 
 def build_adapted(
@@ -174,7 +152,7 @@ def build_adapted(
         model = AdaptedForConditionalGeneration(config)
         model.take_encoder(encoder)
         return model
-    known = _adapted_config(checkpoint)
+    known = open_config(checkpoint, kind=AdaptedConfig.model_type)
     open_keys = section_keys("model", ADAPTED).keys() - recipe.sections["model"].keys() - {"encoder", "architecture"}
     values = {name: getattr(known, name) for name in open_keys | {"encoder_config", "decoder_embedding_scale"}}
     return AdaptedForConditionalGeneration(recipe.build_config(**values, **token_settings(tokenizer)))

@@ -181,6 +181,8 @@ def section_keys(section: str, architecture: str) -> dict[str, Any]:
     if section == "objectives":
         return dict.fromkeys(OBJECTIVES, dict | None)
     if section == "model":
+        if architecture not in ARCHITECTURES:
+            raise ValueError(unknown("model.architecture", architecture, ARCHITECTURES))
         left_out = SETTLED_KEYS if architecture == ADAPTED else SETTLED_KEYS - {"encoder_config"}
         hints = ARCHITECTURES[architecture].config_class.__annotations__
         keys = {name: hint for name, hint in hints.items() if name not in left_out and not name.endswith("_token_id")}
@@ -251,7 +253,7 @@ class Recipe:
         """Errors name the section and the recipe."""
         try:
             yield
-        except (TypeError, ValueError, StrictDataclassError) as error:
+        except (RuntimeError, TypeError, ValueError, StrictDataclassError) as error:
             name = re.match(r"Validation error for field '(\w+)'", str(error))
             field = f"{name[1]}: " if name else ""
             text = f"Section {section!r} of recipe {self.name}: {field}{error.__cause__ or error}"
@@ -263,11 +265,12 @@ class Recipe:
         Raises:
             RecipeError: If sizes do not fit together.
         """
-        left_out = ("architecture", "encoder") if self.architecture == ADAPTED else ("architecture",)
-        options = {name: value for name, value in self.sections["model"].items() if name not in left_out}
-        languages = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
+        options = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
+        options |= self.sections["model"] | values
+        for name in ("architecture", "encoder") if self.architecture == ADAPTED else ("architecture",):
+            options.pop(name, None)
         with self._errors_of("model"):
-            return ARCHITECTURES[self.architecture].config_class(**options, **languages, **values)
+            return ARCHITECTURES[self.architecture].config_class(**options)
 
     def build_objectives(self) -> dict:
         return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
@@ -339,14 +342,11 @@ class Recipe:
         for section, values in self.sections.items():
             if section not in SECTIONS:
                 raise RecipeError(unknown(f"Recipe {self.name}: section", section, SECTIONS))
-            if not isinstance(values, Mapping | None):
-                raise RecipeError(f"Section {section!r} of recipe {self.name}: found {values!r}, expected a mapping")
-            self.sections[section] = dict(values or {})
-        if str(self.architecture) not in ARCHITECTURES:
-            raise RecipeError(unknown(f"Recipe {self.name}: model.architecture", self.architecture, ARCHITECTURES))
-        for section, values in self.sections.items():
             with self._errors_of(section):
-                _check_values(values, section_keys(section, self.architecture))
+                if not isinstance(values, Mapping | None):
+                    raise ValueError(f"found {values!r}, expected a mapping")
+                self.sections[section] = values = dict(values or {})
+                _check_values(values, section_keys(section, values.get("architecture", "tmde")))
                 if section == "objectives":
                     for name, options in values.items():
                         values[name] = dict(options or {})

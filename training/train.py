@@ -5,9 +5,6 @@ import glob
 import json
 import os
 import shutil
-import sys
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,7 +74,7 @@ def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None
 
 
 def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
-    """Looks for inputs of a run in the folder that it would delete. For symlinks, checks both the link and its target.
+    """Looks for inputs of a run in the folder that it would delete.
 
     Args:
         files: Further inputs, beside those that the recipe names.
@@ -90,12 +87,9 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
     recursively_apply(values.append, sections, test_type=lambda value: isinstance(value, str))
     for value in values:
         path = Path(value.rpartition("=")[2]).expanduser()  # NAME=SOURCE of a task
-        places = (path.resolve(), path.absolute().parent.resolve() / path.name)
-        known = path.exists() or glob.glob(f"{path}*", recursive=True)  # else it is an id of the Hub
-        if known and any(place.is_relative_to(folder.resolve()) for place in places):
-            raise RecipeError(
-                f"{value}: the run would overwrite it, since it is in {folder}; choose another folder, or move it"
-            )
+        inside = path.resolve().is_relative_to(folder.resolve())
+        if inside and glob.glob(f"{path}*", recursive=True):  # else it is an id of the Hub
+            raise RecipeError(f"{value}: the run would overwrite it; choose another folder than {folder}, or move it")
 
 
 # ---- Training
@@ -136,7 +130,15 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
 def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -> TmdeTrainer:
     state = PartialState()
     recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
-    _check_recipe(recipe, folder, resume, overwrite)
+    if recipe.architecture != ADAPTED:
+        recipe.build_config()
+    if not resume:
+        check_warm_start(recipe)
+        check_encoder(recipe)
+        if overwrite:
+            check_inputs_stay(recipe, folder)
+    if recipe.sections["training"].get("hub_token"):
+        raise RecipeError("hub_token would stand in recipe.yaml for all to read; set HF_TOKEN, or run `hf auth login`")
     arguments, languages = recipe.build_arguments(str(folder)), recipe.data.languages
     objectives = recipe.build_objectives()
     checkpoint = check_run_folder(folder, resume, overwrite)
@@ -169,25 +171,18 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     if checkpoint is not None:
         check_same_model(recipe, model, checkpoint)
     tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
-    started_from = None
-    if start is not None and checkpoint is None:
-        started_from = apply_warm_start(recipe, model, tokenizer, start)
+    started_from = apply_warm_start(recipe, model, tokenizer, start) if start and checkpoint is None else None
     if arguments.train_max_length > position_limit(model):
-        raise RecipeError(
-            f"train_max_length={arguments.train_max_length} is more than the model takes, "
-            f"max_position_embeddings={model.config.max_position_embeddings}; lower the one or raise the other"
-        )
+        limit = f"max_position_embeddings={model.config.max_position_embeddings}"
+        raise RecipeError(f"train_max_length={arguments.train_max_length} is more than the model takes, {limit}")
     if not dev and not eval_tasks:
         arguments.eval_strategy, arguments.load_best_model_at_end, arguments.eval_on_start = "no", False, False
     if state.is_main_process and checkpoint is None:
         names = ("train_max_length", "embed_max_length", "eval_pool", "eval_document_rows")
+        data = {"train": _describe(train), "dev": {name: _describe(rows) for name, rows in dev.items()}}
         record = {
             **environment(),
-            "data": {
-                "train": _describe(train),
-                "dev": {name: _describe(rows) for name, rows in dev.items()},
-                "eval_task": {name: _describe(task) for name, task in eval_tasks.items()},
-            },
+            "data": data | {"eval_task": {name: _describe(task) for name, task in eval_tasks.items()}},
             "parameters": model.num_parameters(),
             "seed": arguments.seed,
             "processes": state.num_processes,
@@ -204,25 +199,12 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     save_best(trainer, folder)
     if state.is_main_process:
-        _write_results(trainer, folder, report, dev, languages)
+        _write_results(trainer, folder, recipe, report, dev)
         write_card(folder)
     if arguments.push_to_hub:
         trainer.push_to_hub()
     state.wait_for_everyone()
     return trainer
-
-
-def _check_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -> None:
-    """Checks that need no data, before anything is deleted."""
-    if recipe.architecture != ADAPTED:
-        recipe.build_config()
-    if not resume:
-        check_warm_start(recipe)
-        check_encoder(recipe)
-        if overwrite:
-            check_inputs_stay(recipe, folder)
-    if recipe.sections["training"].get("hub_token"):
-        raise RecipeError("hub_token would stand in recipe.yaml for all to read; set HF_TOKEN, or run `hf auth login`")
 
 
 def save_best(trainer: TmdeTrainer, folder: Path) -> None:
@@ -250,17 +232,11 @@ def _describe(data: Any) -> dict[str, Any]:
     return {"rows": None, "streaming": True, "shards": data.num_shards}
 
 
-def _write_results(
-    trainer: TmdeTrainer,
-    folder: Path,
-    report: CorpusReport,
-    dev: Mapping[str, datasets.Dataset],
-    languages: list[str],
-) -> None:
+def _write_results(trainer: TmdeTrainer, folder: Path, recipe: Recipe, report: CorpusReport, dev: dict) -> None:
     """Writes `results.json`, and warns of texts and rows that were not used in full."""
     evaluations = [entry for entry in trainer.state.log_history if "eval_minutes" in entry]
     best = trainer.state.best_global_step
-    pools = {name: retrieval_pools(rows, languages, trainer.args) for name, rows in dev.items()}
+    pools = {name: retrieval_pools(rows, recipe.data.languages, trainer.args) for name, rows in dev.items()}
     counts = trainer.throughput.chunk_counts
     results = {
         "steps": trainer.state.global_step,
@@ -297,17 +273,9 @@ def _summarize(trainer: TmdeTrainer, output: Path) -> None:
     """Prints the best checkpoint's measures."""
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
     best = results["best"] or {}
-    rows: dict[str, dict[str, str]] = defaultdict(dict)
-    for key, value in best.items():
-        name, measured, pair = key.removeprefix("eval_").partition("_p1_")
-        if measured:
-            rows[pair][name] = f"{100 * value:.1f}"
-    if rows:
-        table = [{"Retrieval, P@1 (%)": pair, **found} for pair, found in rows.items()]
-        typer.echo(tabulate(table, headers="keys"))
-    if "eval_cross" in best:
-        scores = {name: f"{100 * best[f'eval_{name}']:.1f}" for name in ("same", "cross", "test_same", "test_cross")}
-        typer.echo("Evaluation II (%): " + ", ".join(f"{name} {value}" for name, value in scores.items()))
+    shares = {key.removeprefix("eval_"): value for key, value in best.items() if "_p1_" in key or "cross" in key}
+    if shares:
+        typer.echo(tabulate([(key, f"{100 * value:.1f}") for key, value in shares.items()], ["Best checkpoint", "%"]))
     typer.echo(f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}")
     if trainer.hub_model_id is not None:
         typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")
@@ -357,26 +325,23 @@ def train(
     pretrained encoder, --encoder), distil (from a teacher's vectors), quickstart; docs/train.md has them all. Under
     `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
     """
+    if encoder and (recipe is None or ("=" in recipe and not Path(recipe).exists())):
+        recipe, overrides = "adapted", [*([recipe] if recipe else []), *(overrides or [])]
+    if recipe is None:
+        raise RecipeError("Name a recipe, such as quickstart; or give --encoder, for which there is one")
+    chosen = load_recipe(recipe, overrides or (), encoder)
+    if train_data:
+        chosen.set("data.train", one_or_all(train_data))
+    if dev_data:
+        chosen.set("data.dev", named_sources(dev_data))
+    if warm_start:
+        for key in ("recipe", "overrides"):  # of a first stage, whose place the checkpoint takes
+            chosen.sections["warm_start"].pop(key, None)
+        chosen.set("warm_start.checkpoint", warm_start)
+    if overwrite and not resume and Path(recipe).name != "recipe.yaml":  # which is written again
+        check_inputs_stay(chosen, output, recipe)
     try:
-        if encoder and (recipe is None or ("=" in recipe and not Path(recipe).exists())):
-            recipe, overrides = "adapted", [*([recipe] if recipe else []), *(overrides or [])]
-        if recipe is None:
-            raise RecipeError("Name a recipe, such as quickstart; or give --encoder, for which there is one")
-        chosen = load_recipe(recipe, overrides or (), encoder)
-        if train_data:
-            chosen.set("data.train", one_or_all(train_data))
-        if dev_data:
-            chosen.set("data.dev", named_sources(dev_data))
-        if warm_start:
-            for key in ("recipe", "overrides"):  # of a first stage, whose place the checkpoint takes
-                chosen.sections["warm_start"].pop(key, None)
-            chosen.set("warm_start.checkpoint", warm_start)
-        if overwrite and not resume and Path(recipe).name != "recipe.yaml":  # which is written again
-            check_inputs_stay(chosen, output, recipe)
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
-    except (ValueError, OSError, ImportError) as error:
-        typer.secho(f"Error: {error}", fg="red", err=True)
-        raise typer.Exit(1) from error
     except KeyboardInterrupt:
         typer.secho(f"Interrupted; `--resume -o {output}` goes on from the last checkpoint.", fg="yellow", err=True)
         raise typer.Exit(130) from None
@@ -384,11 +349,5 @@ def train(
         _summarize(trainer, output)
 
 
-def main() -> None:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(train)
-    app(prog_name=os.path.basename(sys.argv[0]))
-
-
 if __name__ == "__main__":
-    main()
+    typer.run(train)

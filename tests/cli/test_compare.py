@@ -84,7 +84,6 @@ def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
         ("shared/all/max_stepps", 3, "'max_stepps' is unknown; did you mean"),
         ("contrasts", [["warm", "bg"]], "system 'bg' is unknown; did you mean bag"),
         ("seeds", ["one"], "seeds"),
-        ("systems/bag/overrides", {"max_rows": 9}, "data.max_rows differs"),
         ("tasks", ["xnlii"], "xnlii"),
     ],
 )
@@ -109,9 +108,6 @@ def test_what_a_change_concerns_is_made_anew(tmp_path):
     assert not any(each.evaluation.exists() for each in trainings[1:])
     opened(tmp_path, changed("start/base/seed", 5), overwrite=True)
     assert not any(each.run.exists() for each in trainings)
-    (tmp_path / "out" / "comparison.yaml").unlink()
-    with pytest.raises(ValueError, match="found other files"):
-        opened(tmp_path, overwrite=True)
 
 
 def result(system: str, right: int) -> TaskResult:
@@ -126,24 +122,25 @@ def result(system: str, right: int) -> TaskResult:
 
 def test_the_table_by_hand(tmp_path):
     trainings = opened(tmp_path)
-    for training, right in zip(trainings, (0, 40, 60, 38), strict=True):
-        write_results(training.evaluation, [result(training.name, right)], {})
+    for training, right in zip(trainings, (0, 40, 60, 46), strict=True):
+        if training.system is not None:
+            write_results(training.evaluation, [result(training.name, right)], {})
         training.run.mkdir(parents=True)
-        costs = {"cpu_minutes": 5.0, "minutes": 6.0, "seen": {"source_words": 6000}}
+        costs = {"cpu_minutes": 5.0}
         (training.run / "results.json").write_text(json.dumps(costs))
-        record = {"parameters": 9, "versions": training.name, "machine": "m", "tmde": "1"}
-        (training.run / "run.json").write_text(json.dumps(record))
+        (training.run / "run.json").write_text(json.dumps({"parameters": 9}))
     text = write_table(load(tmp_path)[0], trainings, {"x": "eval: broke"})
     cells = {
         line.split("|")[1].strip(): [part.strip() for part in line.split("|")[2:-1]]
         for line in text.split("\n")
         if "|" in line
     }
-    assert cells["bag"] == ["100.0", "40.0", "5.0", "20", "9"]
-    assert cells["warm"] == ["100.0", "60.0 ▲", "10.0", "20", "9"]  # the start's minutes count
-    assert cells["warm, seed 2"][:2] == ["100.0", "38.0"] and cells["chance"][:2] == ["25.0", "25.0"]
+    assert cells["bag"] == ["100.0", "40.0", "5.0", "9"]
+    # 60 and 46 with the two seeds: 53 ± 14 / sqrt(2). The first is tested, and the start's minutes count.
+    assert cells["warm"] == ["100.0 ± 0.0", "53.0 ± 9.9 ▲", "10.0", "9"]
+    assert cells["chance"] == ["25.0", "25.0", "–", "–"] and "warm-2" not in text
     assert "### warm - bag" in text and cells["sib200"][:4] == ["Cross", "40.0", "60.0", "+20.0"]
-    assert "x: eval: broke" in text
+    assert "Not measured: x: eval: broke" in text
     assert (tmp_path / "out" / "table.md").read_text() == text
 
 
@@ -167,7 +164,7 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, [*command, "--dev", "sample"])
     assert done.exit_code == 1 and "Error: warm-42: train: " in done.stderr and "Traceback" not in done.stderr
     table = (tmp_path / "out" / "table.md").read_text()
-    assert "| bag " in table and "**Not measured:** warm-42." in table and "TF-IDF" in table
+    assert "| bag " in table and "Not measured: warm-42: train" in table and "TF-IDF" in table
     assert commands == ["train", "eval", "train"]
     del content["systems"]["warm"]
     (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")

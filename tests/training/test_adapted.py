@@ -192,7 +192,7 @@ def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Pat
         ("images", "expected a text encoder"),
         ("own code", "whose code is in transformers"),
         ("missing weights", "its weights lack 16 of a BertModel, such as encoder.layer.1."),
-        ("foreign tokenizer", "token embeddings: they do not belong together"),
+        ("foreign tokenizer", "its tokenizer has the id"),
         ("reads padding", r"its outputs depend on padding: .* by [1-9]\.\d"),
     ],
 )
@@ -209,7 +209,7 @@ def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
     assert "give either --encoder" in failure("adapted", *out)
     assert "give either --encoder" in failure("--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out)
     other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
-    assert "found a model of type 'tmde', expected 'tmde_adapted'" in other
+    assert "found a model of type 'tmde', expected one of this package (tmde_adapted)" in other
     assert "found vocab_size" in failure("--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500")
     assert not (tmp_path / "run").exists()
 

@@ -8,16 +8,16 @@
       bag: {recipe: bag, overrides: {max_cpu_minutes: 4}}
     tokenizer: bag                  # the start whose tokenizer all systems take; their own without this key
     systems:
-      tmde: {recipe: tmde, start: bag, seeds: [1, 2, 3], title: T-MDE, overrides: {warmup_steps: 50}}
+      tmde: {recipe: tmde, start: bag, seeds: [1, 2, 3], overrides: {warmup_steps: 50}}
       laser: {recipe: laser_6, start: bag}
-    seeds: [42]                     # of systems that name none; each is a row of the table, the first is tested
+    seeds: [42]                     # of systems that name none; the table has mean ± std, the first is tested
     reference: tmde                 # against which all others are tested; the first system without this key
     contrasts: [[tmde, laser]]      # pairs to test, the one that is expected to be better first
     tasks: [sib200, sentence_retrieval=FILE]                # as `tmde eval --tasks` takes them; all without this key
     task_options: {sentence_retrieval.max_rows: 1000}       # as `tmde eval --set`
     max_length: 512                 # as `tmde eval --max-length`
     folds: false                    # whether classification runs the ten folds of thesis 4.6, too
-    titles: {sib200: SIB-200}       # of tasks in the table
+    titles: {sib200: SIB-200, tmde: T-MDE}   # of tasks and systems in the table
 
 `max_cpu_minutes` limits each training by itself, a start and a first stage too; what a system may take is their sum,
 as in the table. The clock stops with the last training step: the evaluation after it does not count.

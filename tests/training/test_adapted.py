@@ -187,7 +187,7 @@ def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Pat
     [
         ("causal", "GPT2Model reads from left to right, as decoders do"),
         ("no padding", "its tokenizer has no pad_token"),
-        ("no end", "its eos_token, which it lacks"),
+        ("no end", "expected its bos_token .* its eos_token or sep_token"),
         ("of this package", r"found a model of this package \('tmde'\)"),
         ("images", "expected a text encoder"),
         ("own code", "whose code is in transformers"),
@@ -293,17 +293,3 @@ def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
     configs = [json.loads((path / "config.json").read_text()) for path in (start, folder)]
     assert configs[0]["decoder_embedding_scale"] > 10 and configs[0]["pooling"] == "cls"
     assert all(configs[1][name] == configs[0][name] for name in configs[0].keys() - {"architectures", "dtype"})
-
-
-@pytest.mark.parametrize("rate", [0.0, 1e-4])
-def test_the_encoder_learns_at_its_own_rate(rate, encoders, rows_file, tmp_path):
-    """The first step of Adam moves every weight by the rate."""
-    options = ["max_steps=1", "data.dev_rows=0", f"encoder_learning_rate={rate}", "learning_rate=0.01"]
-    options += ["cooldown=0", "weight_decay=0", "max_grad_norm=0"]
-    trained(tmp_path / "run", "--encoder", encoders["bert"], "--train", rows_file, *SMALL_RUN, *options)
-    name = "encoder.layer.1.output.dense.weight"
-    weights = [AutoModel.from_pretrained(encoders["bert"]).state_dict()[name]]
-    weights += [
-        tensor for key, tensor in load_file(tmp_path / "run" / "model.safetensors").items() if key.endswith(name)
-    ]
-    assert float((weights[1] - weights[0]).abs().median()) == pytest.approx(rate, rel=0.05)

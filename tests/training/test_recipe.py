@@ -1,7 +1,6 @@
 """Recipes: those of the package carry the published settings, and a wrong key is named, not ignored."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -49,15 +48,6 @@ def test_every_recipe_builds_and_survives_a_round_trip(name, tmp_path):
     changed = load_recipe(name, ["learning_rate=3e-4", "pair_temperature=.inf", "data.train=[a.tsv, größe.tsv]"])
     loaded = load_recipe(write(tmp_path, changed.to_yaml()))
     assert (loaded.sections, loaded.description) == (changed.sections, changed.description)
-
-
-@pytest.mark.parametrize(("name", "bottleneck"), [("tmde_f", "full"), ("dbtmde", "dual")])
-def test_variants_differ_from_tmde_in_their_bottleneck_alone(name, bottleneck):
-    recipe, plain = load_recipe(name), load_recipe("tmde")
-    model = recipe.sections.pop("model")
-    assert model.pop("bottleneck_loss_weight", 0.5) == 0.5
-    assert model == plain.sections.pop("model") | {"bottleneck": bottleneck}
-    assert recipe.sections == plain.sections
 
 
 def test_accumulation_follows_from_batch_tokens(tmp_path):
@@ -214,16 +204,6 @@ def test_the_bag_learns_and_opens_with_the_auto_classes(bag_run):
     assert embedder.max_length == 10**6  # neither model nor tokenizer has a longest text
     expected = model(**AutoTokenizer.from_pretrained(folder)(["Das Haus."], return_tensors="pt")).pooler_output[0]
     torch.testing.assert_close(torch.as_tensor(embedder.encode(["Das Haus."])[0]), expected.detach())
-
-
-def test_a_bag_resumes(bag_run, tmp_path):
-    trainer, folder = bag_run
-    shutil.copytree(folder, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "checkpoint-12")
-    resumed = train_recipe(small_bag(), tmp_path / "run", resume=True)  # from step 6
-    assert logged(resumed, "infonce_loss") == pytest.approx(logged(trainer, "infonce_loss"))
-    for name, value in resumed.model.state_dict().items():
-        torch.testing.assert_close(value, trainer.model.state_dict()[name], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,8 @@ class Tokens:
         texts: The rows themselves, where something needs to read them.
 
     Attributes:
+        lengths: (rows, languages), the tokens of each text without special tokens, -1 where there is none.
+        words: (rows, languages), the whitespace-separated words of each text.
         following: (rows,), the row that continues the text of each, or -1.
         documented: Whether `documents` tells any two rows apart.
     """
@@ -135,13 +137,14 @@ class Tokens:
     ):
         self.table, self.languages = table, list(languages)
         self.documents, self.texts = documents, texts
-        self._lengths, self._words = (
-            np.concatenate([np.zeros(0, np.int32), *(chunk.flatten() for chunk in table[name].chunks)])
+        self.lengths, self.words = (
+            np.concatenate([np.zeros(0, np.int32), *(chunk.flatten() for chunk in table[name].chunks)]).reshape(
+                -1, len(languages)
+            )
             for name in ("lengths", "words")
         )
-        self._lengths, self._words = (values.reshape(-1, len(languages)) for values in (self._lengths, self._words))
         self._ids, starts = _flat(table["ids"])
-        lengths = np.maximum(self._lengths, 0)
+        lengths = np.maximum(self.lengths, 0)
         self._starts = starts[:, None] + np.cumsum(lengths, axis=1) - lengths  # (rows, languages)
         self.documented = documents is not None and documents.null_count < len(documents)
         self.following = self._follow()
@@ -155,7 +158,7 @@ class Tokens:
             kind = pc.fill_null(self.documents.dictionary_encode().indices, -1).to_numpy()
             order = np.arange(len(self))
         else:
-            _, kind = np.unique(np.packbits(self._lengths >= 0, axis=1), axis=0, return_inverse=True)
+            _, kind = np.unique(np.packbits(self.lengths >= 0, axis=1), axis=0, return_inverse=True)
             kind = kind.reshape(-1)
             order = np.argsort(kind, kind="stable")
         same = (kind[order[:-1]] == kind[order[1:]]) & (kind[order[1:]] >= 0)
@@ -163,19 +166,7 @@ class Tokens:
         return following
 
     def __len__(self) -> int:
-        return len(self._lengths)
-
-    def available(self, rows: np.ndarray) -> np.ndarray:
-        """Return whether these rows have a text: (rows, languages)."""
-        return self._lengths[rows] >= 0
-
-    def lengths(self, rows: np.ndarray, languages: np.ndarray) -> np.ndarray:
-        """Return the tokens of texts (row, language), which must be available, without special tokens."""
-        return self._lengths[rows, languages]
-
-    def words(self, rows: np.ndarray, languages: np.ndarray) -> np.ndarray:
-        """Return the whitespace-separated words of texts (row, language)."""
-        return self._words[rows, languages]
+        return len(self.lengths)
 
     def gather(self, rows: np.ndarray, languages: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the first `lengths` tokens of texts (row, language), one text after the other: (sum of lengths,)."""

@@ -17,6 +17,8 @@ AT_LEAST = {
     "micro_batch_tokens": 1,
     "gradient_accumulation_steps": 1,
     "languages_per_row": 2,
+    "micro_batch_rows": 1,
+    "max_joined_rows": 1,
     "train_max_length": 3,  # a token between <s> and </s>
     "embed_max_length": 3,
     "eval_pool": 2,  # among one, everything is found

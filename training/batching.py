@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger("modeling_tmde.training")
 
+# The languages of a micro-batch by number, and its rows: (languages, joined, rows), -1 where nothing is joined.
+Plan = tuple[tuple[int, ...], np.ndarray]
+
 
 @dataclass(frozen=True)
 class Position:
@@ -57,14 +60,6 @@ class ChunkCounts:
     def add(self, other: ChunkCounts) -> None:
         for name, value in asdict(other).items():
             setattr(self, name, getattr(self, name) + value)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The rows of one micro-batch: `rows` (languages, joined, rows) of the store, -1 where nothing is joined."""
-
-    languages: tuple[int, ...]
-    rows: np.ndarray
 
 
 @dataclass
@@ -160,8 +155,8 @@ class ParallelBatches(IterableDataset):
         teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
 
     Raises:
-        ValueError: If there are fewer than two languages or `languages_per_row` is below two, if an option is out of
-            its range, or rows are joined whose tokenizer leaves no blank between them or which a teacher reads.
+        ValueError: There are fewer than two languages, an option is out of its range, or rows are joined whose
+            tokenizer leaves no blank between them or which a teacher reads.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -189,9 +184,6 @@ class ParallelBatches(IterableDataset):
     def __post_init__(self) -> None:
         for is_right, found, expected in (
             (len(self.languages) >= 2, f"languages={self.languages}", "at least two languages"),
-            ((self.languages_per_row or 2) >= 2, f"languages_per_row={self.languages_per_row}", "at least 2, or null"),
-            (self.micro_batch_rows != 0, "micro_batch_rows=0", "at least 1, or null"),
-            (self.max_joined_rows >= 1, f"max_joined_rows={self.max_joined_rows}", "at least 1"),
             (0 <= self.neighbor_share <= 1, f"neighbor_share={self.neighbor_share}", "a share between 0 and 1"),
             (self.temperature > 0, f"pair_temperature={self.temperature}", "a number above 0 (inf is uniform)"),
         ):
@@ -285,7 +277,7 @@ class ParallelBatches(IterableDataset):
         for languages, group in sorted(groups.items()):
             cells = self._join(tokens, languages, group, rng)  # (languages, joined, rows)
             lengths = self._lengths(tokens, languages, cells, counts)
-            planned.extend(Plan(languages, cells[..., batch]) for batch in self._pack(lengths, rng))
+            planned.extend((languages, cells[..., batch]) for batch in self._pack(lengths, rng))
         if self.shuffle:
             planned = [planned[index] for index in rng.permutation(len(planned))]
         return planned, counts
@@ -295,7 +287,7 @@ class ParallelBatches(IterableDataset):
     ) -> tuple[dict[tuple[int, ...], np.ndarray], ChunkCounts]:
         """The rows of each set of languages, and the counts of rows without one."""
         counts = ChunkCounts(rows=len(rows))
-        available = tokens.available(rows)
+        available = tokens.lengths[rows] >= 0
         packed = np.packbits(available, axis=1)
         _, first, kind_of_row = np.unique(packed, axis=0, return_index=True, return_inverse=True)
         kind_of_row = kind_of_row.reshape(-1)
@@ -314,8 +306,7 @@ class ParallelBatches(IterableDataset):
                 drawn = np.searchsorted(weights, draws[of_kind] * weights[-1])
                 for number in np.unique(drawn):
                     members[sets[number]].append(of_kind[drawn == number])
-        groups = {languages: np.sort(np.concatenate(parts)) for languages, parts in members.items()}
-        return {languages: rows[places] for languages, places in groups.items() if len(places)}, counts
+        return {languages: rows[np.sort(np.concatenate(parts))] for languages, parts in members.items()}, counts
 
     def _join(
         self, tokens: Tokens, languages: tuple[int, ...], rows: np.ndarray, rng: np.random.Generator
@@ -331,7 +322,7 @@ class ParallelBatches(IterableDataset):
 
         def next_of(before: np.ndarray) -> np.ndarray:
             after = np.where(before >= 0, tokens.following[before], -1)
-            return np.where((after >= 0) & tokens.available(after)[:, languages].all(axis=1), after, -1)
+            return np.where((after >= 0) & (tokens.lengths[after][:, languages] >= 0).all(axis=1), after, -1)
 
         cells = np.full((self.max_joined_rows, len(rows)), -1, dtype=np.int64)
         cells[0] = rows
@@ -350,11 +341,8 @@ class ParallelBatches(IterableDataset):
         self, tokens: Tokens, languages: tuple[int, ...], cells: np.ndarray, counts: ChunkCounts
     ) -> np.ndarray:
         """Tokens of the longest text of each row, `<s>` and `</s>` counted, after truncation: (rows,)."""
-        there = cells >= 0
-        numbers = np.broadcast_to(np.array(languages)[:, None, None], cells.shape)
-        lengths = np.zeros(cells.shape, dtype=np.int64)
-        lengths[there] = tokens.lengths(cells[there], numbers[there])
-        lengths = lengths.sum(axis=1) + 2  # (languages, rows)
+        lengths = np.where(cells >= 0, tokens.lengths[cells, np.array(languages)[:, None, None]], 0)
+        lengths = lengths.sum(axis=1, dtype=np.int64) + 2  # (languages, rows)
         counts.texts += lengths.size
         counts.truncated_texts += int((lengths > self.max_length).sum())
         return np.minimum(lengths, self.max_length).max(axis=0)
@@ -378,12 +366,12 @@ class ParallelBatches(IterableDataset):
     # ---- Tensors
 
     def _collate(self, tokens: Tokens, plan: Plan, position: Position, counts: ChunkCounts) -> ParallelBatch:
-        rows = plan.rows.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
+        numbers, cells = plan
+        rows = cells.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
+        columns = np.broadcast_to(np.array(numbers)[:, None, None], rows.shape)
         there = rows >= 0
-        numbers = np.broadcast_to(np.array(plan.languages)[:, None, None], rows.shape)
-        texts = (rows[there], numbers[there])
-        pieces, words = np.zeros((2, *rows.shape), dtype=np.int64)
-        pieces[there], words[there] = tokens.lengths(*texts), tokens.words(*texts)
+        pieces = np.where(there, tokens.lengths[rows, columns], 0).astype(np.int64)
+        words = np.where(there, tokens.words[rows, columns], 0)
         before = np.cumsum(pieces, axis=-1) - pieces
         pieces = np.clip(self.max_length - 2 - before, 0, pieces)
         words = words.sum(-1)  # (languages, rows)
@@ -391,15 +379,15 @@ class ParallelBatches(IterableDataset):
         steps = np.arange(lengths.max())
         ends = lengths[..., None] - 1
         input_ids = np.full((*lengths.shape, len(steps)), self.tokenizer.pad_token_id, dtype=np.int64)
-        input_ids[(steps > 0) & (steps < ends)] = tokens.gather(*texts, pieces[there])
+        input_ids[(steps > 0) & (steps < ends)] = tokens.gather(rows[there], columns[there], pieces[there])
         input_ids[..., 0] = self.bos
         np.put_along_axis(input_ids, ends, self.eos, axis=-1)
-        languages = tuple(self.languages[number] for number in plan.languages)
+        languages = tuple(self.languages[number] for number in numbers)
         targets = [index for index, language in enumerate(languages) if language in self.pivot_languages]
         sources = len(languages) - 1  # of each pivot
         teacher_vectors = taught = None
         if self.teacher is not None:
-            teacher_vectors, taught = map(torch.from_numpy, self.teacher(tokens, plan.rows[0, 0]))
+            teacher_vectors, taught = map(torch.from_numpy, self.teacher(tokens, cells[0, 0]))
         sizes = BatchSizes(
             rows=lengths.shape[1],
             languages=len(languages),

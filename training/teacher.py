@@ -240,10 +240,7 @@ class TeacherVectors:
 
     def warn(self, states: np.ndarray) -> None:
         """Say once if rows were truncated, or not read."""
-        for state, what in (
-            (TRUNCATED, "were longer than it takes"),
-            (UNTAUGHT, "lack its languages"),
-        ):
+        for state, what in ((TRUNCATED, "were longer than it takes"), (UNTAUGHT, "lack its languages")):
             if (states == state).any():
                 logger.warning_once(f"The teacher {self.teacher.version.name}: some rows {what}")
 

@@ -15,6 +15,7 @@ _HELD_OUT = {0: "test", 1: "dev"}  # of 20 hash classes, so 5 % each
 _NEUTRAL_SHARE = 0.2  # of the sentences of a document
 _PASSAGE_SHARE = 0.6  # of the rows of parallel text
 _FOREIGN_SHARE = 0.1  # of the documents have one sentence of another topic
+_TRANSLATION = {"translation": {language: Value("string") for language in LANGUAGES}}
 _LONGEST = 100  # sentences in a document: far fewer than the smallest split has, so a fresh one is always found
 _PATIENCE = 5000  # draws without a new sentence until a request counts as impossible
 
@@ -34,12 +35,9 @@ def _draw(rng: random.Random, group: Sequence[Template], split: str) -> tuple[Te
             return template, number
 
 
-def _check_arguments(split: str, **counts: int) -> None:
+def _check_split(split: str) -> None:
     if split not in SPLITS:
         raise ValueError(f"Split of the sample: found {split!r}, expected one of {SPLITS}")
-    for name, count in counts.items():
-        if count < 0:
-            raise ValueError(f"Size {name} of the sample: found {count!r}, expected a whole number of at least 0")
 
 
 def _distinct(rng: random.Random, split: str) -> Iterator[tuple[Template, int]]:
@@ -69,18 +67,16 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
         or `neutral` for sentences that fit all topics.
 
     Raises:
-        ValueError: If the split is unknown, `num_rows` is negative, or the grammar has not that many sentences.
+        ValueError: If the split is unknown, or the grammar has not that many sentences.
     """
-    _check_arguments(split, num_rows=num_rows)
+    _check_split(split)
     most = sum(template.capacity for group in templates().values() for template in group)  # over all splits
     if num_rows <= most:
         drawn = list(islice(_distinct(random.Random(f"sentences/{split}/{seed}"), split), num_rows))
         most = len(drawn)
     if most != num_rows:
         raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {most}")
-    features = Features(
-        {"translation": {language: Value("string") for language in LANGUAGES}, "topic": Value("string")}
-    )
+    features = Features(_TRANSLATION | {"topic": Value("string")})
     columns = {
         "translation": [template.render(number) for template, number in drawn],
         "topic": [template.topic for template, _ in drawn],
@@ -136,9 +132,9 @@ def sample_documents(
         `split`. Rows with one doc_id are translations. Labels are equally frequent to within one document.
 
     Raises:
-        ValueError: If the split or a language is unknown, a size is negative, or the length bounds contradict.
+        ValueError: If the split or a language is unknown, or the length bounds contradict.
     """
-    _check_arguments(split, num_documents=num_documents, min_sentences=min_sentences, max_sentences=max_sentences)
+    _check_split(split)
     if isinstance(languages, str) or not set(languages) <= set(LANGUAGES):
         raise ValueError(f"Languages of the sample: found {languages!r}, expected a list of some of {LANGUAGES}")
     if not 1 <= min_sentences <= max_sentences <= _LONGEST:
@@ -170,12 +166,10 @@ def sample_parallel(num_rows: int = 20000, split: str = "train", seed: int = 0) 
     Raises:
         ValueError: As `sample_sentences`.
     """
-    _check_arguments(split, num_rows=num_rows)
     passages = int(num_rows * _PASSAGE_SHARE)
     texts = sample_sentences(num_rows - passages, split, seed)["translation"][:]
     rng = random.Random(f"passages/{split}/{seed}")
     for place in range(passages):
         texts.append(_document(rng, TOPICS[place % len(TOPICS)], rng.randint(2, 5), split))
     rng.shuffle(texts)
-    features = Features({"translation": {language: Value("string") for language in LANGUAGES}})
-    return Dataset.from_dict({"translation": texts}, features=features)
+    return Dataset.from_dict({"translation": texts}, features=Features(_TRANSLATION))

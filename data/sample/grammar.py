@@ -25,11 +25,7 @@ _CONTRACTIONS = {
     "es": {"of": {"el": "del "}, "to": {"el": "al "}},
     "fr": {"of": {"le": "du ", "les": "des "}, "to": {"le": "au ", "les": "aux "}},
 }
-_PREPOSITIONS = {
-    "es": {"of": "de", "to": "a"},
-    "fr": {"of": "de", "to": "à"},
-    "it": {"of": "di", "to": "a"},
-}
+_PREPOSITIONS = {"es": {"of": "de", "to": "a"}, "fr": {"of": "de", "to": "à"}, "it": {"of": "di", "to": "a"}}
 _ITALIAN_STEMS = {"of": "de", "to": "a"}
 _ITALIAN_ENDINGS = {"il": "l ", "lo": "llo ", "la": "lla ", "i": "i ", "gli": "gli ", "le": "lle "}
 

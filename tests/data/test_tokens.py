@@ -31,7 +31,7 @@ print(len(found))
 
 def ids_of(tokens, row: int, language: int) -> list[int]:
     place = (np.array([row]), np.array([language]))
-    return tokens.gather(*place, tokens.lengths(*place)).tolist()
+    return tokens.gather(*place, tokens.lengths[place]).tolist()
 
 
 def holey(number: int) -> list[dict]:
@@ -52,11 +52,11 @@ def test_ids_are_those_of_the_tokenizer(folder, number, tokenizer, tmp_path, mon
     )
     assert len(tokens) == number
     for place, row in enumerate(rows):
-        assert tokens.available(np.array([place])).tolist() == [[bool(row[language]) for language in LANGUAGES]]
+        assert (tokens.lengths[place] >= 0).tolist() == [bool(row[language]) for language in LANGUAGES]
         for column, language in enumerate(LANGUAGES):
             if row[language]:
                 assert ids_of(tokens, place, column) == tokenizer.encode(row[language], add_special_tokens=False)
-                assert tokens.words(np.array([place]), np.array([column])) == len(row[language].split())
+                assert tokens.words[place, column] == len(row[language].split())
 
 
 def test_texts_are_gathered_from_all_blocks(tokenizer, tmp_path, monkeypatch):
@@ -70,7 +70,7 @@ def test_texts_are_gathered_from_all_blocks(tokenizer, tmp_path, monkeypatch):
         tokenizer.encode(rows[row][LANGUAGES[column]], add_special_tokens=False)
         for row, column in zip(places, columns, strict=True)
     ]
-    lengths = np.minimum(tokens.lengths(places, columns), 3)
+    lengths = np.minimum(tokens.lengths[places, columns], 3)
     expected = [id for ids in encoded for id in ids[:3]]
     assert tokens.gather(places, columns, lengths).tolist() == expected
     assert pickle.loads(pickle.dumps(tokens)).gather(places, columns, lengths).tolist() == expected

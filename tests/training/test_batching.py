@@ -543,11 +543,8 @@ def test_runs_with_these_options_resume_at_any_batch(spaced_tokenizer, kind):
     ("languages", "options", "message"),
     [
         (["en"], {}, r"languages=\['en'\]: expected at least two"),
-        (["de", "en"], {"languages_per_row": 1}, "languages_per_row=1: expected at least 2, or null"),
         (["de", "en"], {"temperature": 0.0}, "pair_temperature=0.0: expected a number above 0"),
-        (["de", "en"], {"max_joined_rows": 0}, "max_joined_rows=0: expected at least 1"),
         (["de", "en"], {"neighbor_share": 1.5}, "neighbor_share=1.5: expected a share between 0 and 1"),
-        (["de", "en"], {"micro_batch_rows": 0}, "micro_batch_rows=0: expected at least 1, or null"),
     ],
 )
 def test_constructor_errors(tokenizer, languages, options, message):

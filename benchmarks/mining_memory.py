@@ -60,7 +60,7 @@ def measure(what: str, args: argparse.Namespace) -> dict:
     if what == "exact":
         find_neighbours(first[: args.slice], second, 4)
     else:
-        mined = mine_bitext(first, second, search=args.search, show_progress_bar=sys.stderr.isatty())
+        mined = mine_bitext(first, second, search=args.search)
         result |= {"found": float(np.sum(right[mined.first] == mined.second) / args.rows)}
     result |= {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
     return result | {"peak": peak_memory()}

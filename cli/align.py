@@ -9,8 +9,6 @@ from typer import Argument, Option
 
 from modeling_tmde.cli.document_sets import (
     SIDES_OPTIONS,
-    DocumentSet,
-    Languages,
     NeighborsOption,
     ScoringOption,
     Sides,
@@ -81,28 +79,31 @@ def align(
         raise ValueError("--same-domain needs --url-field: the URLs say which website a document is of")
     out_file = out and check_output(out, overwrite, [".tsv"])
     rows_file = rows and check_output(rows, overwrite, [".jsonl"], "--rows")
-    sides, languages = read_sides(a, b, loading, url_field)
+    sides = read_sides(a, b, loading, url_field)
+    languages = tuple(side.language for side in sides)
     if None in languages and (rows is not None or lawdr_rank is not None):
         raise ValueError("--rows and --lawdr-rank need the languages of both sides: --language-a and --language-b")
     right, found = (path and read_gold_pairs(path, sides[0].ids, sides[1].ids) for path in (reference, pairs))
-    embedder = load_embedder_of_sides(model, languages, **{"long_documents": "sentences"} | loading)
+    embedder = load_embedder_of_sides(model, sides, **{"long_documents": "sentences"} | loading)
     with truncation_counted():
         if found is None:
-            options = {"scoring": scoring, "k": k, "threshold": threshold, "same_domain": same_domain}
-            found = _aligned(sides, languages, embedder, lawdr_rank, options)
+            found = _aligned(sides, embedder, lawdr_rank, scoring, k=k, threshold=threshold, same_domain=same_domain)
         if out is not None:
             columns = ["score", "id_a", "id_b", *(["url_a", "url_b", "matched_by"] if url_field else [])]
-            write_rows(out_file, columns, (_fields(pair, *sides) for pair in found))
+            fields = [[pair.score, sides[0].ids[pair.first], sides[1].ids[pair.second]] for pair in found]
+            for row, (i, j, _, by_url) in zip(fields, found if url_field else (), strict=bool(url_field)):
+                row += [sides[0].urls[i], sides[1].urls[j], "url" if by_url else "score"]
+            write_rows(out_file, columns, fields)
             typer.echo(f"{len(found):,} pairs -> {out}", err=True)
         if right is not None:
-            report_quality(reference, alignment_quality(found, right), " (of pairs with a document that it knows)")
+            report_quality(reference, alignment_quality(found, right))
         if rows is not None:
             report, unit = Counter(), "paragraphs" if paragraphs else "sentences"
             texts = (
                 ("|".join(dict.fromkeys([sides[0].ids[i], sides[1].ids[j]])), sides[0].texts[i], sides[1].texts[j])
                 for i, j, *_ in progress_bar(found, desc="Aligning", unit=" pairs")
             )
-            aligned = parallel_rows(texts, embedder, languages, unit, min_score, report=report)
+            aligned = parallel_rows(texts, embedder, languages, paragraphs, min_score, report=report)
             write_rows(rows_file, ["translation", "doc_id", "segment", "score"], (row.values() for row in aligned))
             beads = ", ".join(f"{count:,} {kind}" for kind, count in report.most_common() if "-" in kind)
             typer.echo(
@@ -115,42 +116,25 @@ def align(
 
 
 def _aligned(
-    sides: Sides,
-    languages: Languages,
-    embedder: DocumentEmbedder,
-    lawdr_rank: int | None,
-    options: dict[str, Any],
+    sides: Sides, embedder: DocumentEmbedder, lawdr_rank: int | None, scoring: str, **options: Any
 ) -> list[AlignedPair]:
     """Pairs of documents that are not empty, by the rows of the files, best first."""
     kept = [[row for row, text in enumerate(side.texts) if text.strip()] for side in sides]
-    if sides[0].urls is not None:
-        urls = ([side.urls[row] for row in rows] for side, rows in zip(sides, kept, strict=True))
-        options["first_urls"], options["second_urls"] = urls
-        if None not in languages:
-            options["languages"] = [code.split("-")[0].lower() for code in languages]
+    of_sides = list(zip(sides, kept, strict=True))
+    for name, (side, rows) in zip(("first_urls", "second_urls"), of_sides, strict=True):
+        options[name] = side.urls and [side.urls[row] for row in rows]
+    if None not in (languages := [side.language for side in sides]):
+        options["languages"] = [code.split("-")[0].lower() for code in languages]
     if lawdr_rank is None:
-        vectors = [side.embed(rows, embedder, code) for side, rows, code in zip(sides, kept, languages, strict=True)]
+        vectors = [side.embed(rows, embedder) for side, rows in of_sides]
     else:
-        if embedder.needs_language:
-            raise ValueError("--lawdr-rank: the model has an encoder for each language, which LAWDR cannot tell apart")
         lawdr = Lawdr(embedder, rank=lawdr_rank)
-        texts = [side.texts[row] for side, rows in zip(sides, kept, strict=True) for row in rows]
-        codes = [code for code, rows in zip(languages, kept, strict=True) for _ in rows]
-        both = lawdr.fit_transform(texts, codes)
+        texts = [side.texts[row] for side, rows in of_sides for row in rows]
+        both = lawdr.fit_transform(texts, [side.language for side, rows in of_sides for _ in rows])
         vectors = both[: len(kept[0])], both[len(kept[0]) :]
-        typer.echo(
-            f"{len(texts):,} documents as LAWDR of rank {lawdr_rank} ({lawdr.truncated_:,} sentences truncated)",
-            err=True,
-        )
-    pairs = align_documents(*vectors, **options)
+        typer.echo(f"{len(texts):,} documents by LAWDR ({lawdr.truncated_:,} sentences truncated)", err=True)
+    pairs = align_documents(*vectors, scoring, **options)
     scored = [pair.score for pair in pairs if not pair.by_url]
-    scores = f"; {options['scoring']} {scored[0]:.4f} to {scored[-1]:.4f}" if scored else ""
+    scores = f"; {scoring} {scored[0]:.4f} to {scored[-1]:.4f}" if scored else ""
     typer.echo(f"{len(pairs):,} pairs of documents, {len(pairs) - len(scored):,} by URL{scores}", err=True)
     return [pair._replace(first=kept[0][pair.first], second=kept[1][pair.second]) for pair in pairs]
-
-
-def _fields(pair: AlignedPair, a: DocumentSet, b: DocumentSet) -> list:
-    fields = [pair.score, a.ids[pair.first], b.ids[pair.second]]
-    if a.urls is not None:
-        fields += [a.urls[pair.first], b.urls[pair.second], "url" if pair.by_url else "score"]
-    return fields

@@ -1,5 +1,6 @@
 """Two files of documents in memory and pairs of their rows, for the commands that align and mine them."""
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,6 @@ from modeling_tmde.data.io import replacing
 from modeling_tmde.documents.mining import PairQuality
 from modeling_tmde.embedding import DocumentEmbedder
 
-Languages = tuple[str | None, str | None]
 Scoring = Literal["ratio", "distance", "cosine"]
 ScoringOption = Annotated[Scoring, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")]
 NeighborsOption = Annotated[int, typer.Option("-k", min=1, help="Neighbors of a margin.")]
@@ -33,19 +33,23 @@ SIDES_OPTIONS = {  # for `with_options` and `read_sides`
 
 @dataclass(frozen=True)
 class DocumentSet:
-    """The n documents of one file. urls: "" where one is not known, None if they were not asked for."""
+    """The n documents of one file. urls: "" where one is not known, None if they were not asked for.
+
+    language: Code of all, None if it was not given.
+    """
 
     name: str
     texts: list[str]
     ids: list[str]
     urls: list[str] | None
+    language: str | None
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def embed(self, rows: Sequence[int], embedder: DocumentEmbedder, language: str | None) -> np.ndarray:
+    def embed(self, rows: Sequence[int], embedder: DocumentEmbedder) -> np.ndarray:
         """Vectors of these rows (rows, d); reports what was left out and cut off."""
-        vectors = embedder.encode([self.texts[row] for row in rows], language=language)
+        vectors = embedder.encode([self.texts[row] for row in rows], language=self.language)
         report = embedder.last_report
         typer.echo(
             f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s ({len(self) - len(rows):,} empty or "
@@ -56,30 +60,6 @@ class DocumentSet:
 
 
 Sides = tuple[DocumentSet, DocumentSet]
-
-
-def read_document_set(
-    source: str, format: str | None, field: str | None, id_field: str | None, url_field: str | None
-) -> DocumentSet:
-    """Reads text (one document a line), TSV (id, tab, text), JSONL or parquet; `-` is stdin.
-
-    Raises:
-        ValueError: The file cannot be read, a column is missing, an id occurs twice, or all documents are empty.
-    """
-    with ExitStack() as stack:
-        documents = open_documents(stack, source, format, field, (id_field or "id", url_field or ""), 8192)
-        chunks = list(documents.chunks)
-    for option, name in (("--id-field", id_field), ("--url-field", url_field)):
-        if name is not None and name not in documents.fields:
-            raise ValueError(f"{documents.name}: no field {name!r}, found {list(documents.fields)}; see {option}")
-    table = pa.concat_tables([documents.schema.empty_table(), *(chunk.columns for chunk in chunks)]).to_pydict()
-    texts = [text for chunk in chunks for text in chunk.texts]
-    numbers = [number for chunk in chunks for number in chunk.numbers]
-    if not any(map(str.strip, texts)):
-        raise ValueError(f"{documents.name}: found no document that is not empty, expected at least one")
-    ids = table.get(id_field or "id", list(map(str, numbers)))
-    urls = url_field and ["".join(str(url or "").split()) for url in table[url_field]]
-    return DocumentSet(documents.name, texts, checked_ids(documents, id_field or "id", ids, numbers, {}), urls)
 
 
 def checked_ids(
@@ -95,8 +75,15 @@ def checked_ids(
     return list(map(str, values))
 
 
-def read_sides(a: str, b: str, given: dict[str, Any], url_field: str | None = None) -> tuple[Sides, Languages]:
-    """Both files, by `read_document_set`, and their languages, as `SIDES_OPTIONS` say; takes these out of `given`."""
+def read_sides(a: str, b: str, given: dict[str, Any], url_field: str | None = None) -> Sides:
+    """Reads both files: text (one document a line), TSV (id, tab, text), JSONL or parquet; `-` is stdin.
+
+    Takes the values of `SIDES_OPTIONS` out of `given`.
+
+    Raises:
+        ValueError: A file cannot be read, a column is missing, an id occurs twice, all documents are empty, or the
+            languages are no codes or equal.
+    """
     if a == b == "-":
         raise ValueError("A and B are both -, but there is one stdin; give a file for one of them")
     languages = given.pop("language_a", None), given.pop("language_b", None)
@@ -105,37 +92,52 @@ def read_sides(a: str, b: str, given: dict[str, Any], url_field: str | None = No
             raise ValueError(f"{option}: found {code!r}, expected a language code such as de or pt-BR")
     if languages[0] is not None and languages[0] == languages[1]:
         raise ValueError(f"--language-b: found {languages[1]!r}, that of --language-a too; expected another one")
-    options = [given.pop(name, None) for name in ("format", "field", "id_field")]
-    return tuple(read_document_set(source, *options, url_field) for source in (a, b)), languages
+    format, field, id_field = (given.pop(name, None) for name in ("format", "field", "id_field"))
+    sides, id_name = [], id_field or "id"
+    for source, language in zip((a, b), languages, strict=True):
+        with ExitStack() as stack:
+            documents = open_documents(stack, source, format, field, (id_name, url_field or ""), 8192)
+            chunks = list(documents.chunks)
+        for option, name in (("--id-field", id_field), ("--url-field", url_field)):
+            if name is not None and name not in documents.fields:
+                raise ValueError(f"{documents.name}: no field {name!r}, found {list(documents.fields)}; see {option}")
+        texts = [text for chunk in chunks for text in chunk.texts]
+        numbers = [number for chunk in chunks for number in chunk.numbers]
+        if not any(map(str.strip, texts)):
+            raise ValueError(f"{documents.name}: found no document that is not empty, expected at least one")
+        table = pa.concat_tables([chunk.columns for chunk in chunks]).to_pydict()
+        ids = checked_ids(documents, id_name, table.get(id_name, numbers), numbers, {})
+        urls = url_field and ["".join(str(url or "").split()) for url in table[url_field]]
+        sides.append(DocumentSet(documents.name, texts, ids, urls, language))
+    return tuple(sides)
 
 
-def load_embedder_of_sides(model: str, languages: Languages, **loading: Any) -> DocumentEmbedder:
+def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> DocumentEmbedder:
     """`load_embedder`; ValueError if the model has an encoder for each language, and none for one of these."""
     embedder = load_embedder(model, **loading)
-    known = embedder.model.config.languages if embedder.needs_language else languages
-    for option, code in zip(("--language-a", "--language-b"), languages, strict=True):
-        if code not in known:
-            raise ValueError(f"{option}: found {code!r}, expected a language of the model: {', '.join(known)}")
+    for option, side in zip(("--language-a", "--language-b"), sides, strict=True):
+        if embedder.needs_language and side.language not in embedder.model.config.languages:
+            known = ", ".join(embedder.model.config.languages)
+            raise ValueError(f"{option}: found {side.language!r}, expected a language of the model: {known}")
     return embedder
 
 
 def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
     """Writes JSONL, or TSV with a header, in which whatever is a tab or a line end to some reader becomes a space."""
     with replacing(target) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        if target.suffix == ".tsv":
-            file.write("\t".join(columns) + "\n")
-        for row in rows:
-            if target.suffix == ".tsv":
-                fields = [f"{each:.6f}" if isinstance(each, float) else each for each in row]
-                file.write("\t".join(" ".join(" ".join(each.splitlines()).split("\t")) for each in fields) + "\n")
-            else:
-                file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+        if target.suffix == ".jsonl":
+            lines = (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows)
+        else:
+            fields = ([f"{each:.6f}" if isinstance(each, float) else each for each in row] for row in rows)
+            clean = ((" ".join(each.replace("\t", " ").splitlines()) for each in row) for row in fields)
+            lines = map("\t".join, itertools.chain([columns], clean))
+        file.writelines(line + "\n" for line in lines)
 
 
-def report_quality(path: Path, quality: PairQuality, hint: str = "") -> None:
+def report_quality(path: Path, quality: PairQuality) -> None:
     """Prints how many of the right pairs of a file were found."""
     typer.echo(
         f"{path}: {quality.correct:,} of {quality.gold:,} right pairs among {quality.found:,}: precision "
-        f"{quality.precision:.4f}, recall {quality.recall:.4f}, F1 {quality.f1:.4f}{hint}",
+        f"{quality.precision:.4f}, recall {quality.recall:.4f}, F1 {quality.f1:.4f}",
         err=True,
     )

@@ -27,7 +27,7 @@ from modeling_tmde.cli.options import (
     load_embedder,
     with_options,
 )
-from modeling_tmde.data.documents import VECTOR_COLUMN, Documents, open_documents
+from modeling_tmde.data.documents import VECTOR_COLUMN, open_documents
 from modeling_tmde.data.files import read_lines
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
 from modeling_tmde.embedding import progress_bar
@@ -81,8 +81,7 @@ def index(
                 raise ValueError(f"{out}: there is no index yet; give --model to make one")
             else:
                 embedder = load_embedder(model, **{"long_documents": "sentences"} | loading)
-                revision = {name: value for name, value in loading.items() if name == "revision"}
-                found = DocumentIndex.create(out, embedder, loading=revision)
+                found = DocumentIndex.create(out, embedder, revision=loading.get("revision"))
             if id_field is None and opened.name == "stdin" and len(found):
                 raise ValueError(
                     f"stdin: its documents have no ids, and would replace those of another stdin in {out}; give a "
@@ -90,16 +89,22 @@ def index(
                 )
         stack.enter_context(found.writing())
         deleted = found.delete(unwanted, missing_ok=opened is not None)
-        batches = _batches(opened, id_field, {field or "text", id_field, VECTOR_COLUMN}) if opened else ()
-        for ids, texts, metadata, codes in progress_bar(batches, desc="Indexing", unit=f" x {BATCH:,} texts"):
-            kept = [number for number, text in enumerate(texts) if text.strip()]
-            empty += len(texts) - len(kept)
-            codes = codes or [language] * len(texts)
-            metadata = [{"language": code} | values for code, values in zip(codes, metadata, strict=True)]
-            columns = ([column[number] for number in kept] for column in (ids, texts, metadata, codes))
-            ids, texts, metadata, codes = columns
-            done += found.upsert(ids, texts, metadata, language=codes)
-            present.update(ids)
+        chunks, seen, used = opened.chunks if opened else (), {}, {field or "text", id_field, VECTOR_COLUMN}
+        for chunk in progress_bar(chunks, desc="Indexing", unit=f" x {BATCH:,} texts"):
+            rows, codes = chunk.columns.to_pylist(), chunk.languages or [language] * len(chunk.texts)
+            if id_field is None:  # the whole path: files of one name in two folders keep their documents apart
+                ids = [f"{opened.name}:{number}" for number in chunk.numbers]
+            else:
+                ids = checked_ids(opened, id_field, [row[id_field] for row in rows], chunk.numbers, seen)
+            rows = [{name: value for name, value in row.items() if name not in used} for row in rows]
+            metadata = [{"language": code} | row for code, row in zip(codes, rows, strict=True)]
+            documents = zip(ids, chunk.texts, metadata, codes, strict=True)
+            kept = [document for document in documents if document[1].strip()]
+            empty += len(ids) - len(kept)
+            if kept:
+                *columns, codes = map(list, zip(*kept, strict=True))
+                done += found.upsert(*columns, language=codes)
+                present.update(columns[0])
         if prune:
             deleted += found.delete([id for id in found if id not in present])
     kind = "exact" if found.exact else f"approximate, recall@10 {found.recall:.3f}, unless --exact is given"
@@ -109,19 +114,6 @@ def index(
         f"{time.perf_counter() - start:.1f} s -> {out} ({len(found):,} documents, search: {kind})",
         err=True,
     )
-
-
-def _batches(opened: Documents, id_field: str | None, left_out: set[str | None]) -> Iterator[tuple]:
-    """Ids, texts, metadata and languages of the documents, some at a time."""
-    seen: dict[str, int] = {}
-    for chunk in opened.chunks:
-        rows = chunk.columns.to_pylist()
-        if id_field is None:  # the whole path: files of one name in two folders keep their documents apart
-            ids = [f"{opened.name}:{number}" for number in chunk.numbers]
-        else:
-            ids = checked_ids(opened, id_field, [row[id_field] for row in rows], chunk.numbers, seen)
-        metadata = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
-        yield ids, chunk.texts, metadata, chunk.languages
 
 
 @with_options(**{name: MODEL_OPTIONS[name] for name in ("dtype", "device", "trust_remote_code")})
@@ -188,12 +180,11 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
 def truncation_counted() -> Iterator[None]:
     """Silences the embedder's warnings of truncated texts: the command reports their number once."""
     logger = logging.getLogger("modeling_tmde.embedding")
-    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.setLevel(logging.NOTSET)
 
 
 def _texts_of(file: str) -> list[str]:

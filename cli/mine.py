@@ -77,47 +77,40 @@ def mine(
         raise ValueError("give --model, or the vectors of both sides (--vectors-a and --vectors-b) and no --model")
     if optimize_threshold and (gold is None or threshold is not None or max_pairs is not None):
         raise ValueError("--optimize-threshold needs --gold, and excludes --threshold and --max-pairs")
-    sides, languages = read_sides(a, b, loading)
+    sides = read_sides(a, b, loading)
+    languages = [side.language for side in sides]
     if languages.count(None) == 1:
         raise ValueError("Found one of --language-a and --language-b, expected both or neither")
-    files = zip((vectors_a, vectors_b), sides, strict=True)
-    vectors = [path and _read_vectors(path, side) for path, side in files]
+    vectors = [vectors_a and _read_vectors(vectors_a, sides[0]), vectors_b and _read_vectors(vectors_b, sides[1])]
     occurrences, kept = zip(*(first_occurrences(side.texts) for side in sides), strict=True)
     right = None
     if gold is not None:  # a pair of repeated sentences is that of their first occurrences, which alone are mined
         pairs = read_gold_pairs(gold, sides[0].ids, sides[1].ids)
         right = {(int(occurrences[0][i]), int(occurrences[1][j])) for i, j in pairs}
-    embedder = None if model is None else load_embedder_of_sides(model, languages, **loading)
+    embedder = None if model is None else load_embedder_of_sides(model, sides, **loading)
     for number, (side, rows) in enumerate(zip(sides, kept, strict=True)):
         if vectors[number] is None:
-            vectors[number] = side.embed(rows, embedder, languages[number])
+            vectors[number] = side.embed(rows, embedder)
         elif len(rows) < len(side):
             vectors[number] = vectors[number][rows]
     texts = [[side.texts[row] for row in rows] for side, rows in zip(sides, kept, strict=True)]
-    pairs = mine_bitext(
-        *vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search, show_progress_bar=True
-    )
+    pairs = mine_bitext(*vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search)
     pairs = ScoredPairs(kept[0][pairs.first], kept[1][pairs.second], pairs.scores)
-    hint = ""
     if optimize_threshold:
         chosen, quality = best_threshold(pairs, right)
-        typer.echo(f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}", err=True)
+        hint = "apply it to another list for a fair figure"
+        typer.echo(f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}; {hint}", err=True)
         pairs = pairs[: quality.found]  # best first
-        hint = "; the threshold was chosen on this list: apply it to another one for a fair figure"
-    columns, corpus = ["score", "id_a", "id_b", "text_a", "text_b"], target.suffix == ".jsonl" and languages[0]
-    rows = (
-        (round(score, 6), sides[0].ids[i], sides[1].ids[j], sides[0].texts[i], sides[1].texts[j])
-        for (i, j), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True)
-    )
-    if corpus:
+    columns, rows = ["score", "id_a", "id_b", "text_a", "text_b"], []
+    if corpus := target.suffix == ".jsonl" and languages[0] is not None:
         columns = ["translation", "score", "ids"]
-        rows = (
-            (dict(zip(languages, texts, strict=True)), score, dict(zip(languages, (id_a, id_b), strict=True)))
-            for score, id_a, id_b, *texts in rows
-        )
+    for (i, j), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True):
+        ids, texts, score = (sides[0].ids[i], sides[1].ids[j]), (sides[0].texts[i], sides[1].texts[j]), round(score, 6)
+        by_language = [dict(zip(languages, both, strict=True)) for both in (texts, ids)]
+        rows.append((by_language[0], score, by_language[1]) if corpus else (score, *ids, *texts))
     write_rows(target, columns, rows)
     if right is not None:
-        report_quality(gold, pair_quality(pairs.rows(), right), hint)
+        report_quality(gold, pair_quality(pairs.rows(), right))
     scores = f", scores {pairs.scores[-1]:.4f} to {pairs.scores[0]:.4f}" if len(pairs) else ""
     typer.echo(f"{len(pairs):,} pairs ({scoring}, {retrieval}{scores}) -> {out}", err=True)
 

@@ -6,7 +6,6 @@ import heapq
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,13 +15,14 @@ from modeling_tmde.documents.mining import PairQuality, pair_quality
 from modeling_tmde.documents.neighbours import (
     Matrix,
     check_scoring,
+    largest,
     products,
     ranked_scores,
     slices,
+    slices_with_bar,
     two_sides,
     warn_without_ratio,
 )
-from modeling_tmde.embedding import progress_bar
 
 _CANDIDATES = 32  # that a document keeps
 _CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
@@ -49,7 +49,6 @@ _PARAMETERS = frozenset(
     "lang language langue lingua idioma sprache locale hl lg ln lng setlang setlanguage sitelang uselang clang "
     "selectedlocale langid languageid culture".split()
 )
-_SHORT_PARAMETERS = frozenset("l")  # stand for other things, too: only where their value is a mark
 _GENERIC = frozenset("ac co com edu gov net org".split())  # before a country, as in .co.uk
 _INTERNATIONAL = frozenset(("", "co", "com"))  # as good as the domain of a country
 _SCRIPTS = "hans|hant|latn|cyrl|arab|deva"
@@ -75,7 +74,7 @@ def align_documents(
     threshold: float | None = None,
     first_urls: Sequence[str] | None = None,
     second_urls: Sequence[str] | None = None,
-    languages: Iterable[str] | None = None,
+    languages: Sequence[str] | None = None,
     same_domain: bool = False,
 ) -> list[AlignedPair]:
     """Pairs documents one to one, as WMT16 does: the pair of the best score, then the best of those left, and so on.
@@ -114,11 +113,10 @@ def align_documents(
     if urls and (len(urls[0]), len(urls[1])) != (first.shape[0], second.shape[0]):
         raise ValueError(f"URLs: found {len(urls[0])} and {len(urls[1])}, expected one for each row")
     scorer = _Scorer(first, second, scoring, k)
-    codes = None if languages is None else tuple(languages)
-    matched = match_urls(*urls, codes) if urls else []
+    matched = match_urls(*urls, languages) if urls else []
     pairs = [AlignedPair(*pair, scorer.score(*pair), True) for pair in matched]
     taken = [set(side) for side in zip(*matched, strict=True)] or [set(), set()]
-    for group in _groups(urls if same_domain else None, codes, scorer.shape):
+    for group in _groups(urls if same_domain else None, languages, scorer.shape):
         sides = [np.array([n for n in side if n not in used], int) for side, used in zip(group, taken, strict=True)]
         if len(sides[0]) and len(sides[1]):
             pairs += _competitive_matching(scorer, *sides, threshold)
@@ -141,7 +139,7 @@ def alignment_quality(pairs: Iterable[Sequence], reference: Iterable[Sequence]) 
     return pair_quality({pair for pair in found if pair[0] in known[0] or pair[1] in known[1]}, right)
 
 
-def strip_language_markers(url: str, languages: Iterable[str] | None = None) -> str:
+def strip_language_markers(url: str, languages: Sequence[str] | None = None) -> str:
     """What is left of a URL without scheme, country domain and all marks of a language.
 
     Marks are codes and names of languages, alone or with a region, that stand as a subdomain (de.example.org) or a
@@ -158,18 +156,18 @@ def strip_language_markers(url: str, languages: Iterable[str] | None = None) -> 
     Returns:
         A key for comparison, which is no URL; "" for an empty string.
     """
-    marks = _marks(None if languages is None else tuple(languages))
+    marks = _marks(languages)
     host, path, query = _parts(url)
     parameters = sorted(
-        (name, value)
+        f"{name}={value}"
         for name, value in parse_qsl(query, keep_blank_values=True)
-        if name not in _PARAMETERS and not (name in _SHORT_PARAMETERS and _is_mark(value, marks))
+        if name not in _PARAMETERS and not (name == "l" and _is_mark(value, marks))  # "l" has other meanings, too
     )
     key = "/".join([_site(host, marks), *_segments(path, marks)])
-    return key + ("?" + "&".join(f"{name}={value}" for name, value in parameters) if parameters else "")
+    return "?".join([key, *(["&".join(parameters)] if parameters else [])])
 
 
-def website(url: str, languages: Iterable[str] | None = None) -> str:
+def website(url: str, languages: Sequence[str] | None = None) -> str:
     """The host of a URL without `www`, subdomains that name a language, and the domain of a country.
 
     foo.de, foo.fr, foo.co.uk, foo.eu and foo.com are one website, "foo"; other generic domains are others, such as
@@ -177,11 +175,11 @@ def website(url: str, languages: Iterable[str] | None = None) -> str:
 
     Arguments as for [`strip_language_markers`].
     """
-    return _site(_parts(url)[0], _marks(None if languages is None else tuple(languages)))
+    return _site(_parts(url)[0], _marks(languages))
 
 
 def match_urls(
-    first: Sequence[str], second: Sequence[str], languages: Iterable[str] | None = None
+    first: Sequence[str], second: Sequence[str], languages: Sequence[str] | None = None
 ) -> list[tuple[int, int]]:
     """Pairs of documents whose URLs are equal without their marks of language, and on each side like no other's.
 
@@ -192,15 +190,12 @@ def match_urls(
     Returns:
         Positions in `first` and `second`, in order of `first`.
     """
-    codes = None if languages is None else tuple(languages)
-    sides = [[strip_language_markers(url, codes) for url in urls] for urls in (first, second)]
-    counts = [Counter(keys) for keys in sides]
-    position = {key: number for number, key in enumerate(sides[1])}
-    return [
-        (number, position[key])
-        for number, key in enumerate(sides[0])
-        if key and counts[0][key] == 1 and counts[1][key] == 1
-    ]
+    unique = []  # of each side, the position of each key that occurs once
+    for urls in (first, second):
+        keys = [strip_language_markers(url, languages) for url in urls]
+        counts = Counter(keys)
+        unique.append({key: number for number, key in enumerate(keys) if key and counts[key] == 1})
+    return [(number, unique[1][key]) for key, number in unique[0].items() if key in unique[1]]
 
 
 class _Scorer:
@@ -227,21 +222,12 @@ class _Scorer:
         """Numbers and scores (rows, count) of the columns of highest score, falling, ties in order of column."""
         chosen, best = np.empty((len(rows), count), np.int64), np.empty((len(rows), count))
         for part in self._parts(rows, columns):
-            scores = self._scores(rows[part], columns)
-            order = np.argpartition(-scores, count - 1, axis=1)[:, :count]
-            last = np.take_along_axis(scores, order, axis=1).min(axis=1)
-            # argpartition takes any of the columns that tie for the last place
-            for row in np.flatnonzero(np.count_nonzero(scores >= last[:, None], axis=1) > count):
-                order[row] = np.argsort(-scores[row], kind="stable")[:count]
-            values = np.take_along_axis(scores, order, axis=1)
-            falling = np.lexsort((order, -values), axis=1)
-            chosen[part] = columns[np.take_along_axis(order, falling, axis=1)]
-            best[part] = np.take_along_axis(values, falling, axis=1)
+            best[part], places = largest(self._scores(rows[part], columns), count)
+            chosen[part] = columns[places]
         return chosen, best
 
     def _parts(self, rows: np.ndarray, columns: np.ndarray) -> Iterable[slice]:
-        parts = slices(len(rows), max(1, _CELLS // len(columns)))
-        return progress_bar(parts, desc="Searching", unit=" blocks", disable=len(parts) < 10)
+        return slices_with_bar(len(rows), max(1, _CELLS // len(columns)), "Searching")
 
     def _cosines(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         left, cosines = self.sides[0][rows], np.empty((len(rows), len(columns)))
@@ -292,40 +278,38 @@ def _competitive_matching(
 
 
 def _groups(
-    urls: tuple[Sequence[str], Sequence[str]] | None, languages: tuple[str, ...] | None, shape: tuple[int, int]
+    urls: tuple[Sequence[str], Sequence[str]] | None, languages: Sequence[str] | None, shape: tuple[int, int]
 ) -> list[tuple[Iterable[int], Iterable[int]]]:
     """Rows and columns that may be paired: all, or those of each known website that both sides have."""
     if urls is None:
         return [(range(shape[0]), range(shape[1]))]
     sides = defaultdict(list), defaultdict(list)
-    for side, names in zip(sides, urls, strict=True):
-        for number, url in enumerate(names):
+    for side, of_side in zip(sides, urls, strict=True):
+        for number, url in enumerate(of_side):
             side[website(url, languages)].append(number)
     return [(rows, sides[1][name]) for name, rows in sides[0].items() if name and name in sides[1]]
 
 
-@lru_cache(maxsize=64)
-def _marks(codes: tuple[str, ...] | None) -> frozenset[str]:
-    chosen = _NAMES if codes is None else codes
-    return frozenset(mark for code in chosen for mark in _NAMES.get(code, [code]))
+def _marks(languages: Sequence[str] | None) -> set[str]:
+    return {mark for code in (_NAMES if languages is None else languages) for mark in _NAMES.get(code, [code])}
 
 
-def _is_mark(part: str, marks: frozenset[str]) -> bool:
+def _is_mark(part: str, marks: set[str]) -> bool:
     locale = _LOCALE.fullmatch(part)
     return part in marks or (locale is not None and locale[1] in marks)
 
 
-def _segments(path: str, marks: frozenset[str]) -> list[str]:
+def _segments(path: str, marks: set[str]) -> list[str]:
     """The parts of a path without marks, words joined by hyphens."""
     given = [segment for segment in path.split("/") if segment]
-    inner = frozenset(mark for mark in marks if len(mark) != 3)
+    inner = {mark for mark in marks if len(mark) != 3}
     kept = []
     for number, segment in enumerate(given):
         if number == 0 and _is_mark(segment, marks):
             continue
         parts = [part for part in segment.split(".") if not _is_mark(part, inner)]
         kept.append("-".join(word for part in parts for word in _WORD.findall(part) if word not in inner))
-    kept = [segment for segment in kept if segment]
+    kept = list(filter(None, kept))
     return kept or ["-".join(_WORD.findall(segment)) for segment in given[1:]]
 
 
@@ -340,7 +324,7 @@ def _parts(url: str) -> tuple[str, str, str]:
     return re.sub(r":\d*$", "", host), unquote(parts.path), parts.query
 
 
-def _site(host: str, marks: frozenset[str]) -> str:
+def _site(host: str, marks: set[str]) -> str:
     labels = [label for label in host.split(".") if label]
     if all(label.isdigit() for label in labels) or host.startswith("["):
         return host  # an address of numbers

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
+from sklearn.preprocessing import normalize
 
 TSNE_POINTS = 5000  # more take minutes
 NEIGHBOURS = 5
@@ -55,27 +56,20 @@ def map_collection(vectors: np.ndarray, method: str | None = None, seed: int = 0
     vectors = np.asarray(vectors, np.float64)
     if vectors.ndim != 2 or not len(vectors):
         raise ValueError(f"vectors: found shape {vectors.shape}, expected (n, d) with at least one row")
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = vectors / np.where(norms == 0, 1, norms)
+    vectors = normalize(vectors)
     if method is None:
         method = "tsne" if len(vectors) <= TSNE_POINTS else "pca"
     if len(np.unique(vectors.round(6), axis=0)) < _SMALLEST_TSNE:
         method = "pca"
-    places = _components(vectors, 2 if method == "pca" else _COMPONENTS, seed)
+    count = min(2 if method == "pca" else _COMPONENTS, *vectors.shape)
+    places = np.zeros((len(vectors), max(count, 2)))  # zeros where all vectors are alike
+    if np.ptp(vectors, axis=0).any():
+        places[:, :count] = PCA(count, random_state=seed).fit_transform(vectors)
     if method == "tsne":
         perplexity = min(30, (len(vectors) - 1) // 3)
         places = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(places)
     places = np.asarray(places, np.float64) - (places.max(axis=0) + places.min(axis=0)) / 2
     return CollectionMap(places / max(np.abs(places).max(), 1e-12), vectors, method)
-
-
-def _components(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """(n, count), or fewer where there are no more, but at least two: of zeros, where there is nothing to tell."""
-    count = min(count, *vectors.shape)
-    found = np.zeros((len(vectors), max(count, 2)))
-    if np.ptp(vectors, axis=0).any():
-        found[:, :count] = PCA(count, random_state=seed).fit_transform(vectors)
-    return found
 
 
 def drawn_rows(count: int, most: int, seed: int = 0) -> np.ndarray:

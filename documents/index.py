@@ -110,7 +110,7 @@ class DocumentIndex:
         folder: str | os.PathLike,
         embedder: DocumentEmbedder | None = None,
         dimension: int | None = None,
-        loading: Mapping[str, Any] | None = None,
+        revision: str | None = None,
     ) -> DocumentIndex:
         """Creates an empty index.
 
@@ -118,8 +118,7 @@ class DocumentIndex:
             folder: A new name, or an empty folder.
             embedder: Embeds documents and queries. None: every document and query comes with its vector.
             dimension: d, if there is no embedder.
-            loading: Further arguments of `DocumentEmbedder.from_pretrained` that open the embedder again, such as
-                `revision` (JSON values).
+            revision: Branch, tag or commit of the embedder, if its model is from the Hub.
 
         Raises:
             ValueError: A folder that is not empty.
@@ -133,7 +132,7 @@ class DocumentIndex:
         connection = _connection(folder)  # makes the folder
         settings = {"dimension": int(embedder.dimension if embedder else dimension), "embedding": None}
         if embedder is not None:
-            settings["embedding"] = _embedding_settings(embedder, folder, loading or {})
+            settings["embedding"] = _embedding_settings(embedder, folder, revision)
         text = pa.string()
         fields = [("id", text), ("text", text), ("language", text), ("metadata", text), ("tags", pa.list_(text))]
         schema = pa.schema([*fields, ("vector", pa.list_(pa.float32(), settings["dimension"]))])
@@ -166,11 +165,11 @@ class DocumentIndex:
         """Arguments of `DocumentEmbedder.from_pretrained`, besides the name, that open the embedder again."""
         if self.settings is None:
             raise ValueError(f"{self.folder}: made without an embedder, expected vectors and not texts")
-        names = ("pooling", "max_length", "long_documents", "window", "stride", "aggregation")
-        options = {name: self.settings[name] for name in names if name in self.settings}
+        names = ("pooling", "max_length", "long_documents", "window", "stride", "aggregation", "revision")
+        options = {name: self.settings[name] for name in names if self.settings.get(name) is not None}
         if str(options.get("aggregation")).startswith("density"):
             options["aggregation"] = str(self.folder / DENSITY)
-        return options | self.settings["loading"]
+        return options
 
     @property
     def exact(self) -> bool:
@@ -480,14 +479,14 @@ def _settings_of(embedder: DocumentEmbedder) -> dict[str, Any]:
     return settings | embedder.long_document_settings
 
 
-def _embedding_settings(embedder: DocumentEmbedder, folder: Path, loading: Mapping[str, Any]) -> dict[str, Any]:
+def _embedding_settings(embedder: DocumentEmbedder, folder: Path, revision: str | None) -> dict[str, Any]:
     """What an index keeps of its embedder (JSON values); saves the density if sentences are weighted by one."""
     name, settings = str(embedder.model.name_or_path), _settings_of(embedder)
     if settings.get("aggregation", "").startswith("density"):
         embedder.aggregation.save(folder / DENSITY)
     return settings | {
         "model": os.path.abspath(name) if os.path.isdir(name) else name,
-        "loading": dict(loading),
+        "revision": revision,
         "uses_language": embedder.needs_language or settings["long_documents"] == "sentences",
         "probes": np.round(_probe_vectors(embedder).astype(float), 4).tolist(),
     }

@@ -9,11 +9,11 @@ vectors = lawdr.fit_transform(documents, languages)  # n texts and their n codes
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from modeling_tmde.long_documents import SentenceDensity, split_sentences
 Document = str | Sequence[str]
 
 FILE_NAME = "lawdr.npz"
-WEIGHTINGS = ("density", None)
+PAPER_DENSITY = SentenceDensity()
 _CHUNK = 8192  # sentences embedded at once, and the rest of the last document
 
 
@@ -61,10 +61,8 @@ class LanguageDebiaser(TransformerMixin, BaseEstimator):
             ValueError: A language whose vectors span fewer directions than its rank, a rank that is missing or not
                 below d, not as many codes as vectors, numbers that are not finite.
         """
-        grams: dict[str, np.ndarray] = {}
-        for language, rows in rows_by_language(languages, len(vectors)).items():
-            grams[language] = gram(vectors[rows])
-        return self.fit_grams(grams)
+        by_language = rows_by_language(languages, len(vectors))
+        return self.fit_grams({language: gram(vectors[rows]) for language, rows in by_language.items()})
 
     def fit_transform(self, vectors: np.ndarray, languages: str | Sequence[str]) -> np.ndarray:
         """`fit` and `transform` of the same vectors."""
@@ -119,11 +117,8 @@ class Lawdr(TransformerMixin, BaseEstimator):
     Args:
         embedder: A `DocumentEmbedder`, or anything with `encode(list of n str) -> (n, d)`. `clone` shares it.
         rank: Directions to remove, of every language or by language; see `LanguageDebiaser`.
-        weighting: `"density"`, or None for a plain mean.
+        density: `SentenceDensity` with the settings of each language's; None for a plain mean.
         debias: Whether directions are removed.
-        components, kernel, bandwidth: Of the density; see `SentenceDensity`.
-        density_sample: Sentences of each language, drawn at random, that the density is fitted to.
-        seed: Of the draw.
 
     Attributes:
         languages_: Codes that were fitted, sorted. debiaser_: `LanguageDebiaser`, or None. densities_: By language
@@ -135,23 +130,13 @@ class Lawdr(TransformerMixin, BaseEstimator):
         self,
         embedder: Any,
         rank: int | Mapping[str, int] = 1,
-        weighting: str | None = "density",
+        density: SentenceDensity | None = PAPER_DENSITY,
         debias: bool = True,
-        components: int = 16,
-        kernel: str = "tophat",
-        bandwidth: float | None = None,
-        density_sample: int = 20_000,
-        seed: int = 42,
     ) -> None:
         self.embedder = embedder
         self.rank = rank
-        self.weighting = weighting
+        self.density = density
         self.debias = debias
-        self.components = components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.density_sample = density_sample
-        self.seed = seed
 
     def __sklearn_clone__(self) -> Lawdr:
         return type(self)(**self.get_params(deep=False))  # a copy of the model would cost memory and gain nothing
@@ -165,13 +150,8 @@ class Lawdr(TransformerMixin, BaseEstimator):
 
         Raises:
             ValueError: No documents, a document without a sentence (its number is named), not as many codes as
-                documents, a language with fewer sentences than the rank, vectors that are not finite, an argument of
-                the constructor out of its range.
+                documents, a language with fewer sentences than the rank, vectors that are not finite.
         """
-        if self.weighting not in WEIGHTINGS:
-            raise ValueError(f"weighting: found {self.weighting!r}, expected one of {WEIGHTINGS}")
-        options = self.components, self.kernel, self.bandwidth, self.density_sample, self.seed
-        SentenceDensity(*options)  # checks its arguments before hours of work
         grams: dict[str, np.ndarray] = {}
         samples: dict[str, _Reservoir] = {}
         self.truncated_ = 0
@@ -179,18 +159,18 @@ class Lawdr(TransformerMixin, BaseEstimator):
             vectors = self._embed(codes, sentences)
             for language, rows in rows_by_language(codes, len(sentences)).items():
                 grams[language] = grams.get(language, 0) + gram(vectors[rows])
-                if self.weighting:
-                    samples.setdefault(language, _Reservoir(self.density_sample, self.seed)).add(vectors[rows])
+                if self.density is not None:
+                    reservoir = _Reservoir(self.density.sample, self.density.seed)
+                    samples.setdefault(language, reservoir).add(vectors[rows])
         if not grams:
             raise ValueError("documents: found none, expected at least one")
         self.languages_ = sorted(grams)
         self.debiaser_ = LanguageDebiaser(self.rank).fit_grams(grams) if self.debias else None
         self.densities_ = {}
-        for language in self.languages_ if self.weighting else []:
-            sample = samples.pop(language).vectors
-            if len(sample) < 2:
-                raise ValueError(f"documents: found {len(sample)} sentence of {language!r}, expected 2 for a density")
-            self.densities_[language] = SentenceDensity(*options).fit(sample)
+        for language, reservoir in sorted(samples.items()):
+            if len(reservoir.vectors) < 2:
+                raise ValueError(f"documents: found one sentence of {language!r}, expected 2 for a density")
+            self.densities_[language] = replace(self.density).fit(reservoir.vectors)
         return self
 
     def transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> np.ndarray:
@@ -199,15 +179,8 @@ class Lawdr(TransformerMixin, BaseEstimator):
         Raises:
             ValueError: Not fitted (`NotFittedError`), a language that was not fitted, or as `fit`.
         """
-        parts = list(self.transform_iter(documents, languages))
-        if not parts:
-            raise ValueError("documents: found none, expected at least one")
-        return np.concatenate(parts)
-
-    def transform_iter(self, documents: Iterable[Document], languages: str | Iterable[str]) -> Iterator[np.ndarray]:
-        """`transform` in flat memory: yields vectors (some, d) float32 of documents in order."""
         check_is_fitted(self, "languages_")
-        self.truncated_ = 0
+        self.truncated_, parts = 0, []
         for numbers, codes, sentences in sentence_chunks(documents, languages, self.languages_):
             vectors, weights = self._embed(codes, sentences), np.ones((len(sentences), 1))
             for language, rows in rows_by_language(codes, len(vectors)).items() if self.densities_ else ():
@@ -216,7 +189,10 @@ class Lawdr(TransformerMixin, BaseEstimator):
                 vectors = self.debiaser_.transform(vectors, codes)
             starts = np.flatnonzero(np.diff(numbers, prepend=-1))
             sums = np.add.reduceat(vectors * weights, starts), np.add.reduceat(weights, starts)
-            yield (sums[0] / sums[1]).astype(np.float32)
+            parts.append((sums[0] / sums[1]).astype(np.float32))
+        if not parts:
+            raise ValueError("documents: found none, expected at least one")
+        return np.concatenate(parts)
 
     def fit_transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> np.ndarray:
         """`fit` and `transform` of the same documents, which are embedded twice: vectors are not kept.
@@ -235,20 +211,17 @@ class Lawdr(TransformerMixin, BaseEstimator):
             ValueError: Not fitted (`NotFittedError`).
         """
         check_is_fitted(self, "languages_")
-        settings = {name: value for name, value in self.get_params(False).items() if name != "embedder"}
+        settings = {"rank": self.rank, "debias": self.debias, "density": self.density and asdict(self.density)}
         about = {"settings": settings, "languages": self.languages_}
         arrays = {"about": np.array(json.dumps(about, default=lambda value: value.item()))}
         for number, language in enumerate(self.languages_):
-            if self.debiaser_ is not None:
+            if self.debias:
                 arrays[f"{number}/directions"] = self.debiaser_.components_[language]
-            if language in self.densities_:
-                learned = self.densities_[language].to_arrays()
-                arrays |= {f"{number}/density/{name}": array for name, array in learned.items()}
+            learned = self.densities_[language].to_arrays() if self.densities_ else {}
+            arrays |= {f"{number}/density/{name}": array for name, array in learned.items()}
         Path(folder).mkdir(parents=True, exist_ok=True)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
         with replacing(Path(folder) / FILE_NAME) as temporary:
-            temporary.write_bytes(buffer.getvalue())
+            np.savez(temporary, **arrays)
 
     @classmethod
     def load(cls, folder: str | os.PathLike, embedder: Any) -> Lawdr:
@@ -260,15 +233,16 @@ class Lawdr(TransformerMixin, BaseEstimator):
         with np.load(Path(folder) / FILE_NAME, allow_pickle=False) as file:
             arrays = dict(file)
         about = json.loads(str(arrays["about"]))
-        lawdr = cls(embedder, **about["settings"])
-        lawdr.languages_, lawdr.truncated_, lawdr.debiaser_, lawdr.densities_ = about["languages"], 0, None, {}
+        settings = about["settings"]
+        settings["density"] = settings["density"] and SentenceDensity(**settings["density"])
+        lawdr = cls(embedder, **settings)
+        lawdr.languages_, lawdr.truncated_, lawdr.densities_ = about["languages"], 0, {}
+        lawdr.debiaser_ = LanguageDebiaser(lawdr.rank) if lawdr.debias else None
         if lawdr.debias:
-            lawdr.debiaser_ = LanguageDebiaser(lawdr.rank)
+            names = enumerate(lawdr.languages_)
+            lawdr.debiaser_.components_ = {code: arrays[f"{number}/directions"] for number, code in names}
             lawdr.debiaser_.languages_ = lawdr.languages_
-            lawdr.debiaser_.components_ = {
-                code: arrays[f"{number}/directions"] for number, code in enumerate(lawdr.languages_)
-            }
-        for number, language in enumerate(lawdr.languages_ if lawdr.weighting else []):
+        for number, language in enumerate(lawdr.languages_ if lawdr.density else []):
             start = f"{number}/density/"
             learned = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
             lawdr.densities_[language] = SentenceDensity.from_arrays(learned)
@@ -276,11 +250,11 @@ class Lawdr(TransformerMixin, BaseEstimator):
 
     def _embed(self, codes: list[str], sentences: list[str]) -> np.ndarray:
         """(sentences, d)."""
-        options: dict[str, Any] = {}
-        if isinstance(self.embedder, DocumentEmbedder):
-            options = {"show_progress_bar": False, "language": codes if self.embedder.needs_language else None}
-        vectors = np.asarray(self.embedder.encode(sentences, **options))
-        self.truncated_ += getattr(getattr(self.embedder, "last_report", None), "truncated", 0)
+        if not isinstance(self.embedder, DocumentEmbedder):
+            return np.asarray(self.embedder.encode(sentences))
+        codes = codes if self.embedder.needs_language else None
+        vectors = self.embedder.encode(sentences, language=codes, show_progress_bar=False)
+        self.truncated_ += self.embedder.last_report.truncated
         return vectors
 
 
@@ -288,9 +262,7 @@ class _Reservoir:
     """A uniform sample of a stream of vectors: those of the lowest random keys, however the stream is cut."""
 
     def __init__(self, size: int, seed: int) -> None:
-        self.size = size
-        self.rng = np.random.default_rng(seed)
-        self.keys = np.empty(0)
+        self.size, self.rng, self.keys = size, np.random.default_rng(seed), np.empty(0)
         self.vectors: np.ndarray | None = None  # (up to size, d)
 
     def add(self, vectors: np.ndarray) -> None:
@@ -330,10 +302,9 @@ def sentence_chunks(
         sentences = [sentence for sentence in sentences if sentence.strip()]
         if not sentences:
             raise ValueError(f"documents: document {number} is empty, expected at least one sentence")
-        for column, values in zip(
-            chunk, ([number] * len(sentences), [language] * len(sentences), sentences), strict=True
-        ):
-            column.extend(values)
+        chunk[0].extend([number] * len(sentences))
+        chunk[1].extend([language] * len(sentences))
+        chunk[2].extend(sentences)
         if len(chunk[0]) >= _CHUNK:
             yield chunk
             chunk = ([], [], [])

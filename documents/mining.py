@@ -84,7 +84,6 @@ def mine_bitext(
     max_pairs: int | None = None,
     drop_identical: bool = False,
     search: str = "auto",
-    show_progress_bar: bool = False,
 ) -> ScoredPairs:
     """Pairs of rows that are likely translations, by the margins of Artetxe & Schwenk 2019 (arXiv 1811.01136).
 
@@ -97,8 +96,7 @@ def mine_bitext(
         retrieval, threshold: See [`retrieved_pairs`].
         max_pairs: At most so many, the best; None for all.
         drop_identical: Leave out pairs of equal texts, common in crawled pages, that nobody translated.
-        search: `auto`, `exact` or `hnsw`; see [`~modeling_tmde.documents.neighbours.find_neighbours`], also for
-            `show_progress_bar`.
+        search: `auto`, `exact` or `hnsw`; see [`~modeling_tmde.documents.neighbours.find_neighbours`].
 
     Returns:
         Pairs, best first.
@@ -125,7 +123,7 @@ def mine_bitext(
             raise ValueError(f"{name}: found {len(texts)} texts, expected {matrix.shape[0]}, one for each row")
         kept.append(np.arange(matrix.shape[0]) if texts is None else first_occurrences(texts)[1])
         sides.append(matrix if len(kept[-1]) == matrix.shape[0] else matrix[kept[-1]])
-    mined = retrieved_pairs(scored_pairs(*sides, scoring, k, search, show_progress_bar), retrieval, threshold)
+    mined = retrieved_pairs(scored_pairs(*sides, scoring, k, search), retrieval, threshold)
     mined = ScoredPairs(kept[0][mined.first], kept[1][mined.second], mined.scores)
     if drop_identical:
         different = [plain_text(first_texts[i]) != plain_text(second_texts[j]) for i, j in mined.rows()]
@@ -134,12 +132,7 @@ def mine_bitext(
 
 
 def scored_pairs(
-    first: Matrix,
-    second: Matrix,
-    scoring: str = "ratio",
-    k: int = 4,
-    search: str = "exact",
-    show_progress_bar: bool = False,
+    first: Matrix, second: Matrix, scoring: str = "ratio", k: int = 4, search: str = "exact"
 ) -> ScoredPairs:
     """Each row of either side with its `k` nearest rows of the other side, scored.
 
@@ -152,7 +145,7 @@ def scored_pairs(
         first, second: (n, d) and (m, d), both dense or both sparse.
         scoring: `cosine`, `ratio` or `distance`.
         k: Neighbors of a row; all rows of a side that has fewer.
-        search, show_progress_bar: As for [`mine_bitext`].
+        search: As for [`mine_bitext`].
 
     Returns:
         Every pair once, in order of row numbers: at most (n + m) `k` of them.
@@ -161,8 +154,8 @@ def scored_pairs(
         ValueError: As [`mine_bitext`].
     """
     check_scoring(scoring, k)
-    cosines, seconds = find_neighbours(first, second, k, search, show_progress_bar)  # (n, k)
-    back_cosines, firsts = find_neighbours(second, first, k, search, show_progress_bar)  # (m, k)
+    cosines, seconds = find_neighbours(first, second, k, search)  # (n, k)
+    back_cosines, firsts = find_neighbours(second, first, k, search)  # (m, k)
     of_first, of_second = cosines.mean(axis=1), back_cosines.mean(axis=1)
     rows = np.concatenate([np.repeat(np.arange(len(seconds)), seconds.shape[1]), firsts.ravel()])
     others = np.concatenate([seconds.ravel(), np.repeat(np.arange(len(firsts)), firsts.shape[1])])
@@ -192,14 +185,14 @@ def retrieved_pairs(pairs: ScoredPairs, retrieval: str = "max", threshold: float
     _, forward = np.unique(ordered.first, return_index=True)  # the first occurrence is the best
     _, backward = np.unique(ordered.second, return_index=True)
     if retrieval == "max":
-        return matched_pairs(ordered[np.union1d(forward, backward)])
+        return _matched_pairs(ordered[np.union1d(forward, backward)])
     chosen = {"forward": np.sort(forward), "backward": np.sort(backward)}
     return ordered[chosen[retrieval] if retrieval in chosen else np.intersect1d(forward, backward)]
 
 
-def matched_pairs(pairs: ScoredPairs) -> ScoredPairs:
-    """Competitive matching: pairs are taken best first, and each row of either side once; best first."""
-    ordered, used, kept = pairs.best_first(), (set(), set()), []
+def _matched_pairs(ordered: ScoredPairs) -> ScoredPairs:
+    """Competitive matching: pairs are taken best first, and each row of either side once."""
+    used, kept = (set(), set()), []
     for position, (row, other) in enumerate(ordered.rows()):
         if row not in used[0] and other not in used[1]:
             used[0].add(row)

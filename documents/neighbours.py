@@ -71,7 +71,7 @@ class UnitRows:
 
 
 def find_neighbours(
-    queries: Matrix, candidates: Matrix, k: int, search: str = "exact", show_progress_bar: bool = False
+    queries: Matrix, candidates: Matrix, k: int, search: str = "exact"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the `k` candidates of highest cosine to each query, and warns of an approximate search, with its recall.
 
@@ -84,7 +84,6 @@ def find_neighbours(
         candidates: (m, d), of the same kind.
         k: All m candidates if there are fewer.
         search: `exact`, `hnsw` or `auto`.
-        show_progress_bar: On stderr.
 
     Returns:
         Cosines (n, min(k, m)) float32, falling, and row numbers of the candidates (n, min(k, m)) int64. The cosines
@@ -104,24 +103,20 @@ def find_neighbours(
     costly = len(rows) * len(others) * others.shape[1] > EXACT_COST and not sparse
     found = None
     if search == "hnsw":
-        found = _walk_graph(rows, others, k, LAST_EFFORT, 0.0, show_progress_bar)
+        found = _walk_graph(rows, others, k, LAST_EFFORT, 0.0)
     elif search == "auto" and costly:  # longer walks take longer than exact search
-        limit = min(len(others) // WORTHWHILE, LAST_EFFORT)
-        found = _walk_graph(rows, others, k, limit, RECALL, show_progress_bar)
-    return found or unit_neighbours(rows, others, k, show_progress_bar)
+        found = _walk_graph(rows, others, k, min(len(others) // WORTHWHILE, LAST_EFFORT), RECALL)
+    return found or unit_neighbours(rows, others, k)
 
 
-def unit_neighbours(
-    queries: UnitRows, candidates: UnitRows, k: int, show_progress_bar: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def unit_neighbours(queries: UnitRows, candidates: UnitRows, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Exact search: cosines (n, k) float32, falling, and row numbers (n, k), equal cosines in order of row number."""
     cosines = np.full((len(queries), k), -np.inf, np.float32)
     indices = np.full((len(queries), k), len(candidates), np.int64)
-    blocks = slices(len(candidates), BLOCK)
-    for columns in progress_bar(blocks, desc="Searching", unit=" blocks", disable=not show_progress_bar):
+    for columns in slices_with_bar(len(candidates), BLOCK, "Searching"):
         pool = candidates[columns]
         for rows, unit in queries.blocks():
-            found = _largest(products(unit, pool), min(k, pool.shape[0]))
+            found = largest(products(unit, pool), min(k, pool.shape[0]))
             both = np.hstack([cosines[rows], found[0]]), np.hstack([indices[rows], found[1] + columns.start])
             order = np.lexsort((both[1], -both[0]), axis=1)[:, :k]
             cosines[rows], indices[rows] = (np.take_along_axis(each, order, axis=1) for each in both)
@@ -244,6 +239,12 @@ def slices(total: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
+def slices_with_bar(total: int, size: int, what: str) -> Iterable[slice]:
+    """`slices` with a progress bar, if there are ten or more."""
+    found = slices(total, size)
+    return progress_bar(found, desc=what, unit=" blocks", disable=len(found) < 10)
+
+
 def products(queries: Matrix, candidates: Matrix) -> np.ndarray:
     """Products of all rows, (n, m), dense."""
     found = queries @ candidates.T
@@ -257,29 +258,29 @@ def row_products(first: Matrix, second: Matrix) -> np.ndarray:
     return np.einsum("ij,ij->i", first, second, dtype=np.float64)
 
 
-def _largest(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest of each row and their columns, (n, k); of equal ones those of the lowest columns."""
+def largest(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest of each row, falling, and their columns, (n, k); of equal ones the lowest columns first."""
     if 2 * k >= values.shape[1]:
         columns = np.argsort(-values, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(values, columns, axis=1), columns
-    found, columns = (each.numpy() for each in torch.topk(torch.from_numpy(values), k + 1))
-    # torch takes any of the columns that tie for the last place
-    for row in np.flatnonzero(found[:, k] == found[:, k - 1]):
-        columns[row, :k] = np.argsort(-values[row], kind="stable")[:k]
-    return found[:, :k], columns[:, :k]
+    else:
+        found, columns = (each.numpy() for each in torch.topk(torch.from_numpy(values), k + 1))
+        # torch takes any of the columns that tie for the last place
+        for row in np.flatnonzero(found[:, k] == found[:, k - 1]):
+            columns[row, :k] = np.argsort(-values[row], kind="stable")[:k]
+        columns = np.sort(columns[:, :k], axis=1)
+    found = np.take_along_axis(values, columns, axis=1)
+    order = np.argsort(-found, axis=1, kind="stable")
+    return np.take_along_axis(found, order, axis=1), np.take_along_axis(columns, order, axis=1)
 
 
 def _walk_graph(
-    queries: UnitRows, candidates: UnitRows, k: int, limit: int, least: float, show_progress_bar: bool
+    queries: UnitRows, candidates: UnitRows, k: int, limit: int, least: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Doubles the steps of a walk until it finds enough, or is at `limit`; None if it finds less than `least`."""
     import faiss  # of the extra `search`
 
-    def blocks(rows: UnitRows, what: str) -> Iterable[slice]:
-        return progress_bar(slices(len(rows), BLOCK), desc=what, unit=" blocks", disable=not show_progress_bar)
-
     graph = faiss.IndexHNSWFlat(candidates.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
-    for rows in blocks(candidates, "Indexing"):
+    for rows in slices_with_bar(len(candidates), BLOCK, "Indexing"):
         graph.add(candidates[rows])
     drawn = np.random.default_rng(42).choice(len(queries), min(len(queries), SAMPLE), replace=False)
     sample = UnitRows("sample", queries[np.sort(drawn)])
@@ -295,7 +296,7 @@ def _walk_graph(
     text = "Approximate search of %s by HNSW (M = %d, efSearch = %d), which finds %.1f %% of the exact neighbors"
     logger.warning(text, size, LINKS, effort, 100 * recall)
     cosines, indices = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-    for rows in blocks(queries, "Searching"):
+    for rows in slices_with_bar(len(queries), BLOCK, "Searching"):
         unit = queries[rows]
         cosines[rows], indices[rows] = graph.search(unit, k)
         if len(short := np.flatnonzero((indices[rows] < 0).any(axis=1))):  # the graph is not connected

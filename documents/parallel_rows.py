@@ -15,7 +15,6 @@ from modeling_tmde.documents.sentence_alignment import align_sentences, embedded
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.long_documents import split_sentences
 
-UNITS = ("sentences", "paragraphs")
 _SEGMENTS = 4096  # of both sides, whose vectors are there at once
 
 
@@ -28,7 +27,7 @@ def parallel_rows(
     documents: Iterable[tuple[str, str, str]],
     embedder: DocumentEmbedder,
     languages: tuple[str, str],
-    unit: str = "sentences",
+    paragraphs: bool = False,
     min_score: float | None = None,
     max_size: int = 3,
     skip: float = 0.55,
@@ -44,7 +43,7 @@ def parallel_rows(
         documents: Id, text in the first language, text in the second, of each pair; read as rows are asked for.
         embedder: Of sentences, and of what neighboring ones make as one text.
         languages: Codes of both, for the splitting, for a model that needs them, and as keys of the rows.
-        unit: `sentences` or `paragraphs` (lines).
+        paragraphs: Align lines instead of sentences.
         min_score: Least score of a row; None for all. What is low depends on the model: look at the rows.
         max_size, skip: See [`~modeling_tmde.documents.sentence_alignment.align_sentences`].
         report: Filled in place: `documents` (pairs), `first` and `second` (sentences or paragraphs of both sides),
@@ -61,15 +60,13 @@ def parallel_rows(
         documents so far and of the next few count, too; a score says little where all these together are few.
 
     Raises:
-        ValueError: Unknown unit, one language twice, options of the alignment out of range.
+        ValueError: One language twice, options of the alignment out of range.
     """
-    if unit not in UNITS:
-        raise ValueError(f"unit: found {unit!r}, expected one of {', '.join(UNITS)}")
     if languages[0] == languages[1]:
         raise ValueError(f"languages: found {languages[0]!r} twice, expected two")
     report = Counter() if report is None else report
     totals, counts = [0.0, 0.0], [0, 0]  # of the unit vectors of the sentences of each side so far
-    for ids, sides in _batches(documents, unit, languages):
+    for ids, sides in _batches(documents, paragraphs, languages):
         vectors = []
         for number, (side, language) in enumerate(zip(sides, languages, strict=True)):
 
@@ -105,7 +102,7 @@ def parallel_rows(
 
 
 def _batches(
-    documents: Iterable[tuple[str, str, str]], unit: str, languages: tuple[str, str]
+    documents: Iterable[tuple[str, str, str]], paragraphs: bool, languages: tuple[str, str]
 ) -> Iterator[tuple[list[str], tuple[list[list[str]], list[list[str]]]]]:
     """Ids and segments of consecutive documents: enough at a time for full batches of the model."""
     ids: list[str] = []
@@ -113,7 +110,7 @@ def _batches(
     for doc_id, *texts in documents:
         ids.append(doc_id)
         for side, text, language in zip(sides, texts, languages, strict=True):
-            side.append(split_paragraphs(text) if unit == "paragraphs" else split_sentences(text, language))
+            side.append(split_paragraphs(text) if paragraphs else split_sentences(text, language))
         if sum(len(segments) for side in sides for segments in side) >= _SEGMENTS:
             yield ids, sides
             ids, sides = [], ([], [])

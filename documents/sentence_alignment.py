@@ -64,8 +64,7 @@ def align_sentences(
 
     Two costs are not vecalign's, and their defaults were chosen on development documents, together with `skip`: what
     each sentence beyond one on each side costs, as most beads are one to one; and, where lengths are known, how
-    surprising those of the two sides are (Gale & Church 1993; see
-    [`LengthModel`]).
+    surprising those of the two sides are (Gale & Church 1993; see [`BeadCosts`]).
 
     Above 300 sentences the path is searched near that of a coarser pass, over means of two neighboring
     vectors, as in vecalign; near is made wider where the path touches its edge. Time and memory grow with n + m but
@@ -106,72 +105,17 @@ def align_sentences(
     if not n or not m:
         path = [(i, j) for i in range(n + 1) for j in range(m + 1)]
         return list(_beads(path, None, skip, None))
-    model = None if lengths is None or not length_weight else LengthModel(*lengths)
-    costs = BeadCosts(*sides, merge, model, length_weight)
+    costs = BeadCosts(sides, merge, lengths, length_weight)
     moves = [(a, b) for size in range(2, max_size + 1) for a in range(1, size) for b in [size - a]]  # ties: small ones
     path = _path(costs, skip, moves, _coarse_path(costs, skip, width), width)
-    return list(_beads(path, costs, skip, costs if means is None else BeadCosts(*sides, means=means)))
+    return list(_beads(path, costs, skip, costs if means is None else BeadCosts(sides, means=means)))
 
 
 class BeadCosts:
     """a b (1 - cos(x, y)) by the mean of both distances; sentences beyond one on each side; surprise at lengths.
 
-    Args:
-        first, second: Unit vectors of spans by length, float32.
-        merge: Cost of each sentence beyond one on each side.
-        lengths: None where lengths are not known.
-        length_weight: What one unit of surprise costs.
-        means: (d,) of each side, the mean unit vector of sentences of many documents. It stands for those that a
-            document of fewer than 20 lacks, so that the distances are not those of the pair alone.
-    """
-
-    def __init__(
-        self,
-        first: Spans,
-        second: Spans,
-        merge: float = 0.0,
-        lengths: LengthModel | None = None,
-        length_weight: float = 0.0,
-        means: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> None:
-        self.first, self.second = first, second
-        self.merge, self.lengths, self.length_weight = merge, lengths, length_weight
-        of_first, of_second = (side[0].mean(axis=0, dtype=np.float64) for side in (first, second))
-        if means is not None:
-            shares = (min(len(side[0]) / _SHORT, 1) for side in (first, second))
-            of_first, of_second = (
-                background + (mean - background) * share
-                for background, mean, share in zip(means, (of_first, of_second), shares, strict=True)
-            )
-        self.distances = [1 - units @ of_second for units in first], [1 - units @ of_first for units in second]
-
-    def of_vectors(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        """What the vectors of spans of a and b sentences cost, which begin at these rows and columns."""
-        cosines = self.first[a - 1][rows] @ self.second[b - 1][columns].T
-        distances = self.distances[0][a - 1][rows, None] + self.distances[1][b - 1][None, columns]
-        # a cosine of equal vectors may be above 1 by a rounding
-        return a * b * np.maximum(1 - cosines, 0) / np.maximum(distances / 2, _SMALLEST)
-
-    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        costs = self.of_vectors(a, b, rows, columns) + self.merge * (a + b - 2)
-        if self.lengths is not None:
-            costs += self.length_weight * np.minimum(self.lengths(a, b, rows, columns), _LARGEST_SURPRISE)
-        return costs
-
-    def halved(self) -> BeadCosts:
-        """Costs of pairs of neighboring sentences; the last one stays alone if their number is odd."""
-        sides = (
-            [unit_rows(np.add.reduceat(side[0], range(0, len(side[0]), 2)))] for side in (self.first, self.second)
-        )
-        lengths = None if self.lengths is None else self.lengths.halved()
-        return BeadCosts(*sides, self.merge, lengths, self.length_weight)
-
-
-class LengthModel:
-    """Lengths of consecutive sentences of two documents, and how surprising it is that some translate others.
-
-    Gale & Church 1993 ("A program for aligning sentences in bilingual corpora", Computational Linguistics 19(1)): a
-    translation of l characters has about c l, with variance s^2 l, s^2 = 6.8. So
+    Lengths are compared as by Gale & Church 1993 ("A program for aligning sentences in bilingual corpora",
+    Computational Linguistics 19(1)): a translation of l characters has about c l, with variance s^2 l, s^2 = 6.8. So
 
         delta = (l2 - c l1) / sqrt(s^2 (l1 + l2 / c) / 2)
 
@@ -181,33 +125,58 @@ class LengthModel:
     part. (Theirs is 1 for all languages.)
 
     Args:
-        first: Characters of each sentence of the first document, (n,).
-        second: Those of the second, (m,).
+        sides: Of each document, unit vectors of spans by length, float32.
+        merge: Cost of each sentence beyond one on each side.
+        lengths: Characters of each sentence of both documents; None where they are not known.
+        length_weight: What one unit of surprise costs.
+        means: (d,) of each side, the mean unit vector of sentences of many documents. It stands for those that a
+            document of fewer than 20 lacks, so that the distances are not those of the pair alone.
     """
 
-    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
-        self.first, self.second = (np.asarray(side, np.float64) for side in (first, second))
-        self._ratio = max(self.second.sum(), 1) / max(self.first.sum(), 1)
-        self._before = [np.concatenate([[0.0], np.cumsum(side)]) for side in (self.first, self.second)]
+    def __init__(
+        self,
+        sides: Sequence[Spans],
+        merge: float = 0.0,
+        lengths: Sequence[Sequence[int] | np.ndarray] | None = None,
+        length_weight: float = 0.0,
+        means: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        self.sides, self.merge, self.lengths, self.length_weight = sides, merge, lengths, length_weight
+        centers = [side[0].mean(axis=0, dtype=np.float64) for side in sides]
+        for number, side in enumerate(sides if means is not None else ()):
+            centers[number] = means[number] + (centers[number] - means[number]) * min(len(side[0]) / _SHORT, 1)
+        pairs = zip(sides, centers[::-1], strict=True)
+        self.distances = [[1 - units @ center for units in side] for side, center in pairs]
+        if lengths is not None:
+            self.ends = [np.concatenate([[0.0], np.cumsum(side, dtype=np.float64)]) for side in lengths]
+            self.ratio = max(self.ends[1][-1], 1) / max(self.ends[0][-1], 1)
 
-    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        """Surprise of aligning spans of a and b sentences, which begin at these rows and columns: (rows, columns)."""
-        first, second = (
-            before[size:] - before[:-size] for before, size in zip(self._before, (a, b), strict=True)
-        )  # (n - a + 1,), (m - b + 1,)
+    def of_vectors(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
+        """What the vectors of spans of a and b sentences cost, which begin at these rows and columns."""
+        cosines = self.sides[0][a - 1][rows] @ self.sides[1][b - 1][columns].T
+        distances = self.distances[0][a - 1][rows, None] + self.distances[1][b - 1][None, columns]
+        # a cosine of equal vectors may be above 1 by a rounding
+        return a * b * np.maximum(1 - cosines, 0) / np.maximum(distances / 2, _SMALLEST)
+
+    def surprise(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
+        """-log of the probability of the lengths of these spans, if they are translations: (rows, columns)."""
+        first, second = (ends[size:] - ends[:-size] for ends, size in zip(self.ends, (a, b), strict=True))
         first, second = first[rows, None], second[None, columns]
-        mean = (first + second / self._ratio) / 2
-        delta = np.abs(second - first * self._ratio) / np.sqrt(np.maximum(mean, 1) * _VARIANCE)
+        mean = (first + second / self.ratio) / 2
+        delta = np.abs(second - first * self.ratio) / np.sqrt(np.maximum(mean, 1) * _VARIANCE)
         return -np.log(2) - log_ndtr(-delta)
 
-    def halved(self) -> LengthModel:
-        """The model of pairs of neighboring sentences; the last one stays alone if their number is odd."""
-        return LengthModel(*(np.add.reduceat(side, range(0, len(side), 2)) for side in (self.first, self.second)))
+    def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
+        costs = self.of_vectors(a, b, rows, columns) + self.merge * (a + b - 2)
+        if self.lengths is not None:
+            costs += self.length_weight * np.minimum(self.surprise(a, b, rows, columns), _LARGEST_SURPRISE)
+        return costs
 
-
-def span_texts(sentences: Sequence[str], size: int) -> list[str]:
-    """Texts of all `size` consecutive sentences, joined by spaces; n - size + 1 of them, or none."""
-    return [" ".join(sentences[start : start + size]) for start in range(len(sentences) - size + 1)]
+    def halved(self) -> BeadCosts:
+        """Costs of pairs of neighboring sentences; the last one stays alone if their number is odd."""
+        sides = [[unit_rows(np.add.reduceat(side[0], range(0, len(side[0]), 2)))] for side in self.sides]
+        lengths = self.lengths and [np.add.reduceat(side, range(0, len(side), 2)) for side in self.lengths]
+        return BeadCosts(sides, self.merge, lengths, self.length_weight)
 
 
 def embedded_spans(documents: Sequence[Sequence[str]], encode: Encode, largest: int) -> list[list[np.ndarray]]:
@@ -221,17 +190,20 @@ def embedded_spans(documents: Sequence[Sequence[str]], encode: Encode, largest: 
     Returns:
         For each document what [`align_sentences`] takes: `largest` arrays, the s-th (n - s + 1, d).
     """
-    texts = [[span_texts(sentences, size) for size in range(1, largest + 1)] for sentences in documents]
-    position = {
-        text: row for row, text in enumerate(dict.fromkeys(text for spans in texts for s in spans for text in s))
-    }
+    position: dict[str, int] = {}  # row of each different text
+    spans = []
+    for sentences in documents:
+        spans.append([])
+        for size in range(1, largest + 1):
+            texts = (" ".join(sentences[start : start + size]) for start in range(len(sentences) - size + 1))
+            spans[-1].append([position.setdefault(text, len(position)) for text in texts])
     vectors = encode(list(position)) if position else np.empty((0, 1), np.float32)
-    return [[vectors[[position[text] for text in some]] for some in spans] for spans in texts]
+    return [[vectors[rows] for rows in of_document] for of_document in spans]
 
 
 def _coarse_path(costs: BeadCosts, skip: float, width: int) -> np.ndarray | None:
     """Nodes (p, 2) of a path of one-to-one moves over means of two neighbors; None where every cell is computed."""
-    n, m = len(costs.first[0]), len(costs.second[0])
+    n, m = (len(side[0]) for side in costs.sides)
     if n * m <= _FULL**2 or min(n, m) < 4:
         return None
     half = costs.halved()
@@ -241,7 +213,7 @@ def _coarse_path(costs: BeadCosts, skip: float, width: int) -> np.ndarray | None
 
 def _path(costs: BeadCosts, skip: float, moves: Moves, near: np.ndarray | None, width: int) -> list[tuple[int, int]]:
     """Nodes of the cheapest path from (0, 0) to (n, m), within windows that no path touches but where they end."""
-    n, m = len(costs.first[0]), len(costs.second[0])
+    n, m = (len(side[0]) for side in costs.sides)
     while True:
         low, high = _windows(n, m, near, width)
         steps = _steps(costs, skip, moves, low, high)
@@ -281,20 +253,17 @@ def _steps(costs: BeadCosts, skip: float, moves: Moves, low: np.ndarray, high: n
     steps = []
     for start in range(0, n + 1, _ROWS):
         stop = min(start + _ROWS, n + 1)
-        # costs of each move to the nodes of these rows, in the columns of all their windows
-        blocks = [
-            costs(
-                a, b, slice(max(start - a, 0), max(stop - a, 0)), slice(max(low[start] - b, 0), high[stop - 1] + 1 - b)
-            )
-            for a, b in moves
-        ]
+        blocks = []  # costs of each move to the nodes of these rows, in the columns of all their windows
+        for a, b in moves:
+            columns = slice(max(low[start] - b, 0), high[stop - 1] + 1 - b)
+            blocks.append(costs(a, b, slice(max(start - a, 0), max(stop - a, 0)), columns))
         for i in range(start, stop):
-            total, step = np.full(m + 1, np.inf), np.zeros(m + 1, np.uint8)
+            window = slice(low[i], high[i] + 1)
+            total, step = np.full(m + 1, np.inf), np.full(m + 1, skip_first, np.uint8)
             if i == 0:
                 total[0] = 0.0
             else:
-                total[low[i] : high[i] + 1] = best[i - 1][low[i] : high[i] + 1] + skip
-                step[:] = skip_first
+                total[window] = best[i - 1][window] + skip
             for number, (a, b) in reversed(list(enumerate(moves))):
                 left, right = max(low[i], b), high[i] + 1
                 if i < a or left >= right:
@@ -306,7 +275,6 @@ def _steps(costs: BeadCosts, skip: float, moves: Moves, low: np.ndarray, high: n
                 total[left:right][better] = arrived[better]
                 step[left:right][better] = number
             # Skips along the row come from its cheapest node to the left, which a running minimum finds for them all.
-            window = slice(low[i], high[i] + 1)
             least = np.minimum.accumulate(total[window] - paid[window])
             skipped = least < total[window] - paid[window]
             step[window][skipped] = skip_second
@@ -325,7 +293,7 @@ def _beads(
         a, b = i1 - i0, j1 - j0
         if a and b:
             one = a, b, slice(i0, i0 + 1), slice(j0, j0 + 1)
-            similarity = float(np.clip(costs.first[a - 1][i0] @ costs.second[b - 1][j0], -1, 1))
+            similarity = float(np.clip(costs.sides[0][a - 1][i0] @ costs.sides[1][b - 1][j0], -1, 1))
             score = float(1 - scoring.of_vectors(*one)[0, 0])
             yield Bead(range(i0, i1), range(j0, j1), float(costs(*one)[0, 0]), similarity, score)
         else:
@@ -339,18 +307,17 @@ def unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.nd
         ValueError: Shapes that do not fit, numbers that are not finite.
     """
     spans = [np.asarray(some) for some in ([given] if isinstance(given, np.ndarray) else given)][:largest]
-    if not spans or spans[0].ndim != 2 and len(spans[0]):
-        raise ValueError(f"{name}: found no vectors of sentences, expected (n, d)")
     n = len(spans[0])
     if n == 0:
         return [spans[0]]
+    units = []
     for size, some in enumerate(spans, 1):
-        rows = max(n - size + 1, 0)
-        if len(some) != rows or rows and some.shape[1:] != spans[0].shape[1:]:
-            raise ValueError(f"{name}: found shape {some.shape} for spans of {size} sentences, expected {rows} rows")
+        shape = max(n - size + 1, 0), spans[0].shape[-1]
+        if some.shape != shape and (len(some) or shape[0]):
+            raise ValueError(f"{name}: found shape {some.shape} for spans of {size} sentences, expected {shape}")
         if not np.isfinite(some).all():
             raise ValueError(f"{name}: found a vector that is not finite among spans of {size} sentences")
-    units = [unit_rows(some.reshape(-1, spans[0].shape[1])) for some in spans]
+        units.append(unit_rows(some.reshape(shape)))
     for size in range(len(units) + 1, largest + 1):
         rows = max(n - size + 1, 0)
         units.append(unit_rows(sum(units[0][start : start + rows].astype(np.float64) for start in range(size))))

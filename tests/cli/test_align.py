@@ -130,7 +130,7 @@ def test_lawdr(bag, inputs):
     result = ok(
         "align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS
     )
-    assert "as LAWDR of rank 2" in result.stderr, result.output
+    assert "16 documents by LAWDR (0 sentences truncated)" in result.stderr, result.output
     lawdr = Lawdr(DocumentEmbedder.from_pretrained(bag, device="cpu"), rank=2)
     vectors = lawdr.fit_transform(GERMAN + [ENGLISH[number] for number in ORDER], ["de"] * 8 + ["en"] * 8)
     expected = align_documents(vectors[:8], vectors[8:])

@@ -110,7 +110,7 @@ def test_gold_lists(inputs):
     # F1 of the best 1 to 5: 2/4, 2/5, 4/6, 4/7, 4/8
     threshold = float(result.stderr.split("--threshold ")[1].split()[0])
     assert threshold == pytest.approx((np.cos(0.3) + np.cos(0.4)) / 2, abs=1e-5)
-    assert "has the highest F1 on" in result.stderr and "precision 0.6667, recall 0.6667, F1 0.6667; " in result.stderr
+    assert "has the highest F1 on" in result.stderr and "precision 0.6667, recall 0.6667, F1 0.6667\n" in result.stderr
     assert len(rows_of(inputs / "out.tsv")) == 3
     (inputs / "gold").write_text("4\t4\n1\t1\n")
     result = run(*arguments, "--threshold", threshold)

@@ -13,6 +13,7 @@ from sklearn.neighbors import KernelDensity
 from modeling_tmde.documents import lawdr as module
 from modeling_tmde.documents.lawdr import LanguageDebiaser, Lawdr, _Reservoir
 from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.long_documents import SentenceDensity
 from tests.tiny_embedders import make_tables, make_tokenizer
 
 DIMENSION = 24
@@ -71,7 +72,7 @@ def test_it_is_algorithm_1_of_each_language(kernel):
     both = [*german, *english]
     languages = ["de"] * len(german) + ["en"] * len(english)
     order = np.random.default_rng(0).permutation(len(both))  # languages mixed
-    lawdr = Lawdr(Planted(), {"de": 1, "en": 3}, components=5, kernel=kernel, bandwidth=1.7)
+    lawdr = Lawdr(Planted(), {"de": 1, "en": 3}, SentenceDensity(5, kernel, bandwidth=1.7))
     found = lawdr.fit_transform([both[row] for row in order], [languages[row] for row in order])
     assert found.dtype == np.float32 and found.shape == (70, DIMENSION)
     expected = np.concatenate([algorithm_1(german, 1, 1.7, kernel), algorithm_1(english, 3, 1.7, kernel)])
@@ -87,21 +88,12 @@ def test_it_is_algorithm_1_of_each_language(kernel):
 def test_the_chunks_of_a_stream_do_not_matter(chunk, sample, debias, weighted):
     documents = [*corpus("de", 8, boilerplate=1), *corpus("fr", 8, boilerplate=1, seed=1)]
     languages = ["de"] * 8 + ["fr"] * 8
-    lawdr = Lawdr(
-        Planted(),
-        2,
-        weighting="density" if weighted else None,
-        debias=debias,
-        density_sample=max(2, sample),
-        components=4,
-    )
+    lawdr = Lawdr(Planted(), 2, SentenceDensity(4, sample=max(2, sample)) if weighted else None, debias)
     expected = lawdr.fit_transform(documents, languages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", chunk)
-        again = clone(lawdr).fit(iter(documents), iter(languages))
-        parts = list(again.transform_iter(iter(documents), iter(languages)))
-    np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-4)
-    assert all(len(part) for part in parts)
+        again = clone(lawdr).fit(iter(documents), iter(languages)).transform(iter(documents), iter(languages))
+    np.testing.assert_allclose(again, expected, atol=1e-4)
 
 
 def test_a_reservoir_is_a_uniform_sample_of_its_stream():
@@ -118,7 +110,7 @@ def test_a_reservoir_is_a_uniform_sample_of_its_stream():
 def test_with_a_document_embedder_truncated_sentences_are_counted():
     embedder = DocumentEmbedder(make_tables(), make_tokenizer(), max_length=12)
     documents = [["kurz", "lang " * 30], ["auch kurz", "noch einer"]]
-    lawdr = Lawdr(embedder, weighting=None, debias=False).fit(documents, ["de", "en"])
+    lawdr = Lawdr(embedder, density=None, debias=False).fit(documents, ["de", "en"])
     vectors = lawdr.transform(documents, ["de", "en"])  # the model has a part for each language
     expected = [
         embedder.encode(sentences, language=code).mean(axis=0)
@@ -128,22 +120,15 @@ def test_with_a_document_embedder_truncated_sentences_are_counted():
     assert lawdr.truncated_ == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"debias": False}, {"weighting": None}, {"debias": False, "weighting": None}])
+@pytest.mark.parametrize("options", [{}, {"debias": False}, {"density": None}])
 def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
     documents, languages = [*corpus("de"), *corpus("fr", seed=1)], ["de"] * 40 + ["fr"] * 40
     lawdr = Lawdr(Planted(), rank={"de": np.int64(2), "fr": 1}, **options).fit(documents, languages)
     lawdr.save(tmp_path / "new" / "folder")
     embedder = Planted()
     loaded = Lawdr.load(tmp_path / "new" / "folder", embedder)
-    assert loaded.get_params() == lawdr.get_params() | {"embedder": embedder}
-    assert loaded.languages_ == ["de", "fr"]
+    assert loaded.rank == lawdr.rank and loaded.languages_ == ["de", "fr"] and loaded.embedder is embedder
     np.testing.assert_array_equal(loaded.transform(documents, languages), lawdr.transform(documents, languages))
-
-
-def test_what_cannot_be_loaded(tmp_path):
-    with pytest.raises(ValueError, match="not fitted"):
-        Lawdr(Planted()).save(tmp_path / "none")
-    assert not (tmp_path / "none").exists()
 
 
 GOOD = [["de a", "de b"], ["de c"]]
@@ -161,18 +146,6 @@ GOOD = [["de a", "de b"], ["de c"]]
 def test_bad_documents_and_languages(documents, languages, message):
     with pytest.raises(ValueError, match=message):
         Lawdr(Planted()).fit(documents, languages)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rank": 5}, "rank: found 5 for 'de', expected an integer from 1 to 3: its sentences span 3 of"),
-        ({"weighting": "idf"}, "weighting: found 'idf', expected one of"),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        Lawdr(Planted(), **options).fit(GOOD, "de")
 
 
 def test_bad_use_of_what_is_fitted():

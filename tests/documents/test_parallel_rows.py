@@ -84,13 +84,13 @@ def test_scores_of_documents_of_one_paragraph(monkeypatch):
     right = [(f"right {number}", *texts) for number, texts in enumerate(zip(german, english, strict=True))]
     wrong = [(f"wrong {number}", german[number], english[number - 7]) for number in range(31)]
     documents = [document for both in zip(right, wrong, strict=True) for document in both]  # 62: the last batch has 2
-    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), unit="paragraphs"))
+    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), paragraphs=True))
     scores = {row["doc_id"]: row["score"] for row in rows}
     assert len(scores) == 62
     assert min(score for name, score in scores.items() if name.startswith("right")) > 0.6
     assert np.mean([score for name, score in scores.items() if name.startswith("wrong")]) < 0.3
     assert scores["right 30"] > scores["wrong 30"] + 0.3
-    alone = list(parallel_rows(right[:1], Dictionary(), ("de", "en"), unit="paragraphs"))
+    alone = list(parallel_rows(right[:1], Dictionary(), ("de", "en"), paragraphs=True))
     assert json.dumps(alone[0]["score"]) == "0.0"  # nothing to compare with
 
 
@@ -112,8 +112,6 @@ def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(mon
     assert [row["doc_id"] for row in rest[-3:]] == ["9"] * 3
 
 
-def test_bad_options():
-    with pytest.raises(ValueError, match="unit: found 'words'"):
-        next(parallel_rows([], Dictionary(), ("de", "en"), unit="words"))
+def test_one_language_twice():
     with pytest.raises(ValueError, match="languages: found 'de' twice"):
         next(parallel_rows([], Dictionary(), ("de", "de")))

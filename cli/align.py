@@ -45,7 +45,7 @@ def align(
     scoring: ScoringOption = "ratio",
     k: NeighborsOption = 4,
     threshold: Annotated[float | None, Option(help="Lowest score of a pair that is not one by URL.")] = None,
-    lawdr_rank: Annotated[int | None, Option(min=1, help="Embed by LAWDR, without so many directions.")] = None,
+    lawdr_rank: Annotated[int | None, Option(min=1, help="Embed by LAWDR, and remove this many directions.")] = None,
     pairs: Annotated[Path | None, Option(help="Known pairs: OUT of an earlier run, or id of A, tab, id of B.")] = None,
     reference: Annotated[Path | None, Option(help="Right pairs, as for --pairs: prints the quality.")] = None,
     paragraphs: Annotated[bool, Option("--paragraphs", help="Align lines instead of sentences.")] = False,

@@ -32,7 +32,7 @@ from modeling_tmde.data.files import read_lines
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
 from modeling_tmde.embedding import progress_bar
 
-BATCH = 1024  # documents embedded and committed at a time: at most so many are embedded again after an interruption
+BATCH = 1024  # documents embedded and committed at a time: at most one batch is embedded again after an interruption
 
 
 @with_options(**MODEL_OPTIONS, **LONG_OPTIONS)

@@ -43,7 +43,7 @@ def mine(
     k: NeighborsOption = 4,
     retrieval: Annotated[Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")] = "max",
     threshold: Annotated[float | None, Option(help="Lowest score of a pair. Default: all pairs.")] = None,
-    max_pairs: Annotated[int | None, Option(min=1, help="At most so many pairs, the best.")] = None,
+    max_pairs: Annotated[int | None, Option(min=1, help="Keep only this many pairs, the best.")] = None,
     drop_identical: Annotated[bool, Option("--drop-identical", help="Leave out pairs of equal texts.")] = False,
     search: Annotated[Search, Option(help="auto: hnsw beyond some 100,000 x 100,000 sentences.")] = "auto",
     gold: Annotated[Path | None, Option(help="The right pairs: id of A, tab, id of B. Prints the quality.")] = None,

@@ -381,7 +381,7 @@ class DocumentIndex:
             raise ValueError(f"{name}: found shape {vectors.shape}, expected (n, {dimension})")
         if not np.isfinite(vectors).all():
             raise ValueError(f"{name}: found a vector that is not finite, expected numbers")
-        return normalize(vectors)
+        return normalize(vectors) if len(vectors) else vectors
 
     def _write(self, rows: list[dict[str, Any]], vectors: np.ndarray) -> None:
         schema = self._table.schema
@@ -480,7 +480,7 @@ def _settings_of(embedder: DocumentEmbedder) -> dict[str, Any]:
 
 
 def _embedding_settings(embedder: DocumentEmbedder, folder: Path, revision: str | None) -> dict[str, Any]:
-    """What an index keeps of its embedder (JSON values); saves the density if sentences are weighted by one."""
+    """Settings of the embedder that are stored in the index (JSON values); also saves its density, if it has one."""
     name, settings = str(embedder.model.name_or_path), _settings_of(embedder)
     if settings.get("aggregation", "").startswith("density"):
         embedder.aggregation.save(folder / DENSITY)
@@ -499,7 +499,7 @@ def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
 
 
 def _nearest_sentences(hits: list[Hit], query: np.ndarray, embedder: DocumentEmbedder | None) -> list[str]:
-    """Of each hit the sentence nearest to the query (d,), or the text itself without an embedder."""
+    """The sentence of each hit that is nearest to the query (d,); without an embedder, the text itself."""
     best = [(-math.inf, hit.text[:_SNIPPET_CHARACTERS]) for hit in hits]
     sentences = []  # (number of the hit, language, text)
     for number, hit in enumerate(hits):

@@ -94,7 +94,7 @@ def mine_bitext(
             ones none; see [`first_occurrences`]. None: all rows take part.
         scoring, k: `cosine`, `ratio` or `distance`, and the neighbors of a margin; see [`scored_pairs`].
         retrieval, threshold: See [`retrieved_pairs`].
-        max_pairs: At most so many, the best; None for all.
+        max_pairs: Keep only this many, the best; None for all.
         drop_identical: Leave out pairs of equal texts, common in crawled pages, that nobody translated.
         search: `auto`, `exact` or `hnsw`; see [`~modeling_tmde.documents.neighbours.find_neighbours`].
 
@@ -180,8 +180,8 @@ def retrieved_pairs(pairs: ScoredPairs, retrieval: str = "max", threshold: float
         Pairs, best first.
     """
     ordered = pairs.best_first()
-    if threshold is not None:
-        ordered = ordered[ordered.scores.astype(np.float64) >= threshold]  # it lies between float32 scores
+    if threshold is not None:  # which may lie between two float32 scores
+        ordered = ordered[ordered.scores.astype(np.float64) >= threshold]
     _, forward = np.unique(ordered.first, return_index=True)  # the first occurrence is the best
     _, backward = np.unique(ordered.second, return_index=True)
     if retrieval == "max":

@@ -152,7 +152,7 @@ class BeadCosts:
             self.ratio = max(self.ends[1][-1], 1) / max(self.ends[0][-1], 1)
 
     def of_vectors(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        """What the vectors of spans of a and b sentences cost, which begin at these rows and columns."""
+        """Costs by vectors alone of spans of a and b sentences that begin at these rows and columns."""
         cosines = self.sides[0][a - 1][rows] @ self.sides[1][b - 1][columns].T
         distances = self.distances[0][a - 1][rows, None] + self.distances[1][b - 1][None, columns]
         # a cosine of equal vectors may be above 1 by a rounding
@@ -212,7 +212,7 @@ def _coarse_path(costs: BeadCosts, skip: float, width: int) -> np.ndarray | None
 
 
 def _path(costs: BeadCosts, skip: float, moves: Moves, near: np.ndarray | None, width: int) -> list[tuple[int, int]]:
-    """Nodes of the cheapest path from (0, 0) to (n, m), within windows that no path touches but where they end."""
+    """Nodes of the cheapest path from (0, 0) to (n, m). Windows are widened until the path stays off their edges."""
     n, m = (len(side[0]) for side in costs.sides)
     while True:
         low, high = _windows(n, m, near, width)

@@ -20,7 +20,7 @@ from modeling_tmde.eval.tasks import ClassificationData, TaskError
 DRAWS = 5  # each gives two folds
 THESIS_SIZE = 2000  # items of a draw, train and test halves together
 MIN_SIZE = 100  # smaller folds say little
-DEV_SHARE = 5  # one of so many items of a train half is held out; the thesis does not say how its folds are tuned
+DEV_SHARE = 5  # 1 / DEV_SHARE of a train half is held out; the thesis does not say how its folds are tuned
 
 
 class Fold(NamedTuple):

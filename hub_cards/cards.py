@@ -232,7 +232,7 @@ def hub_languages(codes: Sequence[str]) -> list[str]:
 
 
 def _reading(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model reads and writes: sizes, limits, languages of the examples."""
+    """Sizes and limits of the model, and the languages of the examples."""
     kind, inner = config["model_type"], config.get("encoder_config") or {}
     tokenizer = read_json(folder / "tokenizer_config.json")
     limits = [config.get("max_position_embeddings"), tokenizer.get("model_max_length")]
@@ -262,7 +262,7 @@ def _parameters(folder: Path) -> tuple[int, int]:
 
 
 def _perplexity(recipe: Mapping[str, Any], results: Mapping[str, Any]) -> float | None:
-    """Of the decoder, on the worst of the dev sets; None without a loss per token."""
+    """Perplexity of the decoder on the worst of the dev sets; None without a loss per token."""
     options = (recipe.get("objectives") or {}).get("translation") or {}
     losses = [value for key, value in (results.get("best") or {}).items() if key.endswith("_translation_nll")]
     return math.exp(max(losses)) if losses and options.get("reduction", "mean") == "mean" else None

@@ -49,17 +49,6 @@ def side(text: str) -> list[float]:
     return [-sign if text.startswith("xx") else sign]
 
 
-@pytest.mark.parametrize("parallel", [True, False])
-def test_cross_by_hand(parallel):
-    # de -> en and en -> de are right; the four pairs with xx are wrong
-    data = corpus(parallel=parallel)
-    system = FakeSystem(side)
-    assert run_folds(data, system, ONE_C, size=20)[0] == pytest.approx([2 / 6] * 10)
-    assert run_folds(data.restrict(["de", "en"]), system, ONE_C, size=20)[0] == [1.0] * 10
-    whole = [list(part.texts) for parts in data.splits.values() for part in parts.values()]
-    assert all(texts in whole for texts, _ in system.calls)  # what a cache already has
-
-
 def test_cross_against_a_loop_over_the_folds():
     data = corpus(languages=("de", "en"))
 

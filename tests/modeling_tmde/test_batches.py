@@ -48,15 +48,6 @@ def test_ids_at_padding_and_gaps_play_no_part(family):
         torch.testing.assert_close(model.base_model(**inputs).pooler_output, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("family", ["first", "pyramid", "laser", "ntdv", "encoder-mean", "adapted-cls"])
-def test_vectors_in_place_of_ids(family):
-    model = filled(family)
-    inputs = padded(side="left", model=model)
-    expected = model.base_model(**inputs).pooler_output
-    inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
-    torch.testing.assert_close(model.base_model(**inputs).pooler_output, expected, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("family", ["first", "laser", "encoder-mean", "adapted-cls"])
 def test_wrong_inputs_are_named(family):
     body = filled(family).base_model

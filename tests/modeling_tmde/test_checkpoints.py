@@ -116,19 +116,6 @@ def test_remote_code_without_the_package(saved, tokenizer):
         torch.testing.assert_close(again(**inputs).pooler_output, vectors, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["first", "ntdv", "encoder-mean", "adapted-cls"])
-def test_an_encoder_saved_alone_is_the_same_encoder_with_a_new_head(family, tmp_path):
-    model = filled(family)
-    model.base_model.save_pretrained(tmp_path)
-    inputs = padded(model=model)
-    expected = model.base_model(**inputs).pooler_output
-    encoder, report = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert not report["missing_keys"] and torch.equal(encoder(**inputs).pooler_output, expected)
-    whole, report = auto_class_of(model).from_pretrained(tmp_path, output_loading_info=True)
-    assert torch.equal(whole.base_model(**inputs).pooler_output, expected)
-    assert {key.partition(".")[0] for key in report["missing_keys"]} <= {"decoder", "lm_head", "head"}
-
-
 @pytest.mark.parametrize("size", [66, 55])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_resized_vocabulary_reaches_every_table(family, size, tmp_path):

@@ -20,7 +20,6 @@ def files(tmp_path):
         "untitled.jsonl": [{key: value for key, value in GOOD.items() if key != "title"}],
         "labels.jsonl": [GOOD, GOOD | {"doc_id": "2", "label": None}],
         "disagree.jsonl": [GOOD, GOOD | {"language": "en", "label": "y"}],
-        "sib.jsonl": [{"language": "deu_Latn", "split": "train", "index_id": 1, "label": "x", "text": "b"}],
     }
     for name, lines in contents.items():
         (tmp_path / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
@@ -46,17 +45,13 @@ def files(tmp_path):
             r"language en, split train, id 1, .*'y', expected .*, 'x'\.",
         ),
         ("topic_documents", {"source": "notes.txt"}, "found a file of unknown format, expected one of .parquet"),
-        ("sib200", {"source": "sib.jsonl", "languages": ["fr"]}, r"found 'fr', expected .* in the data \(de\)"),
         ("xnli", {"source": "rows.jsonl"}, "expected a Hub id, or a folder with a README.md that lists `configs`"),
         ("sentence_retrieval", {}, "'source': found None.*parallel text"),
-        ("sentence_retrieval", {"source": "none.jsonl"}, "no such file or folder"),
         ("sentence_retrieval", {"source": "wrong.jsonl"}, "wrong.jsonl, row 7, field 'translation.de': found 3"),
         ("xsr", {"source": "rows.jsonl", "queries": 9, "candidates": 4}, "found 9, expected at most candidates=4"),
-        ("tatoeba", {"source": ""}, "a folder with tatoeba.deu-eng.deu, tatoeba.deu-eng.eng"),
         ("word_order", {"source": "mine.jsonl"}, "found the source '.*mine.jsonl', expected none"),
         ("word_order", {"phenomena": ["tense"]}, r"found phenomena=\['tense'\], expected a list of roles"),
         ("sample", {"languages": ["pl"]}, r"found 'pl', expected .* in the data \(de, en, es, fr, it\)"),
-        ("sample", {"sizes": [1, 2]}, r"sizes=\[1, 2\], expected three"),
         ("sample", {"sizes": [4, 4, 0]}, "'sizes': found 0, expected a whole number from 1"),
     ],
 )

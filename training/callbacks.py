@@ -14,7 +14,7 @@ from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.embedding import progress_bar
-from modeling_tmde.eval.figures import LOG_NAME
+from modeling_tmde.eval.figures import LOG_NAME, draw_training_curves
 
 if TYPE_CHECKING:
     from modeling_tmde.training.trainer import TmdeTrainer
@@ -131,7 +131,11 @@ class RunProgress(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         self.bar.close()
         if state.is_world_process_zero and find_spec("matplotlib") is not None:
-            draw_curves(Path(args.output_dir).resolve())
+            folder = Path(args.output_dir).resolve()
+            try:
+                draw_training_curves(folder / "curves.png", {folder.name: folder / LOG_NAME})
+            except Exception as error:  # a picture must not end a run
+                logger.warning(f"curves.png could not be drawn: {type(error).__name__}: {error}")
 
 
 def epoch_table(log_history: Sequence[Mapping[str, Any]], args: TrainingArguments) -> str:
@@ -158,13 +162,3 @@ def epoch_table(log_history: Sequence[Mapping[str, Any]], args: TrainingArgument
     table = tabulate(lines, headers, "pipe", colalign=["right"] * len(headers), disable_numparse=True)
     note = "" if chosen is None else f"\n\nBold: the chosen checkpoint, by {COLUMNS.get(metric, metric)}."
     return f"{table}{note}\n"
-
-
-def draw_curves(folder: Path) -> None:
-    """Draws `curves.png` from `log.jsonl`."""
-    from modeling_tmde.eval.figures import draw_training_curves
-
-    try:
-        draw_training_curves(folder / "curves.png", {folder.name: folder / LOG_NAME})
-    except Exception as error:  # a picture must not end a run
-        logger.warning(f"curves.png could not be drawn: {type(error).__name__}: {error}")

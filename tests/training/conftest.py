@@ -13,7 +13,7 @@ from modeling_tmde.training import callbacks
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs draw no curves, which takes a second of each, except in tests that ask for `pictures`."""
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr(callbacks, "draw_curves", lambda folder: None)
+        monkeypatch.setattr(callbacks, "draw_training_curves", lambda *args: None)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -328,22 +328,7 @@ def test_patience_without_evaluations_is_refused(tokenizer, tmp_path):
         make_trainer(tmp_path, tokenizer, **options).train()
 
 
-# ---- Progress and curves
-
-
-def test_a_log_gets_lines_of_progress(tokenizer, tmp_path, capsys, monkeypatch):
-    create = callbacks.progress_bar
-
-    def impatient(**options):
-        bar = create(**options)
-        bar.mininterval = bar.delay = 0
-        return bar
-
-    monkeypatch.setattr(callbacks, "progress_bar", impatient)
-    options = {"eval_strategy": "no", "load_best_model_at_end": False, "save_strategy": "no"}
-    make_trainer(tmp_path, tokenizer, max_steps=4, disable_tqdm=False, **options).train()
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training")]
-    assert lines[1].startswith("training:  50%") and "step 2 loss" in lines[1] and "words/s" in lines[1]
+# ---- Curves
 
 
 @pytest.mark.usefixtures("pictures")
@@ -354,6 +339,6 @@ def test_a_run_leaves_its_curves_and_no_picture_ends_it(tokenizer, tmp_path, mon
     assert "eval_dev_p1_de-en" in json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[1])
     warnings = []
     monkeypatch.setattr(callbacks.logger, "warning", warnings.append)
-    monkeypatch.setattr("modeling_tmde.eval.figures.draw_training_curves", lambda *args: 1 / 0)
+    monkeypatch.setattr("modeling_tmde.training.callbacks.draw_training_curves", lambda *args: 1 / 0)
     make_trainer(tmp_path / "broken", tokenizer, dev, max_steps=1).train()
     assert warnings == ["curves.png could not be drawn: ZeroDivisionError: division by zero"]

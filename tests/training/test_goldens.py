@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_tmde import (
-    AlignedConfig,
-    AlignedModel,
-    BagConfig,
-    BagModel,
-    LaserConfig,
-    LaserForConditionalGeneration,
-    NtdvConfig,
-    NtdvForConditionalGeneration,
-    TmdeConfig,
-    TmdeEncoderConfig,
-    TmdeEncoderForMaskedLM,
-    TmdeForConditionalGeneration,
-)
+from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration
 from modeling_tmde.training.objectives import OBJECTIVES
 from modeling_tmde.training.parallel_model import ParallelModel
+from tests.training.models import tiny
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "objectives.npz"
 SHARED = {"vocab_size": 60, "languages": ["de", "en", "es"], "pivot_languages": ["en", "es"]}
@@ -37,27 +26,12 @@ def tmde(**changes):
     return TmdeForConditionalGeneration(TmdeConfig(**SHARED | LAYERS | DECODER | changes))
 
 
-def laser():
-    sizes = {"d_model": 16, "embedding_dim": 12, "encoder_layers": 1, "decoder_hidden_size": 20, "dropout": 0.0}
-    return LaserForConditionalGeneration(LaserConfig(**SHARED | sizes))
+def model(kind: str, **changes) -> Callable[[], nn.Module]:
+    return partial(tiny, kind, vocab_size=60, **changes)
 
 
-def ntdv():
-    return NtdvForConditionalGeneration(NtdvConfig(**SHARED, d_model=16, embedding_dim=12, attention_heads=3))
-
-
-def encoder():
-    return TmdeEncoderForMaskedLM(TmdeEncoderConfig(**SHARED | LAYERS | {"attention_dropout": 0.0}))
-
-
-def aligned():
-    return AlignedModel(AlignedConfig(**SHARED, encoder="bag", encoder_config={"d_model": 16}))
-
-
-def bag():
-    return BagModel(BagConfig(**SHARED, d_model=16))
-
-
+laser, ntdv, aligned, bag = map(model, ("laser", "ntdv", "aligned", "bag"))
+encoder = model("encoder", encoder_layers=2, max_position_embeddings=64)
 CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, dict]]] = {
     "first": (tmde, {"translation": {}, "distance": {"negatives": 2}}),
     "first sum": (tmde, {"translation": {"reduction": "sum", "row_share": 0.5}}),

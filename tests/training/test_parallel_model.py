@@ -7,18 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_tmde import (
-    AlignedConfig,
-    AlignedModel,
-    BagConfig,
-    BagModel,
-    LaserConfig,
-    LaserForConditionalGeneration,
-    NtdvConfig,
-    NtdvForConditionalGeneration,
-    TmdeEncoderConfig,
-    TmdeEncoderForMaskedLM,
-)
 from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
 from modeling_tmde.training.objectives import (
     DistanceConstraint,
@@ -32,42 +20,17 @@ from modeling_tmde.training.objectives.base import EmbeddingObjective, Objective
 from modeling_tmde.training.parallel_model import ParallelModel
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
+from tests.training.models import aligned, bag, laser, ntdv, tiny
 
-SHARED = {"vocab_size": 400, "languages": ["de", "en", "es"], "pivot_languages": ["en", "es"]}
 SMOOTHING = 0.1
 
 
-def laser():
-    torch.manual_seed(0)
-    sizes = {"d_model": 16, "embedding_dim": 12, "encoder_layers": 1, "decoder_hidden_size": 20, "dropout": 0.0}
-    return LaserForConditionalGeneration(LaserConfig(**SHARED | sizes)).eval()
-
-
-def ntdv(**changes):
-    torch.manual_seed(0)
-    sizes = {"d_model": 16, "embedding_dim": 12, "attention_heads": 3}
-    return NtdvForConditionalGeneration(NtdvConfig(**SHARED | sizes | changes)).eval()
-
-
 def encoder():
-    torch.manual_seed(0)
-    sizes = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 24}
-    sizes |= {"dropout": 0.0, "attention_dropout": 0.0, "max_position_embeddings": 128}
-    model = TmdeEncoderForMaskedLM(TmdeEncoderConfig(**SHARED | sizes)).eval()
+    model = tiny("encoder")
     with torch.no_grad():
         for parameter in model.head.parameters():  # so that the head makes a difference
             parameter.add_(torch.randn_like(parameter) * 0.3)
     return model
-
-
-def aligned():
-    torch.manual_seed(0)
-    return AlignedModel(AlignedConfig(**SHARED, encoder="bag", encoder_config={"d_model": 16}))
-
-
-def bag():
-    torch.manual_seed(0)
-    return BagModel(BagConfig(**SHARED, d_model=16))
 
 
 DECODING = {
@@ -162,25 +125,6 @@ def test_losses_and_gradients_equal_the_plain_reference(kind, languages, tokeniz
         assert (gradient is None) == (reference is None), name
         if gradient is not None:
             torch.testing.assert_close(gradient, reference, rtol=1e-3, atol=2e-4, msg=name)
-
-
-@pytest.mark.parametrize("bottleneck", ["first", "pyramid", "full"])
-def test_the_last_layer_is_computed_where_it_is_needed_and_changes_nothing(bottleneck, tokenizer, monkeypatch):
-    batch, results, asked = one_batch(tokenizer, ("de", "en", "es")), [], []
-    for everything in (False, True):
-        parallel = ParallelModel(tiny_model(bottleneck=bottleneck), objectives())
-        forward = parallel.encoder.forward
-
-        def recorded(*args, pooled_only, everything=everything, forward=forward, **options):
-            asked.append(pooled_only)
-            return forward(*args, pooled_only=pooled_only and not everything, **options)
-
-        monkeypatch.setattr(parallel.encoder, "forward", recorded)
-        sum(output["total"] for output in parallel(**batch.model_inputs()).values()).backward()
-        results.append({name: parameter.grad for name, parameter in parallel.model.named_parameters()})
-    assert asked == [bottleneck != "full"] * 2
-    for name, gradient in results[1].items():
-        torch.testing.assert_close(results[0][name], gradient, rtol=1e-4, atol=1e-4, msg=name)
 
 
 # ---- What is encoded and decoded
@@ -307,18 +251,6 @@ def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
         logits = model.head(states[there[:position].sum()]) @ model.lm_head.weight.T
         expected = expected + nn.functional.cross_entropy(logits, target)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
-
-
-def test_losses_on_texts_with_hidden_tokens(tokenizer):
-    model, batch, objective = encoder(), one_batch(tokenizer, ("de", "en")), UnifiedGenerativeTask()
-    torch.manual_seed(3)
-    found = ParallelModel(model, {"task": objective})(**batch.model_inputs())["task"]["total"]
-    torch.manual_seed(3)
-    masked = objective.mask(batch.input_ids, batch.attention_mask, model.config)
-    batch.input_ids, whole = masked.input_ids, batch.input_ids
-    embeddings = [torch.cat([model.model(ids[None]).pooler_output for ids in texts]) for texts in texts_of(batch)]
-    inputs = (model.lm_head.weight, masked, whole, batch.attention_mask)
-    torch.testing.assert_close(found, objective(model.head(torch.stack(embeddings)), *inputs).loss, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -10,25 +10,13 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 
-from modeling_tmde import (
-    AlignedConfig,
-    AlignedModel,
-    BagConfig,
-    BagModel,
-    LaserConfig,
-    LaserForConditionalGeneration,
-    NtdvConfig,
-    NtdvForConditionalGeneration,
-    TmdeEncoderConfig,
-    TmdeEncoderForMaskedLM,
-    train_tokenizer,
-)
+from modeling_tmde import AlignedModel, BagConfig, BagModel, train_tokenizer
 from modeling_tmde.training.warm_start import VocabularyMap, map_vocabulary, warm_start
 from tests.conftest import BOTTLENECKS, LANGUAGES, make_rows, tiny_model
+from tests.training.models import SHARED, encoder, laser, ntdv, tiny
 
 BAG_WIDTH = 24
 BOS, PAD, EOS = 0, 1, 2
-SHARED = {"languages": ["de", "en", "es"], "pivot_languages": ["en", "es"]}
 
 
 def distinct_rows(count: int, seed: int) -> list[dict[str, str]]:
@@ -106,7 +94,7 @@ def direct_model(tokenizer, d_model: int = BAG_WIDTH, **changes):
 def random_bag(size: int = 400, seed: int = 0) -> BagModel:
     """With vectors and weights that differ by token, as training leaves them."""
     torch.manual_seed(seed)
-    model = BagModel(BagConfig(vocab_size=size, d_model=BAG_WIDTH, **SHARED))
+    model = BagModel(BagConfig(d_model=BAG_WIDTH, **SHARED | {"vocab_size": size}))
     with torch.no_grad():
         model.token_weights[EOS + 1 :] += torch.randn(size - EOS - 1)
         model.embed_tokens.weight *= torch.linspace(0.2, 2.0, BAG_WIDTH)
@@ -128,30 +116,10 @@ def shaken(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def laser(seed: int = 1, **changes) -> LaserForConditionalGeneration:
-    torch.manual_seed(seed)
-    sizes = {"vocab_size": 400, "d_model": 16, "embedding_dim": 12, "encoder_layers": 1, "decoder_hidden_size": 32}
-    return LaserForConditionalGeneration(LaserConfig(**SHARED | sizes | {"dropout": 0.0} | changes)).eval()
-
-
-def ntdv(seed: int = 1, **changes) -> NtdvForConditionalGeneration:
-    torch.manual_seed(seed)
-    sizes = {"vocab_size": 400, "d_model": 16, "embedding_dim": 12, "attention_heads": 2}
-    return NtdvForConditionalGeneration(NtdvConfig(**SHARED | sizes | changes)).eval()
-
-
-def encoder(seed: int = 1, **changes) -> TmdeEncoderForMaskedLM:
-    torch.manual_seed(seed)
-    sizes = {"vocab_size": 400, "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2}
-    sizes |= {"encoder_ffn_dim": 24, "dropout": 0.0, "attention_dropout": 0.0}
-    return TmdeEncoderForMaskedLM(TmdeEncoderConfig(**SHARED | sizes | changes)).eval()
-
-
 def aligned(kind: str, seed: int = 1, languages: tuple[str, ...] = ("de", "en", "es"), **settings) -> AlignedModel:
-    torch.manual_seed(seed)
     sizes = {"embedding_dim": 12, "d_model": 16, "encoder_layers": 1} if kind == "bilstm" else {"d_model": BAG_WIDTH}
-    options = {"vocab_size": 400, "languages": list(languages), "pivot_languages": ["en"]}
-    return AlignedModel(AlignedConfig(**options, encoder=kind, encoder_config=sizes | settings)).eval()
+    options = {"languages": list(languages), "pivot_languages": ["en"], "encoder_config": sizes | settings}
+    return tiny("aligned", seed, encoder=kind, **options)
 
 
 def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -245,7 +213,11 @@ def test_residual_scale(bag, small_tokenizer):
 
 MODELS = {
     # The tables inside the encoder, which the weights are folded into, and those outside.
-    "laser": (laser, {"model.embed_tokens.weight"}, {"decoder.embed_tokens.weight", "lm_head.weight"}),
+    "laser": (
+        lambda: laser(decoder_hidden_size=32),
+        {"model.embed_tokens.weight"},
+        {"decoder.embed_tokens.weight", "lm_head.weight"},
+    ),
     "laser wide": (
         lambda: laser(embedding_dim=40, decoder_hidden_size=BAG_WIDTH),
         {"model.embed_tokens.weight"},
@@ -476,7 +448,7 @@ def test_the_same_model_is_copied_whole(make, tokenizer, tmp_path):
 def test_shared_layers_stand_new_between_trained_ones(vector, tokenizer, tmp_path):
     """The second stage of NTDV; the embedding of the first is narrower than a concatenation of context vectors."""
     model = ntdv(vector=vector)
-    assert model.config.hidden_size == (32 if vector == "concat" else 16)
+    assert model.config.hidden_size == (48 if vector == "concat" else 16)
     before, source = parameters_of(model), ntdv(seed=5, shared_layers=False)
     report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path))
     shared = {name for name in before if name.startswith("model.shared.")}

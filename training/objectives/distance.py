@@ -3,9 +3,10 @@
 import itertools
 
 import torch
+from torch.distributed.nn.functional import all_reduce
 
 from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
-from modeling_tmde.training.objectives.gather import gather_rows, num_processes, sum_over_processes
+from modeling_tmde.training.objectives.gather import gather_rows, num_processes
 
 NORMALIZERS = ("pairwise", "batch_mean_norm", "none")
 
@@ -91,7 +92,10 @@ class DistanceConstraint(EmbeddingObjective):
             sums[a, b] = forth.sum() - forth.diagonal(first).sum() + positive.sum()
             pairs.append(((a, b), positive, (forth, back), first, torch.stack([all_a, all_b])))
         if gathered is not None and self.normalizer == "pairwise":
-            sums = self._sum_over_processes(sums, gathered.vectors.shape[1])
+            # Every process exchanges as many sums, also one whose rows have fewer languages.
+            keys = list(itertools.combinations(range(gathered.vectors.shape[1]), 2))
+            own = torch.stack([sums.get(key, embeddings.new_zeros(())) for key in keys])
+            sums = dict(zip(keys, all_reduce(own), strict=True))  # gradients flow back to all processes
         positives, hinges, negatives = [], [], []
         for pair, positive, directions, first, rows in pairs:
             normalizer = self._normalizer(sums[pair], rows)
@@ -105,15 +109,6 @@ class DistanceConstraint(EmbeddingObjective):
         loss = positive + self.hinge_weight * hinge
         components = {"loss": loss, "positive": positive, "negative": torch.stack(negatives).sum(), "hinge": hinge}
         return ObjectiveOutput(loss, {name: value.detach() for name, value in components.items()})
-
-    @staticmethod
-    def _sum_over_processes(
-        sums: dict[tuple[int, int], torch.Tensor], most_languages: int
-    ) -> dict[tuple[int, int], torch.Tensor]:
-        """Every process exchanges as many sums, also one whose rows have fewer languages."""
-        pairs = list(itertools.combinations(range(most_languages), 2))
-        zero = next(iter(sums.values())).new_zeros(())
-        return dict(zip(pairs, sum_over_processes(torch.stack([sums.get(pair, zero) for pair in pairs])), strict=True))
 
     def _normalizer(self, distance_sum: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | float:
         """`v`, from the sum of the distances of all pairs of rows, and the rows (2, rows, d_model)."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 from torch import distributed, nn
-from torch.distributed.nn.functional import all_gather, all_reduce
+from torch.distributed.nn.functional import all_gather
 
 
 def num_processes() -> int:
@@ -34,11 +34,6 @@ def sum_on_host(values: list[float]) -> list[float]:
     total = torch.tensor(values, dtype=torch.float64)
     distributed.all_reduce(total, group=host_group())
     return total.tolist()
-
-
-def sum_over_processes(tensor: torch.Tensor) -> torch.Tensor:
-    """The sum of the tensors of all processes, of one shape; gradients flow back to all of them."""
-    return all_reduce(tensor)
 
 
 @dataclass

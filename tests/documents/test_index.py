@@ -236,17 +236,3 @@ def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
     save_bag(1)  # trained again
     with pytest.raises(ValueError, match="was made with another model"):
         DocumentIndex.open(tmp_path / "index").search("perro")
-
-
-def test_folders_that_are_no_index(tmp_path):
-    (tmp_path / "file").write_text("text")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("text")
-    (tmp_path / "empty").mkdir()
-    DocumentIndex.create(tmp_path / "empty", dimension=2)
-    for folder in ("file", "full", "empty"):
-        with pytest.raises(ValueError, match="exists and is not an index"):
-            DocumentIndex.create(tmp_path / folder, dimension=2)
-    for folder in ("file", "full", "none"):
-        with pytest.raises(ValueError, match="no index there"):
-            DocumentIndex.open(tmp_path / folder)

@@ -9,9 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
-from modeling_tmde.training.architectures import ARCHITECTURES
-from modeling_tmde.training.building import build_model, prepare_tokenizer, stage_recipe
-from modeling_tmde.training.objectives import OBJECTIVES
+from modeling_tmde.training.building import build_model, prepare_tokenizer
 from modeling_tmde.training.recipe import RecipeError, load_recipe, packaged_names
 from modeling_tmde.training.train import train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer, load_weights
@@ -30,23 +28,10 @@ def write(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("name", packaged_names())
-def test_every_recipe_builds_and_survives_a_round_trip(name, tmp_path):
-    recipe = load_recipe(name)
-    assert recipe.name == name and recipe.description
-    objectives, arguments = recipe.build_objectives(), recipe.build_arguments(str(tmp_path / "run"))
-    assert objectives and all(type(value) is OBJECTIVES[key] for key, value in objectives.items())
-    for option, value in recipe.sections["training"].items():
-        assert value == "auto" or getattr(arguments, option) == value, option
-    assert arguments.save_steps == arguments.eval_steps  # the best checkpoint is one that was evaluated
-    # Without a tokenizer of its own, a recipe has that of its first stage; on an encoder of the Hub, the encoder's.
-    tokenizer = (stage_recipe(recipe) or recipe).sections["tokenizer"]
-    config = recipe.build_config(**({} if recipe.architecture == "adapted" else tokenizer and {"vocab_size": 9000}))
-    assert type(config) is ARCHITECTURES[recipe.architecture].config_class
-    assert (config.languages, config.pivot_languages) == (recipe.data.languages, recipe.data.pivot_languages)
-    assert arguments.train_max_length <= (getattr(config, "max_position_embeddings", INFINITY) or 512)
-    assert not (tmp_path / "run").exists()
+def test_every_recipe_survives_a_round_trip(name, tmp_path):
     changed = load_recipe(name, ["learning_rate=3e-4", "pair_temperature=.inf", "data.train=[a.tsv, größe.tsv]"])
     loaded = load_recipe(write(tmp_path, changed.to_yaml()))
+    assert changed.name == name and changed.description
     assert (loaded.sections, loaded.description) == (changed.sections, changed.description)
 
 
@@ -69,11 +54,8 @@ def test_accumulation_follows_from_batch_tokens(tmp_path):
         ("training.learning_rate=3e-4", "training", "learning_rate", 0.0003),  # a string to YAML itself
         ("max_minutes=1E2", "training", "max_minutes", 100.0),
         ("max_minutes=.inf", "training", "max_minutes", INFINITY),
-        ("max_minutes=12", "training", "max_minutes", 12),
         ("buffer_rows=1e5", "training", "buffer_rows", 100_000),
-        ("bf16=false", "training", "bf16", False),
         ("eval_strategy=no", "training", "eval_strategy", "no"),
-        ("d_model=512", "model", "d_model", 512),
         (" tokenizer.vocab_size = 8000", "tokenizer", "vocab_size", 8000),
         ("languages=[de, en, no]", "data", "languages", ["de", "en", "no"]),  # Norwegian
         ("train=a=b.tsv", "data", "train", "a=b.tsv"),
@@ -113,18 +95,15 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("training.learning_rte=1", "Section 'training' of recipe ctmde: key 'learning_rte' is unknown; did you mean"),
         ("learning_rate=fast", "'learning_rate'.* float.*'fast'"),
         ("data.languages=de", "'languages' expected a list, got str"),
-        ("model.d_model=wide", "'d_model' expected int, got str"),
         ("objectives.distanse.weight=1", "'distanse' is unknown; did you mean distance"),
         ("objectives.distance.wait=1", "key 'wait' is unknown; did you mean weight"),
         ("model.architecture=bags", "model.architecture 'bags' is unknown; did you mean bag"),
         ("data.temperature=-1", "temperature: found -1, expected a number above 0"),
-        ("data.bad_rows=skip", "'bad_rows' expected one of .*skip"),
         ("tokenizer.vocab_size=0", "vocab_size: found 0, expected at least 1"),
         ("eval_head=ffm", "'eval_head'.*'ffm'"),
         ("model", "Override 'model' is not of the form key=value"),
         # Found when the model and the arguments are built, as they depend on several keys.
         ("d_model=0", "Section 'model' of recipe ctmde: d_model: found 0, expected at least 1"),
-        ("d_model=7", "Section 'model' of recipe ctmde: .*d_model=7"),
         ("cooldown=3", "Section 'training' of recipe ctmde: cooldown=3"),
         ("micro_batch_tokens=0", "micro_batch_tokens: found 0, expected at least 1"),
         ("report_to=nowhere", "nowhere is not supported"),

@@ -167,12 +167,10 @@ def test_a_first_stage_may_have_fewer_languages(prefix, pairs, expected):
     [
         ({"seed": 5}, "found seed=5, but the first stage has the run's data and seed"),
         ({"training.data_seed": 5}, "but the first stage has the run's data and seed"),
-        ({"data.max_rows": 5}, "but the first stage has the run's data and seed"),
         ({"streaming": True}, "but the first stage has the run's data and seed"),
         ({"languages": ["en", "pl"]}, r"found languages=.'en', 'pl'., expected some of .'de', 'en', 'es'"),
         ({"data.languages": "en"}, "'languages' expected a list, got str"),
         ({"languages": ["en", "es"], "pivot_languages": ["de"]}, "pivot_languages"),
-        ({"max_minuts": 5}, "'max_minuts' is unknown; did you mean .*max_minutes"),
         ({"warm_start.recipe": "bag"}, "a first stage may not have a first stage"),
     ],
 )

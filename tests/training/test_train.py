@@ -320,7 +320,6 @@ def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(finishe
     ("arguments", "message"),
     [
         (["quickstrat"], "Recipe 'quickstrat' is unknown; did you mean quickstart?"),
-        (["quickstart", "learning_rat=1"], "Recipe key 'learning_rat' is unknown; did you mean"),
         (["quickstart", "--train", "missing.jsonl"], "missing.jsonl"),
         (["-o", "run"], "Name a recipe"),
     ],

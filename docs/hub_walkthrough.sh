@@ -79,7 +79,7 @@ in_environment author 'python corpus.py && wc -l < my-corpus.jsonl'
 in_environment author 'tmde embed texts.txt -o here.npy -m my-embedder'
 
 step "push to the Hub (here: tests/hub_server.py)"
-author/bin/python "$root/tests/hub_server.py" --account demo=hf_demo >hub.log 2>&1 &
+author/bin/python "$root/tests/hub_server.py" demo=hf_demo >hub.log 2>&1 &
 processes+=($!)
 wait_for HF_ENDPOINT= hub.log
 export HF_TOKEN=hf_demo "$(grep -m 1 HF_ENDPOINT= hub.log)"

@@ -2,7 +2,7 @@
 
 In a shell (`HF_ENDPOINT=http://127.0.0.1:PORT` is printed once it listens; the token `hf_user` is that of `user`):
 
-    python tests/hub_server.py > endpoint.txt &
+    python tests/hub_server.py [NAME=TOKEN] > endpoint.txt &
     export HF_HUB_DISABLE_XET=1 HF_TOKEN=hf_user "$(head -n 1 endpoint.txt)"   # before Python imports huggingface_hub
 
 In a test: `with HubServer() as hub`, and child processes with `hub.environment(HOME_FOLDER)`, since a process reads
@@ -10,13 +10,13 @@ HF_ENDPOINT once, when it imports huggingface_hub. Repositories are kept in memo
 xet's, which speaks to another server. Errors have the status codes and headers of huggingface.co.
 """
 
-import argparse
 import base64
 import contextlib
 import hashlib
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -48,14 +48,10 @@ class ConnectionCut(Exception):
 @dataclass
 class Account:
     name: str
-    organizations: tuple[str, ...] = ()
     writes: bool = True  # otherwise its token may only read
 
-    def may_read(self, repo_id: str) -> bool:
-        return repo_id.split("/")[0] in (self.name, *self.organizations)
-
     def may_write(self, repo_id: str) -> bool:
-        return self.writes and self.may_read(repo_id)
+        return self.writes and repo_id.startswith(f"{self.name}/")
 
 
 @dataclass
@@ -98,7 +94,6 @@ class HubServer(ThreadingHTTPServer):
     """
     Args:
         accounts: By token; the default is `user` with `hf_user`.
-        port: 0 for any that is free.
 
     Attributes:
         repositories: By kind (`models`, `datasets`) and id.
@@ -109,8 +104,8 @@ class HubServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, accounts: dict[str, Account] | None = None, port: int = 0):
-        super().__init__(("127.0.0.1", port), HubHandler)
+    def __init__(self, accounts: dict[str, Account] | None = None):
+        super().__init__(("127.0.0.1", 0), HubHandler)
         self.accounts = accounts or {"hf_user": Account("user")}
         self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
         self.repositories: dict[tuple[str, str], Repository] = {}
@@ -130,11 +125,11 @@ class HubServer(ThreadingHTTPServer):
     def model(self, repo_id: str) -> Repository:
         return self.repositories["models", repo_id]
 
-    def environment(self, home: Path, token: str | None = "hf_user") -> dict[str, str]:
+    def environment(self, home: Path, token: str = "hf_user") -> dict[str, str]:
         """Environment of a client process: this server, a cache of its own in `home`, a token."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
-        ours = {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-        return kept | ours | ({} if token is None else {"HF_TOKEN": token})
+        ours = {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_TOKEN": token}
+        return kept | ours | {"HF_HUB_DISABLE_XET": "1"}
 
     def handle_error(self, *connection: object) -> None:
         """A client that went away."""
@@ -207,7 +202,7 @@ class HubHandler(BaseHTTPRequestHandler):
     def _repository(self, kind: str, repo_id: str, write: bool = False) -> Repository:
         account = self._account(needed=write)
         repository = self.server.repositories.get((kind or "models", repo_id))
-        if repository is None or (repository.private and not (account and account.may_read(repo_id))):
+        if repository is None or (repository.private and not (account and repo_id.startswith(f"{account.name}/"))):
             raise HubError(404 if account else 401, "Repository not found", "RepoNotFound")
         if write and not account.may_write(repo_id):
             raise HubError(403, "Authorization error.")
@@ -221,10 +216,8 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def create(self) -> int:
         account, asked = self._account(needed=True), json.loads(self._body())
-        repo_id, kind = (
-            f"{asked.get('organization') or account.name}/{asked['name']}",
-            f"{asked.get('type', 'model')}s",
-        )
+        repo_id = f"{asked.get('organization') or account.name}/{asked['name']}"
+        kind = f"{asked.get('type', 'model')}s"
         url = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
         if not account.may_write(repo_id):
             raise HubError(403, f"You don't have the rights to create a repository under {repo_id.split('/')[0]!r}")
@@ -239,9 +232,7 @@ class HubHandler(BaseHTTPRequestHandler):
     def info(self, kind: str, repo_id: str, revision: str = "main") -> int:
         repository = self._repository(kind, repo_id)
         commit = repository.resolve(revision)
-        described = {"id": repo_id, "modelId": repo_id, "author": repo_id.split("/")[0], "sha": commit.oid}
-        described |= {"private": repository.private, "gated": False, "tags": [], "downloads": 0, "likes": 0}
-        described |= {"lastModified": DATE, "createdAt": DATE}
+        described = {"id": repo_id, "sha": commit.oid, "private": repository.private, "tags": [], "lastModified": DATE}
         described["cardData"] = front_matter(commit.files.get("README.md", b"").decode())
         return self._answer(200, described | {"siblings": [{"rfilename": path} for path in sorted(commit.files)]})
 
@@ -287,14 +278,10 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def validate(self) -> int:
         """The check of a card's metadata that refuses a commit."""
-        try:
-            metadata = front_matter(json.loads(self._body())["content"])
-        except yaml.YAMLError as error:
-            return self._answer(400, {"errors": [{"message": f"Invalid YAML: {error}"}], "warnings": []})
-        languages, license = (metadata or {}).get("language") or [], (metadata or {}).get("license", "other")
-        wrong = [code for code in languages if not re.fullmatch(r"[a-z]{2,3}", str(code))]
+        metadata = front_matter(json.loads(self._body())["content"]) or {}
+        wrong = [code for code in metadata.get("language") or [] if not re.fullmatch(r"[a-z]{2,3}", str(code))]
         errors = [{"message": f'"language" must only contain ISO 639 codes, found {code!r}'} for code in wrong]
-        if license not in LICENSES:
+        if metadata.get("license", "other") not in LICENSES:
             errors.append({"message": f'"license" must be one of {", ".join(LICENSES)}'})
         return self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
 
@@ -333,19 +320,15 @@ class HubHandler(BaseHTTPRequestHandler):
         pull_request = "create_pr" in self.query
         repository = self._repository(kind, repo_id, write=not pull_request)
         head = repository.resolve(revision)
-        files, header = dict(head.files), {}
-        for line in map(json.loads, self._body().splitlines()):
-            key, value = line["key"], line["value"]
-            if key == "header":
-                header = value
-            elif key == "file":
-                files[value["path"]] = base64.b64decode(value["content"])
-            elif key == "lfsFile":
-                if value["oid"] not in self.server.objects:
-                    raise HubError(400, f"LFS pointer of {value['path']} points to a file that does not exist")
-                files[value["path"]] = self.server.objects[value["oid"]]
-            elif key == "deletedFile":
+        files, lines = dict(head.files), [json.loads(line) for line in self._body().splitlines()]
+        header = lines[0]["value"]
+        for key, value in [(line["key"], line["value"]) for line in lines[1:]]:
+            if key == "deletedFile":
                 del files[value["path"]]
+            elif key == "lfsFile":
+                files[value["path"]] = self.server.objects[value["oid"]]
+            else:
+                files[value["path"]] = base64.b64decode(value["content"])
         if self.server.cut_commit:
             raise ConnectionCut
         if not pull_request and header.get("parentCommit", head.oid) != head.oid:
@@ -428,12 +411,8 @@ ROUTES: list[tuple[str, str, Callable]] = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=0, help="0 (default) for any that is free")
-    parser.add_argument("--account", action="append", metavar="NAME=TOKEN", help="default: user=hf_user; repeatable")
-    options = parser.parse_args()
-    pairs = (account.partition("=") for account in options.account or ["user=hf_user"])
-    server = HubServer({token: Account(name) for name, _, token in pairs}, options.port)
+    name, _, token = (sys.argv[1] if sys.argv[1:] else "user=hf_user").partition("=")
+    server = HubServer({token: Account(name)})
     print(f"HF_ENDPOINT={server.endpoint}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()

@@ -20,10 +20,6 @@ pytest.importorskip("plotly")
 sync_api = pytest.importorskip("playwright.sync_api")
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-EVIL = (
-    '</script><script>window.hacked = 1</script><img src="https://example.org/x.png" onerror="window.hacked = 2"> '
-    "${window.hacked = 3} {{value}} **bold** [link](javascript:window.hacked=4) and nothing else."
-)
 WAIT = 60_000  # milliseconds: machines that run tests are slow
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Google Chrome")]
@@ -42,11 +38,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory):
-    """Those of the sample, and one that would like to run in the page."""
-    columns = ("doc_id", "language", "text", "label")
-    rows = [{name: row[name] for name in columns} for row in sample_documents(40)]
-    rows = [row | {"id": f"{row['doc_id']}-{row['language']}"} for row in rows]
-    rows.append({"id": EVIL, "doc_id": "evil", "language": "en", "text": EVIL, "label": EVIL, "title": EVIL})
+    rows = [row | {"id": f"{row['doc_id']}-{row['language']}"} for row in sample_documents(40)]
     path = tmp_path_factory.mktemp("docs") / "docs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path, rows
@@ -112,22 +104,14 @@ def test_a_query_finds_documents_of_other_languages(page, documents):
     assert page.locator("#map .legendtext").all_text_contents() == ["de", "en", "es", "fr", "it", "hits", "query"]
     assert page.locator("#map .scatterlayer .trace").nth(5).locator(".point").count() == 10
     # The other document is unfolded by the keyboard.
-    summary = page.locator("#hits summary").first
-    summary.focus()
+    page.locator("#hits summary").first.focus()
     page.keyboard.press("Enter")
     translation = next(row for row in documents[1] if row["id"] == found[0][1])
     assert page.locator("#hits details[open] p").text_content() == translation["text"]
-
-
-def test_a_document_does_not_run_in_the_page(page):
-    page.locator("#query textarea").fill(EVIL)
-    page.locator("#search").click()
-    row = page.locator("#hits tbody tr").filter(has_text="window.hacked").first
-    row.wait_for()
-    assert row.locator("details p").text_content() == EVIL and row.locator(".tmde-title").text_content() == EVIL
-    assert page.locator("#hits script, #hits img, #hits a, #hits strong").count() == 0
     page.get_by_role("radio", name="Label").check()
     page.wait_for_function("[...document.querySelectorAll('#map .legendtext')].some(e => e.textContent == 'markets')")
-    assert page.locator("#map .main-svg a, #map .main-svg image, #map script").count() == 0
-    assert page.evaluate("window.hacked") is None
+    for code in ("en", "es", "fr", "it"):
+        page.get_by_role("checkbox", name=code, exact=True).uncheck()
+    page.locator("#search").click()
+    page.get_by_role("alert").filter(has_text="check at least one").wait_for()
     assert page.evaluate("document.fonts.size") == 0  # those of the system only

@@ -1,20 +1,17 @@
 """Files that pages presuppose, by the names that the pages use, made from the built-in sample."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import datasets
 import pytest
 
 from modeling_tmde.data.sample import LANGUAGES, sample_documents, sample_parallel, sample_sentences
 
 TRAINING = ["max_steps=20", "eval_steps=20", "max_rows=2000", "eval_pool=50"]
-MODELS = ("tmde-quickstart/model", "runs/mine", "runs/other")
 
 
 @pytest.fixture(scope="session")
@@ -24,29 +21,32 @@ def trained(tmp_path_factory) -> Path:
     options = ["--train", "sample", "--dev", "sample", "-o", str(folder)]
     command = [sys.executable, "-m", "modeling_tmde.cli.main", "train", "quickstart", *TRAINING, *options]
     environment = {**os.environ, "HF_HOME": str(folder.parent / "cache"), "TMDE_CACHE": str(folder.parent / "cache")}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(command, env=environment, text=True, timeout=600, **pipes)
-    assert done.returncode == 0, done.stdout
+    done = subprocess.run(command, env=environment, text=True, timeout=600, capture_output=True)
+    assert done.returncode == 0, done.stderr
     return folder
 
 
 def make_file(path: Path, name: str, trained: Path) -> None:
     """Makes the file or folder that pages call `name` at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if name in MODELS:
+    if name in ("tmde-quickstart/model", "runs/mine", "runs/other"):
         shutil.copytree(trained, path)
     elif name == "my_corpus":
         path.mkdir()
-        _rows(1000).to_parquet(path / "part-0.parquet")
+        _parallel(1000).to_parquet(path / "part-0.parquet")
     elif name == "dev.jsonl":
-        _rows(60, "dev").to_json(path, force_ascii=False)
+        _parallel(60, "dev").to_json(path, force_ascii=False)
     elif name == "it-en.jsonl":
-        rows = [{code: row[code] for code in ("it", "en")} for row in _rows(1000, seed=3)["translation"]]
-        _write(path, [json.dumps({"translation": row}, ensure_ascii=False) for row in rows])
-    elif name in ("news.jsonl", "news.parquet", "german.jsonl", "english.jsonl"):
-        _documents(path, {"german.jsonl": ("de",), "english.jsonl": ("en",)}.get(name, LANGUAGES))
+        rows = _parallel(1000, seed=3)["translation"]
+        rows = [{"translation": {code: row[code] for code in ("it", "en")}} for row in rows]
+        datasets.Dataset.from_list(rows).to_json(path, force_ascii=False)
+    elif name == "news.parquet":
+        _documents(LANGUAGES).to_parquet(path)
+    elif name in ("news.jsonl", "german.jsonl", "english.jsonl"):
+        languages = {"german.jsonl": ("de",), "english.jsonl": ("en",)}.get(name, LANGUAGES)
+        _documents(languages).to_json(path, force_ascii=False)
     elif name == "notes.txt":
-        _write(path, [row["text"] for row in sample_documents(8, "test", seed=4)])
+        _write(path, sample_documents(8, "test", seed=4)["text"])
     elif name.startswith("moses/"):
         _write(path, [row[name[-2:]] for row in sample_sentences(1000)["translation"]])
     elif name in ("de.txt", "en.txt"):  # 200 sentences have a translation in every such file, the others in none
@@ -57,7 +57,7 @@ def make_file(path: Path, name: str, trained: Path) -> None:
         raise ValueError(f"no page may presuppose {name!r}: tests/docs/conftest.py does not make it")
 
 
-def _rows(number: int, split: str = "train", seed: int = 0):
+def _parallel(number: int, split: str = "train", seed: int = 0) -> datasets.Dataset:
     return sample_parallel(number, split, seed).select_columns(["translation"])
 
 
@@ -65,13 +65,8 @@ def _write(path: Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
-def _documents(path: Path, languages: tuple[str, ...]) -> None:
-    rows = []
-    for row in sample_documents(24, "test", seed=1, languages=languages):
-        url = f"https://example.org/{row['language']}/{row['doc_id']}"
-        names = {"id": f"{row['language']}-{row['doc_id']}", "url": url, "language": row["language"]}
-        rows.append({**names, "topic": row["label"], "text": row["text"]})
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        _write(path, [json.dumps(row, ensure_ascii=False) for row in rows])
+def _documents(languages: tuple[str, ...]) -> datasets.Dataset:
+    rows = sample_documents(24, "test", seed=1, languages=languages).rename_column("label", "topic")
+    ids = [f"{row['language']}-{row['doc_id']}" for row in rows]
+    urls = [f"https://example.org/{name}" for name in ids]
+    return rows.select_columns(["language", "topic", "text"]).add_column("id", ids).add_column("url", urls)

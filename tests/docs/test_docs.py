@@ -61,16 +61,12 @@ def run_block(example: Example) -> None:
         cwd=space["folder"],
         env=space["environment"] | {"PATH": f"{executable.parent}{os.pathsep}{space['environment']['PATH']}"},
         text=True,
-        errors="replace",
         timeout=600,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    tail = "\n".join(done.stdout.splitlines()[-60:])
-    assert done.returncode == 0, (
-        f"{example.path}:{example.line}: status {done.returncode}\n{block}\n--- printed:\n{tail}"
-    )
+    assert done.returncode == 0, f"{example.path}:{example.line}:\n{block}\n--- printed:\n{done.stdout[-4000:]}"
 
 
 def directive(name: str, evaluate: Callable[[Example], None]) -> Callable[[Document], Iterator[Region]]:
@@ -82,10 +78,6 @@ def directive(name: str, evaluate: Callable[[Example], None]) -> Callable[[Docum
             yield region
 
     return parse
-
-
-def append(example: Example) -> None:
-    example.namespace["append"] = example.parsed
 
 
 def files(example: Example) -> None:
@@ -103,7 +95,12 @@ def use_hub(example: Example) -> None:
 
 
 PARSERS = [CodeBlockParser(language, run_block) for language in ("bash", "python")]
-PARSERS += [SkipParser(), directive("append", append), directive("files", files), directive("hub", use_hub)]
+PARSERS += [
+    SkipParser(),
+    directive("append", lambda example: example.namespace.update(append=example.parsed)),
+    directive("files", files),
+    directive("hub", use_hub),
+]
 
 
 @pytest.mark.slow

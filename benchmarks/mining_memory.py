@@ -13,18 +13,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from retrieval_memory import GIB, peak_memory
-
 if TYPE_CHECKING:
     import numpy as np
 
+GIB = 2**30
 LATENT, TOPICS, NOISE, SPREAD = 64, 500, 0.5, 0.1
 BLOCK = 8192
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def planted_sides(rows: int, dimensions: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

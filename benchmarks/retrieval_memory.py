@@ -10,16 +10,15 @@ whose means a margin needs, but not the search by margin. Needs Linux or macOS, 
 
 import argparse
 import multiprocessing
-import resource
 import sys
 import time
 
 import numpy as np
+from mining_memory import GIB, peak_memory
 from sklearn.neighbors import NearestNeighbors
 
 from modeling_tmde.documents.neighbours import target_ranks
 
-GIB = 2**30
 MEASUREMENTS = {
     "tmde, cosine": "target_ranks by cosine",
     "scikit-learn, cosine": "nearest candidate of each query",
@@ -61,12 +60,6 @@ def brute_force(queries: np.ndarray, candidates: np.ndarray, k: int) -> np.ndarr
     """Row numbers (n, k) of the nearest candidates by scikit-learn."""
     search = NearestNeighbors(n_neighbors=k, metric="cosine", algorithm="brute").fit(candidates)
     return search.kneighbors(queries, return_distance=False)
-
-
-def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def table(results: dict[str, dict[str, float]]) -> str:

@@ -11,7 +11,7 @@ TRAINING = ["--size", "tiny", "--rows", "100", "--steps", "1", "--repeats", "1",
 OPTIONS = {
     "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
     "gpu.py": ["--device", "cpu", "--size", "tiny"],
-    "mining_memory.py": ["--rows", "200", "--dimensions", "32"],
+    "mining_memory.py": ["--rows", "50", "--dimensions", "8"],
     "retrieval_memory.py": ["--queries", "50", "--candidates", "500", "--dimensions", "16"],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
 }

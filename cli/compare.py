@@ -74,6 +74,10 @@ class ComparisonFile:
     titles: dict[str, str] = field(default_factory=dict)
 
     def validate_names(self):
+        if not self.systems or not all(entry.get("seeds", self.seeds) for entry in self.systems.values()):
+            raise ValueError("found no systems or no seeds, expected at least one of each")
+        if wrong := [pair for pair in self.contrasts if len(pair) != 2]:
+            raise ValueError(f"contrasts: found {wrong[0]}, expected pairs of systems")
         systems = [self.reference, *(name for pair in self.contrasts for name in pair)]
         starts = [self.tokenizer, *(entry.get("start") for entry in self.systems.values())]
         for what, found, known in (("system", systems, self.systems), ("start", starts, self.start)):
@@ -82,6 +86,8 @@ class ComparisonFile:
         for name, entry in [*self.systems.items(), *self.start.items()]:
             if wrong := [key for key in entry if key not in ENTRY_KEYS]:
                 raise ValueError(unknown(f"{name}: key", wrong[0], ENTRY_KEYS))
+            if "recipe" not in entry or not isinstance(entry.get("overrides") or {}, dict):
+                raise ValueError(f"{name}: found {entry}, expected a recipe, and overrides as keys and values")
 
     def eval_options(self, folder: Path, data: Path | None) -> list[str]:
         """The options of `tmde eval run` for all systems."""
@@ -142,7 +148,7 @@ def load_comparison(
                 recipe = _recipe(entry, file.shared, {**data, "training.seed": seed})
                 trainings.append(Training(f"{name}-{seed}", recipe, folder, name, entry.get("start"), file.tokenizer))
                 _begin_with_start(trainings[-1])
-    except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
+    except (TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(f"{name_or_path}: {error.__cause__ or error}") from error
     options = [f"{key}={json.dumps(value)}" for key, value in file.task_options.items()]
     for planned in find_tasks(file.tasks, eval_data, options):

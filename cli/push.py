@@ -56,6 +56,8 @@ def push(
         publication = push_corpus(path, repo_id, **options)
     else:
         licenses = dict(value.rpartition("=")[::2] for value in data_license or [])
+        if "" in licenses:
+            raise ValueError(f"--data-license: found {licenses['']!r}, expected NAME=LICENSE")
         publication = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
     sizes, commit = publication.sizes, publication.commit
     total = f"{len(sizes)} files ({sum(sizes.values()) / 1e6:.1f} MB)"

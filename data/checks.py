@@ -38,7 +38,7 @@ def check_languages(requested: Iterable[str], found: Iterable[str], place: str) 
     found = sorted(set(found))
     for code in requested:
         if code not in found:
-            near = difflib.get_close_matches(code, found, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(code, found, n=1, cutoff=0.55)  # en is not close to de
             listed = ", ".join(name[:20] for name in found[:40])
             advice = f"Did you mean {near[0]!r}?" if near else f"Ask for those: languages=[{listed}]."
             raise bad_value(place, None, "languages", code, f"one of the languages in the data ({listed})", advice)

@@ -295,6 +295,8 @@ def _languages_of(
         found |= names
         if not differ or (stated and found.issuperset(stated)):
             break
+    if not row:
+        raise bad_value(place, None, None, Words("no rows"), "some", "Fetch or write the file again.")
     wrong = [] if stated else [name for name in sorted(found) if not is_code(name)]
     if wrong or not found:
         expected = "an object `translation` of texts by language, or one column per language, named by its code"

@@ -14,15 +14,19 @@ from modeling_tmde.eval.heads import HEADS
 NO_STEP_LIMIT = 2**31 - 1
 # Smaller numbers would fail late, or leave no data.
 AT_LEAST = {
+    "batch_tokens": 1,
     "micro_batch_tokens": 1,
+    "micro_batch_rows": 1,
+    "buffer_rows": 1,
     "gradient_accumulation_steps": 1,
     "languages_per_row": 2,
-    "micro_batch_rows": 1,
     "max_joined_rows": 1,
     "train_max_length": 3,  # a token between <s> and </s>
     "embed_max_length": 3,
     "eval_pool": 2,  # among one, everything is found
     "eval_document_rows": MIN_ROWS,
+    "eval_loss_rows": 1,
+    "early_stopping_patience": 1,
     "embedding_learning_rate": 0,
     "encoder_learning_rate": 0,
 }

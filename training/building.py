@@ -98,7 +98,10 @@ def prepare_tokenizer(
         train_tokenizer(texts, **{"model_max_length": length, **options}).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
-    return AutoTokenizer.from_pretrained(path)
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"tokenizer.path={path}: {error}") from error
 
 
 def texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:

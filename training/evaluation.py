@@ -50,7 +50,8 @@ def check_metric(
     """
     for pair in args.eval_pairs or ():
         if pair not in language_pairs(languages):
-            raise ValueError(f"eval_pairs: found {pair!r}, expected pairs of the languages {', '.join(languages)}")
+            expected = f"pairs of the languages {', '.join(languages)}, or null for all of them"
+            raise ValueError(f"eval_pairs: found {pair!r}, expected {expected}")
     measured = ["mix", *(["retrieval", "document_retrieval"] if dev_sets else []), *(TASK_METRICS if tasks else [])]
     prefixes = tuple(f"{name}_" for name in [*dev_sets, *(tasks if len(tasks) > 1 else [])])
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")

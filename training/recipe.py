@@ -191,7 +191,7 @@ def section_keys(section: str, architecture: str) -> dict[str, Any]:
     if section == "training":
         # transformers annotates `fsdp` as str, and takes true as well.
         special = {"bf16": bool | Literal["auto"] | None, "fsdp": bool | str | None}
-        return {name: hint | None for name, hint in hints.items() if name != "output_dir"} | special
+        return {name: hint for name, hint in hints.items() if name != "output_dir"} | special
     return hints
 
 
@@ -372,7 +372,7 @@ def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
     names = packaged_names(package)
     path = resources.files(package).joinpath(f"{name_or_path}.yaml") if name_or_path in names else Path(name_or_path)
     if not path.is_file():
-        raise RecipeError(f"{unknown(kind, name_or_path, names)} Give one of these, or the path of a YAML file")
+        raise RecipeError(f"{unknown(kind, name_or_path, names)}. Give one of these, or the path of a YAML file")
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
     except (UnicodeDecodeError, yaml.YAMLError) as error:

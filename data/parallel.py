@@ -402,6 +402,10 @@ def _check(
 def _check_file(file: FileSource, limit: int | None, stamps: str, check: dict[str, Any]) -> Iterator[Row]:
     """Yield the checked rows of a file. One that has changed has other `stamps`, and so another cache."""
     for numbers, rows in blocks_of(islice(read_rows(file), limit), BATCH_ROWS):
+        for number, row in zip(numbers, rows, strict=True):
+            if not isinstance(value := row.get("translation"), dict | None):
+                expected = "an object of texts by language, or null"
+                raise bad_value(file.place, number, "translation", value, expected, "Correct or delete the row.")
         prefix = "translation." if "translation" in rows[0] else ""
         texts = [(row["translation"] or {}) if "translation" in row else row for row in rows]
         columns = {prefix + name: [text.get(name) for text in texts] for name in check["languages"]}

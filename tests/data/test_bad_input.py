@@ -95,6 +95,11 @@ def test_moses_lengths(streaming, write):
         ("x.tsv", b"de\nHaus\n", ("at least two languages",)),
         ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": "caf\xe9"}\n', ("row 2", r"b'\xe9'")),
         ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", \n', ("row 2", "invalid JSON", "Correct")),
+        (
+            "x.jsonl",
+            b'{"translation": {"de": "a", "en": "b"}}\n{"translation": "a"}\n',
+            ("row 2", "'a'", "an object of texts"),
+        ),
         ("x.jsonl", b"[1, 2]\n", ("row 1", "[1, 2]", "a JSON object")),
         ("x.jsonl", b"", ("no rows",)),
         ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n', ("row 2", "'en'", "['b']")),

@@ -9,6 +9,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 
 @pytest.fixture(autouse=True)
@@ -67,22 +68,17 @@ def hub_folder(tmp_path: Path) -> Callable[..., str]:
     def build(configs: dict[str, list[dict]], counts: bool = True, split: str = "train") -> str:
         folder, listed, infos = tmp_path / "hub" / "europarl", [], []
         for config, rows in configs.items():
-            (folder / config).mkdir(parents=True)
-            path = f"{config}/{split}-00000-of-00001.parquet"
             codes = sorted(set().union(*rows))
-            struct = pa.struct([(code, pa.string()) for code in codes])
-            pq.write_table(pa.table({"translation": pa.array(rows, struct)}), folder / path)
-            listed.append(
-                f"- config_name: {config}\n  data_files:\n  - split: {split}\n    path: {config}/{split}-*\n"
-            )
-            infos.append(
-                f"- config_name: {config}\n  features:\n  - name: translation\n    dtype:\n      translation:\n"
-                f"        languages:\n{''.join(f'        - {code}{chr(10)}' for code in codes)}"
-                f"  splits:\n  - name: {split}\n    num_bytes: 100\n    num_examples: {len(rows)}\n"
-                "  download_size: 100\n  dataset_size: 100\n"
-            )
-        stated = "dataset_info:\n" + "".join(infos) if counts else ""
-        (folder / "README.md").write_text(f"---\n{stated}configs:\n{''.join(listed)}---\n\n# Europarl\n")
+            table = pa.table({"translation": pa.array(rows, pa.struct([(code, pa.string()) for code in codes]))})
+            (folder / config).mkdir(parents=True)
+            pq.write_table(table, folder / config / f"{split}-00000-of-00001.parquet")
+            files = [{"split": split, "path": f"{config}/{split}-*"}]
+            listed.append({"config_name": config, "data_files": files})
+            features = [{"name": "translation", "dtype": {"translation": {"languages": codes}}}]
+            splits = [{"name": split, "num_bytes": 100, "num_examples": len(rows)}]
+            infos.append({"config_name": config, "features": features, "splits": splits})
+        metadata = {"configs": listed} | ({"dataset_info": infos} if counts else {})
+        (folder / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n\n# Europarl\n")
         return str(folder)
 
     return build

@@ -126,13 +126,6 @@ def test_max_rows_are_shared(hub_folder):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_mixed_with_files(streaming, hub_folder, write):
-    rows = [{"en": "a", "it": "b"}]
-    dataset = load_parallel([hub_folder({"de-en": pair("de", "en", 3)}), write("tsv", rows)], streaming=streaming)
-    assert texts(dataset) == fixed(pair("de", "en", 3) + rows, "de en it")
-
-
-@pytest.mark.parametrize("streaming", [False, True])
 def test_unknown_split_and_config(streaming, hub_folder):
     folder = hub_folder(CONFIGS)
     with pytest.raises(CorpusError, match=r"europarl: .*validation.*train.*Correct config= and split="):

@@ -3,7 +3,6 @@
 import pytest
 import yaml
 
-from modeling_tmde.data.files import find_files
 from modeling_tmde.data.io import PlainLoader
 
 
@@ -18,10 +17,3 @@ from modeling_tmde.data.io import PlainLoader
 )
 def test_words_and_numbers(text, expected):
     assert yaml.load(text, PlainLoader) == expected
-
-
-def test_norwegian_files_by_language(tmp_path):
-    for code in ("en", "no"):
-        (tmp_path / f"c.{code}").write_text("a\n")
-    (found,) = find_files(yaml.load(f"{{en: {tmp_path}/c.en, no: {tmp_path}/c.no}}", PlainLoader))
-    assert found.languages == ("en", "no")

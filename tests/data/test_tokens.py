@@ -4,11 +4,10 @@ import pickle
 import subprocess
 import sys
 
-import datasets
 import numpy as np
 import pytest
 
-from modeling_tmde.data.tokens import TextEncoder, open_tokens, tokenize
+from modeling_tmde.data.tokens import open_tokens, tokenize
 from tests.conftest import LANGUAGES, make_dataset, make_rows
 
 TWO_PROCESSES = """
@@ -128,17 +127,3 @@ def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="set token_cache_dir to a folder with room, or to null"):
         open_tokens(make_dataset(make_rows(3)), tokenizer, LANGUAGES, tmp_path / "file" / "cache")
-
-
-def test_rows_of_a_stream_that_lack_translations(tokenizer):
-    import pyarrow as pa
-
-    kind = pa.struct([("de", pa.string()), ("en", pa.string())])
-    table = pa.table({"translation": pa.array([None, {"de": "haus"}, {"de": None, "en": "house"}], kind)})
-    found = tokenize(table, TextEncoder(tokenizer), ["de", "en", "fr"])
-    assert [[length > 0 for length in row] for row in found["lengths"].to_pylist()] == [
-        [False, False, False],
-        [True, False, False],
-        [False, True, False],
-    ]
-    assert isinstance(datasets.Dataset(found), datasets.Dataset)

@@ -171,16 +171,6 @@ def test_sizes_and_words_equal_a_plain_count(tokenizer, languages_per_row):
     assert len(num_directions) >= 2
 
 
-def test_rows_of_like_length_share_a_batch(tokenizer):
-    """Half of the rows are 2 words and half are 40: mixed, the short ones would be mostly padding."""
-    rows = [{language: " ".join(["house"] * size) for language in ("de", "en")} for size in [2, 40] * 40]
-    batches = list(make_batches(make_dataset(rows), tokenizer, micro_batch_tokens=500, buffer_rows=80))
-    assert len(batches) > 3
-    real = sum(int(batch.attention_mask.sum()) for batch in batches)
-    padded = sum(batch.attention_mask.numel() for batch in batches)
-    assert real / padded > 0.85
-
-
 def test_a_last_row_joins_the_batch_before_it(tokenizer):
     """Three rows of one length where the budget holds two: one batch of three, since a row alone has no negatives."""
     rows = [dict.fromkeys(("de", "en"), f"house {number}") for number in range(3)]
@@ -268,21 +258,12 @@ def test_the_same_seed_gives_the_same_batches(tokenizer, kind):
 @SOURCES
 def test_epochs_differ_and_hold_the_same_rows(tokenizer, kind):
     source = as_source(make_dataset(numbered_rows(50, seed=1)), kind)
-    batches = list(make_batches(source, tokenizer, epochs=3))
-    epochs = [
-        row_numbers([batch for batch in batches if batch.position.epoch == epoch], tokenizer) for epoch in range(3)
-    ]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(50))] * 3
-    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
-    first_chunks = [
-        frozenset(
-            row_numbers(
-                [batch for batch in batches if (batch.position.epoch, batch.position.chunk) == (epoch, 0)], tokenizer
-            )
-        )
-        for epoch in range(3)
-    ]
-    assert len(set(first_chunks)) == 3  # other rows meet each other, not just in another order
+    batches = list(make_batches(source, tokenizer, epochs=2))
+    first, second = ([batch for batch in batches if batch.position.epoch == epoch] for epoch in range(2))
+    assert sorted(row_numbers(first, tokenizer)) == sorted(row_numbers(second, tokenizer)) == list(range(50))
+    chunks = [[batch for batch in epoch if batch.position.chunk == 0] for epoch in (first, second)]
+    # other rows meet each other, not just in another order
+    assert set(row_numbers(chunks[0], tokenizer)) != set(row_numbers(chunks[1], tokenizer))
     endless = itertools.islice(make_batches(source, tokenizer, epochs=None), len(batches) + 5)
     assert contents(endless)[: len(batches)] == contents(batches)
 
@@ -343,28 +324,11 @@ def spaced_tokenizer():
 
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_a_batch_has_no_more_rows_than_allowed(tokenizer, most):
-    rows = numbered_rows(53, seed=2)
-    batches = list(
-        make_batches(make_dataset(rows), tokenizer, micro_batch_rows=most, micro_batch_tokens=10**6, buffer_rows=20)
-    )
+    options = {"micro_batch_rows": most, "micro_batch_tokens": 10**6, "buffer_rows": 20}
+    batches = list(make_batches(make_dataset(numbered_rows(53, seed=2)), tokenizer, **options))
     assert sorted(row_numbers(batches, tokenizer)) == list(range(53))
-    groups = Counter((batch.position.chunk, batch.languages) for batch in batches)
-    sizes = [batch.sizes.rows for batch in batches]
     # a last row alone joins the batch before it, unless single rows are what was asked for
-    assert max(sizes) == (most if most == 1 else most + 1)
-    for (chunk, languages), number in groups.items():
-        own = sorted(
-            batch.sizes.rows for batch in batches if (batch.position.chunk, batch.languages) == (chunk, languages)
-        )
-        total = sum(own)
-        left = total % most
-        expected = [most] * (total // most) + [left] * (left > 0)
-        if most > 1 and left == 1 and total > 1:
-            expected = [most] * (total // most - 1) + [most + 1]
-        assert own == sorted(expected), number
-    # the budget is a limit still
-    tight = make_batches(make_dataset(rows), tokenizer, micro_batch_rows=most, micro_batch_tokens=1)
-    assert {batch.sizes.rows for batch in tight} == {1}
+    assert max(batch.sizes.rows for batch in batches) == (most if most == 1 else most + 1)
 
 
 def test_without_pivots_every_pair_appears(tokenizer):
@@ -453,33 +417,6 @@ def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
     with pytest.raises(ValueError, match="max_joined_rows=2: .* makes 'aa' .*expected 'a a': .*add_prefix_space=true"):
         make_batches(dataset, tokenizer, max_joined_rows=2)
     assert sum(batch.sizes.rows for batch in make_batches(dataset, tokenizer, max_joined_rows=1)) == 3
-
-
-def test_truncation_of_joined_texts_is_counted(spaced_tokenizer):
-    rows = numbered_rows(40, seed=5)
-    dataset = with_documents(rows, ["a"] * 40)
-    options = {"max_joined_rows": 3, "languages_per_row": None, "buffer_rows": 100, "seed": 1}
-    whole = list(make_batches(dataset, spaced_tokenizer, max_length=10**4, micro_batch_tokens=10**6, **options))
-    cut = list(make_batches(dataset, spaced_tokenizer, max_length=17, micro_batch_tokens=10**6, **options))
-    assert len(whole) == len(cut) == 1
-    assert whole[0].counts == ChunkCounts(rows=40, rows_without_pair=0, texts=200, truncated_texts=0)
-    lengths = whole[0].attention_mask.sum(-1)
-    expected = int((lengths > 17).sum())
-    assert 0 < expected < 200
-    assert cut[0].counts == ChunkCounts(rows=40, rows_without_pair=0, texts=200, truncated_texts=expected)
-
-    def texts(batch):
-        masks = batch.attention_mask.bool()
-        return {
-            (language, tuple(ids[mask].tolist()))
-            for language, table, rows_of in zip(batch.languages, batch.input_ids, masks, strict=True)
-            for ids, mask in zip(table, rows_of, strict=True)
-        }
-
-    eos = spaced_tokenizer.eos_token_id
-    assert texts(cut[0]) == {
-        (language, ids if len(ids) <= 17 else (*ids[:16], eos)) for language, ids in texts(whole[0])
-    }
 
 
 @pytest.mark.parametrize("most", [1, 3])

@@ -197,8 +197,9 @@ def add_languages(
     if not resume:
         if overwrite:
             shutil.rmtree(folder, ignore_errors=True)
+        start.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "recipe.yaml", recipe.to_yaml())  # now --overwrite may delete the folder
         tokenizer.save_pretrained(start)
-        write_atomically(folder / "recipe.yaml", recipe.to_yaml())
         write_atomically(start / REPORT_NAME, json.dumps(report))  # the last: now the run can be resumed
     trainer = train_recipe(recipe, folder, resume=True)
     _measure_result(recipe, trainer, folder, report)

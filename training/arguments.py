@@ -61,8 +61,8 @@ class TmdeTrainingArguments(TrainingArguments):
             an accelerator and 0 on a CPU, whose cores they would take from it.
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
-        max_cpu_minutes: Ends the run after so many minutes of the processor's time, all threads of a process counted,
-            evaluations before its end included: on a busy machine, runs of as many have done the same work.
+        max_cpu_minutes: CPU-time budget in minutes, summed over all threads of a process, evaluations included. Runs
+            with the same budget do the same work, also on a busy machine.
         freeze: Beginnings of names of parameters that stay as they are, such as "model.encoders.de".
         embedding_learning_rate: Rate of the embedding tables and token weights, on the same schedule; None is
             `learning_rate`, 0 leaves them as they are. Tables of a warm start have seen far more text than a short run

@@ -22,7 +22,7 @@ class InfoNCE(EmbeddingObjective):
     Args:
         weight: Factor of this loss in the total.
         temperature: What cosines are divided by; the smaller, the more the nearest negatives count.
-        margin: Subtracted from the cosine of the right pair, which must win by so much.
+        margin: Additive margin on the positive pair: subtracted from its cosine.
         gather: In training on several processes, take negatives from all of them, gradients flowing to both sides.
             Language b of another process is the one at the same place among its languages, whichever it is; where
             the languages agree, this is the loss of one process with all rows. Evaluation never gathers.

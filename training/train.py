@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import shutil
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -350,4 +351,7 @@ def train(
 
 
 if __name__ == "__main__":
-    typer.run(train)
+    try:
+        typer.run(train)
+    except (ValueError, OSError) as error:
+        sys.exit(f"Error: {error}")

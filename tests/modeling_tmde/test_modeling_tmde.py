@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration
+from modeling_tmde import (
+    LaserConfig,
+    LaserForConditionalGeneration,
+    TmdeConfig,
+    TmdeEncoderConfig,
+    TmdeEncoderForMaskedLM,
+    TmdeForConditionalGeneration,
+)
 from tests.conftest import BOTTLENECKS, tiny_model
 
 
@@ -28,6 +35,21 @@ def test_parameter_counts_of_thesis_table_4_1(bottleneck, printed):
     # The thesis keeps queries and keys for the one-slot attention, which never receive a gradient.
     queries_and_keys = (1024 + 1) * 1024 + (1024 + 32 + 1) * 1024
     assert round((count + queries_and_keys) / 1e6) == round(printed / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "millions"),
+    [
+        # Table 4.1 prints 209 M and 241 M: with the decoder's last output as an input, 4 x 2048 x 2048 weights more.
+        (LaserForConditionalGeneration, LaserConfig(encoder_layers=1), 209 - 16.8),
+        (LaserForConditionalGeneration, LaserConfig(encoder_layers=6), 241 - 16.8),
+        (TmdeEncoderForMaskedLM, TmdeEncoderConfig(), 30),  # paper 002, table 1
+    ],
+)
+def test_parameter_counts_of_other_papers(model, config, millions):
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in model(config).parameters())
+    assert count == pytest.approx(millions * 1e6, rel=0.02)
 
 
 # ---- Encoder

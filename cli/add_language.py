@@ -44,12 +44,7 @@ def add_language(
     codes = [value for value in languages if "=" not in value]
     overrides = [value for value in languages if "=" in value]
     data = {"replay": replay or None, "replay_share": replay_share, "dev": named_sources(dev or []) or None}
-    try:
-        extended = extension_recipe(
-            checkpoint, codes, train, **data, pivots=pivot or (), recipe=recipe, overrides=overrides
-        )
-        report = add_languages(extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite)
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted; the same command with --resume goes on in {output}.", err=True)
-        raise typer.Exit(130) from None
+    data |= {"pivots": pivot or (), "recipe": recipe, "overrides": overrides}
+    extended = extension_recipe(checkpoint, codes, train, **data)
+    report = add_languages(extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite)
     typer.echo(f"{describe(report)}\nThe model is in {output}")

@@ -7,25 +7,9 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from modeling_tmde.cli.document_sets import (
-    SIDES_OPTIONS,
-    NeighborsOption,
-    ScoringOption,
-    Sides,
-    load_embedder_of_sides,
-    read_sides,
-    report_quality,
-    write_rows,
-)
+from modeling_tmde.cli import document_sets
+from modeling_tmde.cli import options as common
 from modeling_tmde.cli.index import truncation_counted
-from modeling_tmde.cli.options import (
-    LONG_OPTIONS,
-    MODEL_OPTIONS,
-    ModelOption,
-    OverwriteOption,
-    check_output,
-    with_options,
-)
 from modeling_tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
 from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.documents.mining import read_gold_pairs
@@ -33,24 +17,24 @@ from modeling_tmde.documents.parallel_rows import parallel_rows
 from modeling_tmde.embedding import DocumentEmbedder, progress_bar
 
 
-@with_options(**SIDES_OPTIONS, **MODEL_OPTIONS, **LONG_OPTIONS)
+@common.with_options(**document_sets.SIDES_OPTIONS, **common.MODEL_OPTIONS, **common.LONG_OPTIONS)
 def align(
     a: Annotated[str, Argument(metavar="A", help="File of documents of one language, or - for stdin.")],
     b: Annotated[str, Argument(metavar="B", help="File of documents of the other language.")],
-    model: ModelOption,
+    model: common.ModelOption,
     out: Annotated[Path | None, Option("--output", "-o", metavar="OUT", help="Pairs to write, .tsv.")] = None,
     rows: Annotated[Path | None, Option(help="Corpus to write, .jsonl: aligned sentences of the pairs.")] = None,
     url_field: Annotated[str | None, Option(help="Field of the URL, by which pages are paired first.")] = None,
     same_domain: Annotated[bool, Option("--same-domain", help="Pair only within a website.")] = False,
-    scoring: ScoringOption = "ratio",
-    k: NeighborsOption = 4,
+    scoring: document_sets.ScoringOption = "ratio",
+    k: document_sets.NeighborsOption = 4,
     threshold: Annotated[float | None, Option(help="Lowest score of a pair that is not one by URL.")] = None,
     lawdr_rank: Annotated[int | None, Option(min=1, help="Embed by LAWDR, and remove this many directions.")] = None,
     pairs: Annotated[Path | None, Option(help="Known pairs: OUT of an earlier run, or id of A, tab, id of B.")] = None,
     reference: Annotated[Path | None, Option(help="Right pairs, as for --pairs: prints the quality.")] = None,
     paragraphs: Annotated[bool, Option("--paragraphs", help="Align lines instead of sentences.")] = False,
     min_score: Annotated[float | None, Option(help="Lowest score of a row: 1 is alike, 0 unrelated.")] = None,
-    overwrite: OverwriteOption = False,
+    overwrite: common.OverwriteOption = False,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Align documents one to one, and their sentences.
@@ -77,14 +61,14 @@ def align(
         raise ValueError("--pairs needs --rows and excludes --output: known pairs are neither searched nor written")
     if same_domain and url_field is None:
         raise ValueError("--same-domain needs --url-field: the URLs say which website a document is of")
-    out_file = out and check_output(out, overwrite, [".tsv"])
-    rows_file = rows and check_output(rows, overwrite, [".jsonl"], "--rows")
-    sides = read_sides(a, b, loading, url_field)
+    out_file = out and common.check_output(out, overwrite, [".tsv"])
+    rows_file = rows and common.check_output(rows, overwrite, [".jsonl"], "--rows")
+    sides = document_sets.read_sides(a, b, loading, url_field)
     languages = tuple(side.language for side in sides)
     if None in languages and (rows is not None or lawdr_rank is not None):
         raise ValueError("--rows and --lawdr-rank need the languages of both sides: --language-a and --language-b")
     right, found = (path and read_gold_pairs(path, sides[0].ids, sides[1].ids) for path in (reference, pairs))
-    embedder = load_embedder_of_sides(model, sides, **{"long_documents": "sentences"} | loading)
+    embedder = document_sets.load_embedder_of_sides(model, sides, **{"long_documents": "sentences"} | loading)
     with truncation_counted():
         if found is None:
             found = _aligned(sides, embedder, lawdr_rank, scoring, k=k, threshold=threshold, same_domain=same_domain)
@@ -93,10 +77,10 @@ def align(
             fields = [[pair.score, sides[0].ids[pair.first], sides[1].ids[pair.second]] for pair in found]
             for row, (i, j, _, by_url) in zip(fields, found if url_field else (), strict=bool(url_field)):
                 row += [sides[0].urls[i], sides[1].urls[j], "url" if by_url else "score"]
-            write_rows(out_file, columns, fields)
+            document_sets.write_rows(out_file, columns, fields)
             typer.echo(f"{len(found):,} pairs -> {out}", err=True)
         if right is not None:
-            report_quality(reference, alignment_quality(found, right))
+            document_sets.report_quality(reference, alignment_quality(found, right))
         if rows is not None:
             report, unit = Counter(), "paragraphs" if paragraphs else "sentences"
             texts = (
@@ -104,7 +88,9 @@ def align(
                 for i, j, *_ in progress_bar(found, desc="Aligning", unit=" pairs")
             )
             aligned = parallel_rows(texts, embedder, languages, paragraphs, min_score, report=report)
-            write_rows(rows_file, ["translation", "doc_id", "segment", "score"], (row.values() for row in aligned))
+            document_sets.write_rows(
+                rows_file, ["translation", "doc_id", "segment", "score"], (row.values() for row in aligned)
+            )
             beads = ", ".join(f"{count:,} {kind}" for kind, count in report.most_common() if "-" in kind)
             typer.echo(
                 f"{report['documents']:,} pairs: {report['first']:,} and {report['second']:,} {unit} "
@@ -116,7 +102,7 @@ def align(
 
 
 def _aligned(
-    sides: Sides, embedder: DocumentEmbedder, lawdr_rank: int | None, scoring: str, **options: Any
+    sides: document_sets.Sides, embedder: DocumentEmbedder, lawdr_rank: int | None, scoring: str, **options: Any
 ) -> list[AlignedPair]:
     """Pairs of documents that are not empty, by the rows of the files, best first."""
     kept = [[row for row, text in enumerate(side.texts) if text.strip()] for side in sides]

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,7 +59,7 @@ class ComparisonFile:
         titles: What the table calls systems and tasks.
     """
 
-    systems: dict[str, dict]
+    systems: dict[str, dict] = field(default_factory=dict)
     description: str = "Comparison"
     shared: dict[str, dict] = field(default_factory=dict)
     start: dict[str, dict] = field(default_factory=dict)
@@ -139,6 +139,9 @@ def load_comparison(
     content = read_yaml(name_or_path, "modeling_tmde.training.comparisons", "Comparison")
     trainings = []
     try:
+        known = [each.name for each in fields(ComparisonFile)]
+        if wrong := [key for key in content if key not in known]:
+            raise ValueError(unknown("key", wrong[0], known))
         file = ComparisonFile(**content)
         for name, entry in file.start.items():
             recipe = _recipe(entry, file.shared, {**data, "training.seed": entry.get("seed", file.seeds[0])})
@@ -154,6 +157,8 @@ def load_comparison(
     for planned in find_tasks(file.tasks, eval_data, options):
         if planned.source is None:
             raise ValueError(f"{name_or_path}: found no data of {planned.task.name}; give --eval-data, or NAME=SOURCE")
+    if any(each.recipe.data.train is None for each in trainings):
+        raise ValueError(f"{name_or_path}: found no training data; give --train (also when run again)")
     return file, trainings
 
 
@@ -209,14 +214,21 @@ def open_folder(folder: Path, options: list[str], trainings: list[Training], ove
 
 
 def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> dict[str, str]:
-    """Trains and measures, several processes at a time. If one fails, the others go on; returns why, by name."""
+    """Does what is not done yet, several processes at a time. If one fails, the others go on; returns why, by name."""
     failures: dict[str, str] = {}
 
     def finish(training: Training) -> None:
+        run, evaluation = training.run, training.evaluation
         try:
             if lost := failures.keys() & {training.start, training.tokenizer}:
                 raise RuntimeError(f"needs the start {min(lost)}, which failed")
-            _finish(training, eval_options, jobs)
+            if not (run / "results.json").is_file():
+                resumed = find_checkpoint(run) or (run / STAGE_FOLDER).is_dir()
+                mode = "--resume" if resumed else "--overwrite"
+                _process("train", training, jobs, training.recipe_path, "-o", run, mode)
+            if training.system is not None and not training.is_measured():
+                shutil.rmtree(evaluation, ignore_errors=True)
+                _process("eval", training, jobs, f"{training.name}={run}", "-o", evaluation, *eval_options)
         except RuntimeError as error:
             failures[training.name] = str(error)
 
@@ -225,18 +237,6 @@ def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> di
         list(pool.map(finish, [each for each in trainings if each.name in needed]))
         list(pool.map(finish, [each for each in trainings if each.system is not None]))
     return failures
-
-
-def _finish(training: Training, eval_options: list[str], jobs: int) -> None:
-    """Does what is not done of a training and its evaluation."""
-    run, evaluation = training.run, training.evaluation
-    if not (run / "results.json").is_file():
-        resumed = find_checkpoint(run) or (run / STAGE_FOLDER).is_dir()
-        mode = "--resume" if resumed else "--overwrite"
-        _process("train", training, jobs, training.recipe_path, "-o", run, mode)
-    if training.system is not None and not training.is_measured():
-        shutil.rmtree(evaluation, ignore_errors=True)
-        _process("eval", training, jobs, f"{training.name}={run}", "-o", evaluation, *eval_options)
 
 
 def _process(command: str, training: Training, jobs: int, *arguments: str | Path) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,33 +24,20 @@ from filelock import FileLock
 from typer import Argument, Option
 
 from modeling_tmde import __version__
-from modeling_tmde.cli.options import (
-    LONG_OPTIONS,
-    MODEL_OPTIONS,
-    FieldOption,
-    FormatOption,
-    LanguageFieldOption,
-    LanguageOption,
-    ModelOption,
-    OverwriteOption,
-    check_output,
-    load_embedder,
-    with_options,
-)
-from modeling_tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, open_documents
+from modeling_tmde.cli import options as common
+from modeling_tmde.data.documents import VECTOR_COLUMN, open_documents
 from modeling_tmde.data.io import replacing, write_atomically
-from modeling_tmde.embedding import DocumentEmbedder
 
 
-@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
+@common.with_options(**common.MODEL_OPTIONS, **common.LONG_OPTIONS)
 def embed(
     source: Annotated[str, Argument(metavar="INPUT", help="File of documents, or - for stdin.")],
     out: Annotated[Path, Option("--output", "-o", metavar="OUT", help="File to write: .npy or .parquet.")],
-    model: ModelOption,
-    format: FormatOption = None,
-    field: FieldOption = None,
-    language: LanguageOption = None,
-    language_field: LanguageFieldOption = None,
+    model: common.ModelOption,
+    format: common.FormatOption = None,
+    field: common.FieldOption = None,
+    language: common.LanguageOption = None,
+    language_field: common.LanguageFieldOption = None,
     batch_tokens: Annotated[
         int | None, Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.")
     ] = None,
@@ -62,7 +49,7 @@ def embed(
     shard_size: Annotated[
         int, Option(min=1, help="Documents in memory at once, in a shard, and in a row group of parquet.")
     ] = 8192,
-    overwrite: OverwriteOption = False,
+    overwrite: common.OverwriteOption = False,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Embed documents: one vector a document, in the order of the input.
@@ -90,7 +77,7 @@ def embed(
         raise ValueError(f"{source} can be read once, by one process and without --resume; write it to a file")
     if language is not None and language_field is not None:
         raise ValueError("--language and --language-field exclude each other; give one of them")
-    target = check_output(out, overwrite, (".npy", ".parquet"))
+    target = common.check_output(out, overwrite, (".npy", ".parquet"))
     folder = target.with_name(f"{target.name}.shards")
     if not keep and folder.exists():
         raise ValueError(f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it")
@@ -105,7 +92,7 @@ def embed(
         documents = open_documents(stack, source, format, field, to_parquet, shard_size, language_field)
         if documents.schema is not None and VECTOR_COLUMN in documents.schema.names:
             raise ValueError(f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it")
-        embedder = load_embedder(model, compile=compile, **loading)
+        embedder = common.load_embedder(model, compile=compile, **loading)
         encoding = {"chunk_size": shard_size, "batch_tokens": batch_tokens, "normalize": normalize}
         if keep:
             run = loading | embedder.long_document_settings | encoding | {"compile": compile, "tmde": __version__}
@@ -117,11 +104,26 @@ def embed(
         def shard(number: int) -> Path:
             return folder / f"{number:08d}{target.suffix}"
 
-        def is_missing(number: int) -> bool:
-            return number % processes == rank and not shard(number).exists()
+        def texts() -> Iterator[str]:  # of the missing shards; `sizes` gets the rows of all
+            nonlocal number, chunk
+            for each, found in enumerate(documents.chunks):
+                sizes.append(len(found.texts))
+                if each % processes == rank and not shard(each).exists():
+                    number, chunk = each, found
+                    yield from found.texts
 
-        start, sizes, languages = time.perf_counter(), [], (language, language_field)
-        for number, chunk, vectors in _embed(embedder, documents, is_missing, sizes, *languages, **encoding):
+        def codes() -> Iterator[str]:
+            while True:
+                for row, code in zip(chunk.numbers, chunk.languages, strict=True):
+                    if embedder.needs_language and code not in (known := embedder.model.config.languages):
+                        place = documents.place(row, language_field)
+                        raise ValueError(f"{place}: found {code!r}, expected one of the model's languages {known}")
+                    yield code
+
+        start, sizes, number, chunk = time.perf_counter(), [], 0, None
+        encoding |= {"total": documents.rows, "language": language if language_field is None else codes()}
+        # All chunks but the last have `shard_size` rows, so that vectors come chunk by chunk.
+        for vectors in embedder.encode_iter(texts(), show_progress_bar=True, **encoding):
             with replacing(shard(number)) as path:
                 if to_parquet:
                     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
@@ -157,42 +159,6 @@ def embed(
             shutil.rmtree(folder)
             folder.with_name(f".{folder.name}.lock").unlink(missing_ok=True)
     typer.echo(f"{out}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
-
-
-def _embed(
-    embedder: DocumentEmbedder,
-    documents: Documents,
-    is_missing: Callable[[int], bool],
-    sizes: list[int],
-    language: str | None,
-    language_field: str | None,
-    **encoding: Any,
-) -> Iterator[tuple[int, Chunk, np.ndarray]]:
-    """Yields the missing chunks with their numbers and vectors (rows, d); `sizes` gets the rows of every chunk."""
-    known = list(embedder.model.config.languages) if embedder.needs_language else None
-    number = chunk = None
-
-    def texts() -> Iterator[str]:
-        nonlocal number, chunk
-        for each, found in enumerate(documents.chunks):
-            sizes.append(len(found.texts))
-            if is_missing(each):
-                number, chunk = each, found
-                yield from found.texts
-
-    def codes() -> Iterator[str]:
-        while True:
-            for row, code in zip(chunk.numbers, chunk.languages, strict=True):
-                if known is not None and code not in known:
-                    place = documents.place(row, language_field)
-                    raise ValueError(f"{place}: found {code!r}, expected one of the model's languages {known}")
-                yield code
-
-    # All chunks but the last have `chunk_size` rows, so that vectors come chunk by chunk.
-    given = language if language_field is None else codes()
-    stream = embedder.encode_iter(texts(), total=documents.rows, language=given, show_progress_bar=True, **encoding)
-    for vectors in stream:
-        yield number, chunk, vectors
 
 
 def _start(folder: Path, run: dict[str, str], rank: int, overwrite: bool) -> None:

@@ -15,18 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 from typer import Argument, Option
 
+from modeling_tmde.cli import options as common
 from modeling_tmde.cli.document_sets import checked_ids
-from modeling_tmde.cli.options import (
-    LONG_OPTIONS,
-    MODEL_OPTIONS,
-    FieldOption,
-    FormatOption,
-    IdFieldOption,
-    LanguageFieldOption,
-    LanguageOption,
-    load_embedder,
-    with_options,
-)
 from modeling_tmde.data.documents import VECTOR_COLUMN, open_documents
 from modeling_tmde.data.files import read_lines
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
@@ -35,16 +25,16 @@ from modeling_tmde.embedding import progress_bar
 BATCH = 1024  # documents embedded and committed at a time: at most one batch is embedded again after an interruption
 
 
-@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
+@common.with_options(**common.MODEL_OPTIONS, **common.LONG_OPTIONS)
 def index(
     documents: Annotated[str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")] = None,
     out: Annotated[Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")] = ...,
     model: Annotated[str | None, Option("--model", "-m", help="Folder or Hub id. Default: that of the index.")] = None,
-    format: FormatOption = None,
-    field: FieldOption = None,
-    id_field: IdFieldOption = None,
-    language: LanguageOption = None,
-    language_field: LanguageFieldOption = None,
+    format: common.FormatOption = None,
+    field: common.FieldOption = None,
+    id_field: common.IdFieldOption = None,
+    language: common.LanguageOption = None,
+    language_field: common.LanguageFieldOption = None,
     delete: Annotated[list[str] | None, Option(metavar="ID", help="Remove this document; repeatable.")] = None,
     delete_file: Annotated[str | None, Option(metavar="FILE", help="Remove the ids that are lines of FILE.")] = None,
     prune: Annotated[bool, Option("--prune", help="Remove documents that are not in DOCS.")] = False,
@@ -80,7 +70,7 @@ def index(
             elif model is None:
                 raise ValueError(f"{out}: there is no index yet; give --model to make one")
             else:
-                embedder = load_embedder(model, **{"long_documents": "sentences"} | loading)
+                embedder = common.load_embedder(model, **{"long_documents": "sentences"} | loading)
                 found = DocumentIndex.create(out, embedder, revision=loading.get("revision"))
             if id_field is None and opened.name == "stdin" and len(found):
                 raise ValueError(
@@ -116,7 +106,7 @@ def index(
     )
 
 
-@with_options(**{name: MODEL_OPTIONS[name] for name in ("dtype", "device", "trust_remote_code")})
+@common.with_options(**{name: common.MODEL_OPTIONS[name] for name in ("dtype", "device", "trust_remote_code")})
 def search(
     arguments: Annotated[list[str], Argument(metavar="[QUERY] INDEX", help="Query in quotes; folder of the index.")],
     queries: Annotated[str | None, Option(metavar="FILE", help="Queries, one a line; - for stdin.")] = None,
@@ -169,7 +159,7 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
     found = DocumentIndex.open(folder)
     options = found.loading_options | loading  # raises if the index was made of given vectors
     try:
-        found.embedder = load_embedder(model or found.settings["model"], **options)
+        found.embedder = common.load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
         hint = "" if model or Path(found.settings["model"]).exists() else "; if the model was moved, give --model"
         raise ValueError(f"{error}{hint}") from None

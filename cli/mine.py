@@ -7,31 +7,15 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from modeling_tmde.cli.document_sets import (
-    SIDES_OPTIONS,
-    DocumentSet,
-    NeighborsOption,
-    ScoringOption,
-    load_embedder_of_sides,
-    read_sides,
-    report_quality,
-    write_rows,
-)
+from modeling_tmde.cli import document_sets
 from modeling_tmde.cli.options import MODEL_OPTIONS, OverwriteOption, check_output, with_options
-from modeling_tmde.documents.mining import (
-    ScoredPairs,
-    best_threshold,
-    first_occurrences,
-    mine_bitext,
-    pair_quality,
-    read_gold_pairs,
-)
+from modeling_tmde.documents import mining
 
 Retrieval = Literal["max", "intersection", "forward", "backward"]
 Search = Literal["auto", "exact", "hnsw"]
 
 
-@with_options(**SIDES_OPTIONS, **MODEL_OPTIONS)
+@with_options(**document_sets.SIDES_OPTIONS, **MODEL_OPTIONS)
 def mine(
     a: Annotated[str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")],
     b: Annotated[str, Argument(metavar="B", help="File of sentences of the other language.")],
@@ -39,8 +23,8 @@ def mine(
     model: Annotated[str | None, Option("--model", "-m", help="Folder of a saved model, or a Hub id.")] = None,
     vectors_a: Annotated[Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")] = None,
     vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None,
-    scoring: ScoringOption = "ratio",
-    k: NeighborsOption = 4,
+    scoring: document_sets.ScoringOption = "ratio",
+    k: document_sets.NeighborsOption = 4,
     retrieval: Annotated[Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")] = "max",
     threshold: Annotated[float | None, Option(help="Lowest score of a pair. Default: all pairs.")] = None,
     max_pairs: Annotated[int | None, Option(min=1, help="Keep only this many pairs, the best.")] = None,
@@ -77,27 +61,27 @@ def mine(
         raise ValueError("give --model, or the vectors of both sides (--vectors-a and --vectors-b) and no --model")
     if optimize_threshold and (gold is None or threshold is not None or max_pairs is not None):
         raise ValueError("--optimize-threshold needs --gold, and excludes --threshold and --max-pairs")
-    sides = read_sides(a, b, loading)
+    sides = document_sets.read_sides(a, b, loading)
     languages = [side.language for side in sides]
     if languages.count(None) == 1:
         raise ValueError("Found one of --language-a and --language-b, expected both or neither")
     vectors = [vectors_a and _read_vectors(vectors_a, sides[0]), vectors_b and _read_vectors(vectors_b, sides[1])]
-    occurrences, kept = zip(*(first_occurrences(side.texts) for side in sides), strict=True)
+    occurrences, kept = zip(*(mining.first_occurrences(side.texts) for side in sides), strict=True)
     right = None
     if gold is not None:  # a pair of repeated sentences is that of their first occurrences, which alone are mined
-        pairs = read_gold_pairs(gold, sides[0].ids, sides[1].ids)
+        pairs = mining.read_gold_pairs(gold, sides[0].ids, sides[1].ids)
         right = {(int(occurrences[0][i]), int(occurrences[1][j])) for i, j in pairs}
-    embedder = None if model is None else load_embedder_of_sides(model, sides, **loading)
+    embedder = None if model is None else document_sets.load_embedder_of_sides(model, sides, **loading)
     for number, (side, rows) in enumerate(zip(sides, kept, strict=True)):
         if vectors[number] is None:
             vectors[number] = side.embed(rows, embedder)
         elif len(rows) < len(side):
             vectors[number] = vectors[number][rows]
     texts = [[side.texts[row] for row in rows] for side, rows in zip(sides, kept, strict=True)]
-    pairs = mine_bitext(*vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search)
-    pairs = ScoredPairs(kept[0][pairs.first], kept[1][pairs.second], pairs.scores)
+    pairs = mining.mine_bitext(*vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search)
+    pairs = mining.ScoredPairs(kept[0][pairs.first], kept[1][pairs.second], pairs.scores)
     if optimize_threshold:
-        chosen, quality = best_threshold(pairs, right)
+        chosen, quality = mining.best_threshold(pairs, right)
         hint = "apply it to another list for a fair figure"
         typer.echo(f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}; {hint}", err=True)
         pairs = pairs[: quality.found]  # best first
@@ -108,14 +92,14 @@ def mine(
         ids, texts, score = (sides[0].ids[i], sides[1].ids[j]), (sides[0].texts[i], sides[1].texts[j]), round(score, 6)
         by_language = [dict(zip(languages, both, strict=True)) for both in (texts, ids)]
         rows.append((by_language[0], score, by_language[1]) if corpus else (score, *ids, *texts))
-    write_rows(target, columns, rows)
+    document_sets.write_rows(target, columns, rows)
     if right is not None:
-        report_quality(gold, pair_quality(pairs.rows(), right))
+        document_sets.report_quality(gold, mining.pair_quality(pairs.rows(), right))
     scores = f", scores {pairs.scores[-1]:.4f} to {pairs.scores[0]:.4f}" if len(pairs) else ""
     typer.echo(f"{len(pairs):,} pairs ({scoring}, {retrieval}{scores}) -> {out}", err=True)
 
 
-def _read_vectors(path: Path, side: DocumentSet) -> np.ndarray:
+def _read_vectors(path: Path, side: document_sets.DocumentSet) -> np.ndarray:
     """Vectors of all rows of a side, (n, d)."""
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)  # a side may be larger than memory

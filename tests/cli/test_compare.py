@@ -77,7 +77,7 @@ def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("systemss", {}, "unexpected keyword argument 'systemss'"),
+        ("systemss", {}, "key 'systemss' is unknown; did you mean systems"),
         ("systems/bag/recipes", "bag", "bag: key 'recipes' is unknown; did you mean recipe"),
         ("systems/bag/recipe", "bagg", "Recipe 'bagg' is unknown; did you mean bag"),
         ("systems/warm/start", "bse", "start 'bse' is unknown; did you mean base"),

@@ -3,24 +3,20 @@
 import glob
 import gzip
 import json
-import logging
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
 import datasets
 import huggingface_hub
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .checks import Words, bad_value, check_languages, is_code
-
-logger = logging.getLogger("modeling_tmde.data")
 
 AnyDataset = datasets.Dataset | datasets.IterableDataset
 Row = dict[str, Any]
@@ -28,7 +24,6 @@ Row = dict[str, Any]
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".tsv": "tsv", ".jsonl.gz": "jsonl", ".tsv.gz": "tsv"}
 ADVICE = "Pass a .parquet, .jsonl or .tsv file, or Moses files by their prefix or as {'de': 'corpus.de', ...}."
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
-BLOCK_ROWS = 1000
 
 
 # ---- Finding
@@ -237,49 +232,6 @@ def check_text(value: object, place: str, number: int, name: str, expected: str 
         raise bad_value(place, number, name, value, expected, "Correct or delete the row.") from None
 
 
-# ---- Tables
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows with named columns.
-
-    Args:
-        place: Its name in messages.
-        blocks: Reads the rows in blocks: their numbers, and lists of values by column.
-        split: The split that all its rows belong to, if the source says so.
-        class_names: By column, the names of its class numbers.
-    """
-
-    place: str
-    blocks: Callable[[], Iterator[tuple[Sequence[int], dict[str, list]]]]
-    split: str | None = None
-    class_names: dict[str, list[str]] = field(default_factory=dict)
-
-
-def open_table(source: str | AnyDataset, place: str | None = None, split: str | None = None) -> Table:
-    """Open a parquet, JSONL or TSV file (the latter two also gzipped), or a dataset, map-style or streamed."""
-    place, names = place or str(source), {}
-    if isinstance(source, str) and format_of(source) == "parquet":
-        source = open_parquet(source)
-    if not isinstance(source, str):
-        kinds = (source.features or {}).items()
-        names = {name: kind.names for name, kind in kinds if isinstance(kind, datasets.ClassLabel)}
-
-    def blocks() -> Iterator[tuple[Sequence[int], dict[str, list]]]:
-        if isinstance(source, str):
-            for numbers, rows in blocks_of(read_rows(FileSource(format_of(source), (source,))), BLOCK_ROWS):
-                yield numbers, {name: [row.get(name) for row in rows] for name in rows[0]}
-            return
-        done = 1
-        for block in source.iter(BLOCK_ROWS):
-            size = len(next(iter(block.values())))
-            yield range(done, done + size), block
-            done += size
-
-    return Table(place, blocks, split, names)
-
-
 def open_parquet(path: str, streaming: bool = False, **options: object) -> AnyDataset:
     """Open a parquet file by `datasets.load_dataset`, or raise [`CorpusError`] where it is damaged."""
     try:
@@ -289,55 +241,3 @@ def open_parquet(path: str, streaming: bool = False, **options: object) -> AnyDa
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowException, OSError) as error:
         found = Words(f"a file that is not parquet, or damaged ({error.__cause__ or error})")
         raise bad_value(path, None, None, found, "parquet", "Fetch or write the file again.") from error
-
-
-def read_columns(
-    table: Table,
-    texts: Sequence[str],
-    others: Sequence[str] = (),
-    optional: Sequence[str] = (),
-    empty_texts: bool = False,
-    head: tuple[int, int] | None = None,
-) -> tuple[list[int], dict[str, list]]:
-    """Read columns of a table.
-
-    Args:
-        texts: Columns that must hold texts.
-        others: Columns that must be there.
-        optional: Columns that are read where they are there.
-        empty_texts: Keep empty texts, with a warning that counts them, rather than raise.
-        head: (n, seed): only the first n rows of a seeded shuffle of the table.
-
-    Returns:
-        The rows' numbers, and lists of values by column.
-
-    Raises:
-        CorpusError: There are no rows, a column is missing, or a text is not one or is empty.
-    """
-    numbers: list[int] = []
-    columns: dict[str, list] = {}
-    for block_numbers, block in table.blocks():
-        for name in (*texts, *others, *optional):
-            if name in block:
-                columns.setdefault(name, []).extend(block[name])
-            elif name not in optional:
-                found = Words(f"the columns {', '.join(block)}")
-                raise bad_value(table.place, None, name, found, f"a column {name!r}", "Rename or add the column.")
-        numbers.extend(block_numbers)
-    if not numbers:
-        raise bad_value(table.place, None, None, Words("no rows"), "some", "Fetch or write the file again.")
-    if head is not None:
-        order = np.argsort(np.random.default_rng(head[1]).random(len(numbers)), kind="stable")[: head[0]]
-        numbers = [numbers[index] for index in order]
-        columns = {name: [values[index] for index in order] for name, values in columns.items()}
-    for name in texts:
-        empty = []
-        for number, text in zip(numbers, columns[name], strict=True):
-            if isinstance(text, str) and not text.strip() and empty_texts:
-                empty.append(number)
-            elif not isinstance(text, str) or not text.strip():
-                advice = "Correct the row, or delete it (in every language, if the languages are parallel)."
-                raise bad_value(table.place, number, name, text, "a text", advice)
-        if empty:
-            logger.warning("%s: %d empty texts in '%s', first in row %d", table.place, len(empty), name, empty[0])
-    return numbers, columns

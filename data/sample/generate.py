@@ -2,8 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from datasets import Dataset, Features, Value
 
@@ -16,7 +15,6 @@ _NEUTRAL_SHARE = 0.2  # of the sentences of a document
 _PASSAGE_SHARE = 0.6  # of the rows of parallel text
 _FOREIGN_SHARE = 0.1  # of the documents have one sentence of another topic
 _TRANSLATION = {"translation": {language: Value("string") for language in LANGUAGES}}
-_LONGEST = 100  # sentences in a document: far fewer than the smallest split has, so a fresh one is always found
 _PATIENCE = 5000  # draws without a new sentence until a request counts as impossible
 
 
@@ -40,20 +38,6 @@ def _check_split(split: str) -> None:
         raise ValueError(f"Split of the sample: found {split!r}, expected one of {SPLITS}")
 
 
-def _distinct(rng: random.Random, split: str) -> Iterator[tuple[Template, int]]:
-    """Sentences of all topics, never one twice; ends when new ones have become too rare to find."""
-    groups = list(templates().values())
-    seen: set[tuple[str, int]] = set()
-    misses = 0
-    while misses < _PATIENCE:
-        template, number = _draw(rng, groups[int(rng.random() * len(groups))], split)
-        misses += 1
-        if (template.name, number) not in seen:
-            misses = 0
-            seen.add((template.name, number))
-            yield template, number
-
-
 def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0) -> Dataset:
     """Parallel sentences in five languages, no row twice.
 
@@ -70,12 +54,16 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
         ValueError: If the split is unknown, or the grammar has not that many sentences.
     """
     _check_split(split)
-    most = sum(template.capacity for group in templates().values() for template in group)  # over all splits
-    if num_rows <= most:
-        drawn = list(islice(_distinct(random.Random(f"sentences/{split}/{seed}"), split), num_rows))
-        most = len(drawn)
-    if most != num_rows:
-        raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {most}")
+    rng = random.Random(f"sentences/{split}/{seed}")
+    groups = list(templates().values())
+    drawn: dict[tuple[Template, int], None] = {}  # in the order of the draws
+    misses = 0
+    while len(drawn) < num_rows:
+        sentence = _draw(rng, groups[int(rng.random() * len(groups))], split)
+        misses = misses + 1 if sentence in drawn else 0
+        if misses == _PATIENCE:
+            raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {len(drawn)}")
+        drawn[sentence] = None
     features = Features(_TRANSLATION | {"topic": Value("string")})
     columns = {
         "translation": [template.render(number) for template, number in drawn],
@@ -84,26 +72,18 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
     return Dataset.from_dict(columns, features=features)
 
 
-def _groups_of_document(rng: random.Random, topic: str, length: int) -> list[str]:
-    """The topic of every sentence of a document; more than half of those that have a topic have its own."""
-    chosen = [topic] + [NEUTRAL if rng.random() < _NEUTRAL_SHARE else topic for _ in range(length - 1)]
-    if chosen.count(topic) >= 3 and rng.random() < _FOREIGN_SHARE:
-        chosen[chosen.index(topic)] = rng.choice([other for other in TOPICS if other != topic])
-    rng.shuffle(chosen)
-    return chosen
-
-
 def _document(rng: random.Random, topic: str, length: int, split: str) -> dict[str, str]:
-    """The text of one document in every language, no sentence twice and no template twice while there are others."""
+    """The text of one document in every language. More than half of the sentences that have a topic have its own; no
+    template comes twice."""
+    topics = [topic] + [NEUTRAL if rng.random() < _NEUTRAL_SHARE else topic for _ in range(length - 1)]
+    if topics.count(topic) >= 3 and rng.random() < _FOREIGN_SHARE:
+        topics[topics.index(topic)] = rng.choice([other for other in TOPICS if other != topic])
+    rng.shuffle(topics)
+    used: list[Template] = []
     sentences: list[dict[str, str]] = []
-    used: set[tuple[str, int]] = set()
-    for group in _groups_of_document(rng, topic, length):
-        names = {name for name, _ in used}
-        fresh = [template for template in templates()[group] if template.name not in names]
-        template, number = _draw(rng, fresh or templates()[group], split)
-        while (template.name, number) in used:
-            template, number = _draw(rng, templates()[group], split)
-        used.add((template.name, number))
+    for name in topics:
+        template, number = _draw(rng, [template for template in templates()[name] if template not in used], split)
+        used.append(template)
         sentences.append(template.render(number))
     return {language: " ".join(sentence[language] for sentence in sentences) for language in LANGUAGES}
 
@@ -112,19 +92,17 @@ def sample_documents(
     num_documents: int = 400,
     split: str = "test",
     seed: int = 0,
-    min_sentences: int = 3,
-    max_sentences: int = 6,
     languages: Sequence[str] = LANGUAGES,
 ) -> Dataset:
     """Labelled documents that are parallel in the languages.
 
-    Most sentences of a document speak about its topic, some about none, and sometimes one about another topic.
+    A document has 3 to 6 sentences. Most of them speak about its topic, some about none, and sometimes one about
+    another topic.
 
     Args:
         num_documents: How many per language.
         split: `train`, `dev` or `test`; documents consist of sentences of that split only.
         seed: The same seed gives the same documents in every process, for any choice of languages.
-        min_sentences, max_sentences: Bounds of a document's length.
         languages: Languages to give, in this order.
 
     Returns:
@@ -132,20 +110,15 @@ def sample_documents(
         `split`. Rows with one doc_id are translations. Labels are equally frequent to within one document.
 
     Raises:
-        ValueError: If the split or a language is unknown, or the length bounds contradict.
+        ValueError: If the split is unknown.
     """
     _check_split(split)
-    if isinstance(languages, str) or not set(languages) <= set(LANGUAGES):
-        raise ValueError(f"Languages of the sample: found {languages!r}, expected a list of some of {LANGUAGES}")
-    if not 1 <= min_sentences <= max_sentences <= _LONGEST:
-        found = f"{min_sentences} to {max_sentences}"
-        raise ValueError(f"Sentences in a document: found {found}, expected a range within 1 to {_LONGEST}")
     rng = random.Random(f"documents/{split}/{seed}")
     labels = [TOPICS[place % len(TOPICS)] for place in range(num_documents)]
     rng.shuffle(labels)
     rows: list[tuple[str, ...]] = []
     for place, label in enumerate(labels):
-        texts = _document(rng, label, rng.randint(min_sentences, max_sentences), split)
+        texts = _document(rng, label, rng.randint(3, 6), split)
         rows += [(f"{split}-{seed}-{place:06d}", code, texts[code], label, split) for code in languages]
     names = ("doc_id", "language", "text", "label", "split")
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}

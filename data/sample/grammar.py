@@ -31,7 +31,8 @@ _ITALIAN_ENDINGS = {"il": "l ", "lo": "llo ", "la": "lla ", "i": "i ", "gli": "g
 
 
 def _german(parts: list[str], name: str) -> str:
-    """Case of a German phrase: given in full (four parts), or derived from nominative and masculine genitive."""
+    """Case of a German phrase: given in full (four parts), or derived from the nominative; the genitive of other than
+    feminine phrases is given."""
     article, _, rest = parts[0].partition(" ")
     if len(parts) == 4:
         return parts[("acc", "gen", "dat").index(name) + 1]
@@ -70,22 +71,16 @@ def inflect(language: str, phrase: str, name: str) -> str:
         name: "" for the first part, a digit for that part, German `acc`, `gen`, `dat`, or the prepositions `of` and
             `to` (es, fr, it).
 
-    Raises:
-        ValueError: The language has no such form.
     """
     parts = phrase.split("|")
     if not name:
         return parts[0]
-    if name.isdigit() and int(name) < len(parts):
+    if name.isdigit():
         return parts[int(name)]
-    if language == "de" and name in ("acc", "gen", "dat"):
-        return _german(parts, name)
-    if name in _PREPOSITIONS.get(language, {}):
-        return _romance(language, parts[0], name)
-    raise ValueError(f"{phrase!r} in {language!r}: found the form {name!r}, expected a digit, case or preposition")
+    return _german(parts, name) if language == "de" else _romance(language, parts[0], name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Template:
     """A compiled template: `capacity` different sentences, numbered from 0."""
 

@@ -6,14 +6,23 @@ import ast
 import logging
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from modeling_tmde.data.checks import bad_value
-from modeling_tmde.data.files import Table, read_columns, read_lines
+from modeling_tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
-from .sources import choose_languages, config_names, is_dataset, open_splits, provenance_of, read_labels, source_of
+from .sources import (
+    Table,
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_splits,
+    provenance_of,
+    read_columns,
+    read_labels,
+    source_of,
+)
 
 logger = logging.getLogger("modeling_tmde.eval.tasks")
 
@@ -95,8 +104,7 @@ def _find_files(folder: str) -> dict[str, dict[str, Table]]:
         languages = [word for word in words if NAMES.get(word, word) in NAMES.values()]
         name = _SPLITS.get("".join(word for word in words if word not in languages))
         if len(languages) == 1 and name and path.is_file():
-            table = Table(str(path), partial(_read_file, str(path)))
-            files.setdefault(NAMES.get(languages[0], languages[0]), {})[name] = table
+            files.setdefault(NAMES.get(languages[0], languages[0]), {})[name] = Table(str(path), _read_file(str(path)))
     if not files:
         raise bad_value(folder, None, "source", folder, "a folder with MLDoc's files", ADVICE)
     return files
@@ -113,18 +121,14 @@ def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
     return Split([f"{language}:{name}:{row}" for row in range(len(texts))], texts, labels, place=table.place)
 
 
-def _read_file(path: str) -> Iterator[tuple[list[int], dict[str, list[str]]]]:
-    """The lines of a file of the script as one block of a [`Table`]."""
-    rows = []
+def _read_file(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a file of the script."""
     for number, line in read_lines(path):
         label, tab, text = line.partition("\t")
         if not tab:
             advice = "Correct the line; MLDoc's index files must first go through generate_documents.py."
             raise bad_value(path, number, None, line, "label<TAB>text", advice)
-        rows.append((number, label, _decode(path, number, text)))
-    if rows:
-        numbers, labels, texts = map(list, zip(*rows, strict=True))
-        yield numbers, {"label": labels, "text": texts}
+        yield number, {"label": label, "text": _decode(path, number, text)}
 
 
 def _decode(path: str, number: int, text: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from modeling_tmde.data.files import read_columns
-
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .languages import iso_of_flores
 from .sources import (
@@ -16,6 +14,7 @@ from .sources import (
     named_files,
     open_splits,
     provenance_of,
+    read_columns,
     read_labels,
     source_of,
 )

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import read_columns
 
 from .base import Languages, Provenance, SimilarityData, SimilarityPairs, Source, Task
 from .sources import (
@@ -18,6 +17,7 @@ from .sources import (
     open_tables,
     pair_of,
     provenance_of,
+    read_columns,
     source_of,
 )
 
@@ -63,9 +63,8 @@ class STS(Task):
             tables = {Path(table.place).name.split(".")[0]: table for table in open_tables(self, source)}
         rows: dict[Pair, list[tuple[str, str, float]]] = {}
         for name, table in tables.items():
-            optional = [] if dataset else ["lang"]
-            numbers, columns = read_columns(table, ["sentence1", "sentence2"], ["score"], optional)
-            stated = columns.get("lang") or [name] * len(numbers)
+            numbers, columns = read_columns(table, ["sentence1", "sentence2"], ["score"])
+            stated = columns["lang"] if "lang" in columns and not dataset else [name] * len(numbers)
             values = (stated, columns["sentence1"], columns["sentence2"], columns["score"])
             for number, lang, first, second, score in zip(numbers, *values, strict=True):
                 pair = pair_of(str(lang))

@@ -8,11 +8,20 @@ from collections.abc import Iterator
 
 from modeling_tmde.data import load_parallel
 from modeling_tmde.data.checks import bad_value
-from modeling_tmde.data.files import read_columns
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .languages import iso_of_iso3
-from .sources import Row, aligned, choose_languages, config_names, is_dataset, open_split, provenance_of, source_of
+from .sources import (
+    Row,
+    aligned,
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_split,
+    provenance_of,
+    read_columns,
+    source_of,
+)
 
 
 class Tatoeba(Task):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from modeling_tmde.data.files import read_columns
-
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
     Splits,
@@ -15,6 +13,7 @@ from .sources import (
     config_names,
     open_splits,
     provenance_of,
+    read_columns,
     read_labels,
     source_of,
 )

@@ -27,12 +27,11 @@ from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe, share_of_changed_texts, tokens_per_word
-from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
 from modeling_tmde.training.evaluation import check_metric, dev_retrieval, language_pairs, load_eval_tasks
 from modeling_tmde.training.hub_encoder import open_config
-from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe, section_keys
+from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, load_recipe, section_keys
 from modeling_tmde.training.train import check_inputs_stay, check_run_folder, save_best, train_recipe, write_card
 from modeling_tmde.training.trainer import TmdeTrainer
 from modeling_tmde.training.warm_start import warm_start
@@ -244,7 +243,7 @@ def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None) -> tuple[PreT
     logger.warning(f"Of {len(train):,} rows, {new_rows:,} are of new pairs and {len(train) - new_rows:,} of old ones")
     if new_rows == len(train):
         logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
-    model = ARCHITECTURES[recipe.architecture].from_pretrained(source, dtype=torch.float32)
+    model = recipe.model_class.from_pretrained(source, dtype=torch.float32)
     retrieval = _retrieval(model, before, dev, recipe, arguments)
     if not any(retrieval.values()):
         raise RecipeError("The dev rows have no two with texts of one pair of languages; give --dev with more")

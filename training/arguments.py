@@ -13,23 +13,11 @@ from modeling_tmde.eval.heads import HEADS
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
 # Smaller numbers would fail late, or leave no data.
-AT_LEAST = {
-    "batch_tokens": 1,
-    "micro_batch_tokens": 1,
-    "micro_batch_rows": 1,
-    "buffer_rows": 1,
-    "gradient_accumulation_steps": 1,
-    "languages_per_row": 2,
-    "max_joined_rows": 1,
-    "train_max_length": 3,  # a token between <s> and </s>
-    "embed_max_length": 3,
-    "eval_pool": 2,  # among one, everything is found
-    "eval_document_rows": MIN_ROWS,
-    "eval_loss_rows": 1,
-    "early_stopping_patience": 1,
-    "embedding_learning_rate": 0,
-    "encoder_learning_rate": 0,
-}
+AT_LEAST = dict.fromkeys(("batch_tokens", "micro_batch_tokens", "micro_batch_rows", "buffer_rows"), 1)
+AT_LEAST |= dict.fromkeys(("gradient_accumulation_steps", "max_joined_rows", "eval_loss_rows"), 1)
+AT_LEAST |= {"early_stopping_patience": 1, "embedding_learning_rate": 0, "encoder_learning_rate": 0}
+AT_LEAST |= {"train_max_length": 3, "embed_max_length": 3}  # a token between <s> and </s>
+AT_LEAST |= {"eval_document_rows": MIN_ROWS, "languages_per_row": 2, "eval_pool": 2}  # among one, everything is found
 LESS_IS_BETTER = ("loss", "nll", "hinge")  # ends of names of what is measured on dev rows
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -27,7 +27,7 @@ from transformers.utils import logging
 from modeling_tmde.data.parallel import features_of
 from modeling_tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
 from modeling_tmde.training.objectives import BatchSizes
-from modeling_tmde.training.teacher import TeacherVectors, check_unjoined, open_teacher_vectors
+from modeling_tmde.training.teacher import TeacherVectors, open_teacher_vectors
 
 if TYPE_CHECKING:
     from modeling_tmde.training.arguments import TmdeTrainingArguments
@@ -49,20 +49,6 @@ class Position:
 
 
 @dataclass
-class ChunkCounts:
-    """What became of the rows and texts of a chunk."""
-
-    rows: int = 0
-    rows_without_pair: int = 0
-    texts: int = 0
-    truncated_texts: int = 0
-
-    def add(self, other: ChunkCounts) -> None:
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)
-
-
-@dataclass
 class ParallelBatch:
     """One micro-batch: `rows` rows in the same `languages`.
 
@@ -76,7 +62,7 @@ class ParallelBatch:
             host, where they are known without waiting for a GPU.
         teacher_vectors, taught: (rows, d) of a teacher, and bool (rows,), which rows it read; None without a teacher.
         position: Where this batch stands; `next_position` is where the stream goes on after the round it belongs to.
-        counts: Of the chunk that this batch comes from.
+        counts: Of the chunk that this batch comes from: `rows`, `rows_without_pair`, `texts` and `truncated_texts`.
         chunk_done: Share of its chunk that is done after the round this batch belongs to.
     """
 
@@ -90,13 +76,8 @@ class ParallelBatch:
     taught: torch.Tensor | None = None
     position: Position = field(default_factory=Position)
     next_position: Position = field(default_factory=Position)
-    counts: ChunkCounts = field(default_factory=ChunkCounts)
+    counts: Counter[str] = field(default_factory=Counter)
     chunk_done: float = 0.0
-
-    @property
-    def padding(self) -> float:
-        """Share of the positions that are padding."""
-        return 1 - float(self.lengths.sum()) / self.attention_mask.numel()
 
     def model_inputs(self) -> dict:
         names = ("input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught")
@@ -155,8 +136,8 @@ class ParallelBatches(IterableDataset):
         teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
 
     Raises:
-        ValueError: There are fewer than two languages, an option is out of its range, or rows are joined whose
-            tokenizer leaves no blank between them or which a teacher reads.
+        ValueError: There are fewer than two languages, a temperature of 0 or less, or rows are joined whose tokenizer
+            leaves no blank between them.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -182,15 +163,10 @@ class ParallelBatches(IterableDataset):
     teacher: TeacherVectors | None = None
 
     def __post_init__(self) -> None:
-        for is_right, found, expected in (
-            (len(self.languages) >= 2, f"languages={self.languages}", "at least two languages"),
-            (0 <= self.neighbor_share <= 1, f"neighbor_share={self.neighbor_share}", "a share between 0 and 1"),
-            (self.temperature > 0, f"pair_temperature={self.temperature}", "a number above 0 (inf is uniform)"),
-        ):
-            if not is_right:
-                raise ValueError(f"{found}: expected {expected}")
-        if self.teacher is not None:
-            check_unjoined(self.max_joined_rows, self.neighbor_share)
+        if len(self.languages) < 2:
+            raise ValueError(f"languages={self.languages}: expected at least two languages")
+        if self.temperature <= 0:
+            raise ValueError(f"pair_temperature={self.temperature}: expected a number above 0 (inf is uniform)")
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if self.max_joined_rows > 1 and joined != "a a":
             raise ValueError(
@@ -216,7 +192,7 @@ class ParallelBatches(IterableDataset):
                 batch.next_position = Position(last.epoch, last.chunk, last.batch + 1)
                 yield batch
 
-    def _batches(self) -> Iterator[tuple[Position, Tokens, Plan, ChunkCounts, float]]:
+    def _batches(self) -> Iterator[tuple[Position, Tokens, Plan, Counter[str], float]]:
         epochs = itertools.count(self.start.epoch) if self.epochs is None else range(self.start.epoch, self.epochs)
         for epoch in epochs:
             first_chunk = self.start.chunk if epoch == self.start.epoch else 0
@@ -270,23 +246,27 @@ class ParallelBatches(IterableDataset):
         pivots = [number for number, language in enumerate(self.languages) if language in self.pivot_languages]
         return [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
 
-    def _plan(self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[Plan], ChunkCounts]:
+    def _plan(self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[Plan], Counter[str]]:
         """The micro-batches of a chunk, in their final order."""
         groups, counts = self._draw_languages(tokens, rows, rng)
         planned = []
         for languages, group in sorted(groups.items()):
             cells = self._join(tokens, languages, group, rng)  # (languages, joined, rows)
-            lengths = self._lengths(tokens, languages, cells, counts)
-            planned.extend((languages, cells[..., batch]) for batch in self._pack(lengths, rng))
+            lengths = np.where(cells >= 0, tokens.lengths[cells, np.array(languages)[:, None, None]], 0)
+            lengths = lengths.sum(axis=1, dtype=np.int64) + 2  # (languages, rows), with <s> and </s>
+            counts["texts"] += lengths.size
+            counts["truncated_texts"] += int((lengths > self.max_length).sum())
+            longest = np.minimum(lengths, self.max_length).max(axis=0)
+            planned.extend((languages, cells[..., batch]) for batch in self._pack(longest, rng))
         if self.shuffle:
             planned = [planned[index] for index in rng.permutation(len(planned))]
         return planned, counts
 
     def _draw_languages(
         self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator
-    ) -> tuple[dict[tuple[int, ...], np.ndarray], ChunkCounts]:
+    ) -> tuple[dict[tuple[int, ...], np.ndarray], Counter[str]]:
         """The rows of each set of languages, and the counts of rows without one."""
-        counts = ChunkCounts(rows=len(rows))
+        counts = Counter(rows=len(rows), rows_without_pair=0, texts=0, truncated_texts=0)
         available = tokens.lengths[rows] >= 0
         packed = np.packbits(available, axis=1)
         _, first, kind_of_row = np.unique(packed, axis=0, return_index=True, return_inverse=True)
@@ -294,7 +274,7 @@ class ParallelBatches(IterableDataset):
         choices = [self._choices(tuple(np.flatnonzero(available[row]).tolist())) for row in first]
         frequency: dict[tuple[int, ...], int] = defaultdict(int)
         for sets, size in zip(choices, np.bincount(kind_of_row), strict=True):
-            counts.rows_without_pair += 0 if sets else int(size)
+            counts["rows_without_pair"] += 0 if sets else int(size)
             for languages in sets:
                 frequency[languages] += int(size)
         members: dict[tuple[int, ...], list[np.ndarray]] = defaultdict(list)
@@ -337,16 +317,6 @@ class ParallelBatches(IterableDataset):
             cells[-1, 1:] = np.where(moved, -1, cells[-1, 1:])
         return cells
 
-    def _lengths(
-        self, tokens: Tokens, languages: tuple[int, ...], cells: np.ndarray, counts: ChunkCounts
-    ) -> np.ndarray:
-        """Tokens of the longest text of each row, `<s>` and `</s>` counted, after truncation: (rows,)."""
-        lengths = np.where(cells >= 0, tokens.lengths[cells, np.array(languages)[:, None, None]], 0)
-        lengths = lengths.sum(axis=1, dtype=np.int64) + 2  # (languages, rows)
-        counts.texts += lengths.size
-        counts.truncated_texts += int((lengths > self.max_length).sum())
-        return np.minimum(lengths, self.max_length).max(axis=0)
-
     def _pack(self, lengths: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """Rows of similar length together, as many as the budget holds; rows of equal length in random order.
 
@@ -365,7 +335,7 @@ class ParallelBatches(IterableDataset):
 
     # ---- Tensors
 
-    def _collate(self, tokens: Tokens, plan: Plan, position: Position, counts: ChunkCounts) -> ParallelBatch:
+    def _collate(self, tokens: Tokens, plan: Plan, position: Position, counts: Counter[str]) -> ParallelBatch:
         numbers, cells = plan
         rows = cells.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
         columns = np.broadcast_to(np.array(numbers)[:, None, None], rows.shape)

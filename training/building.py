@@ -19,10 +19,9 @@ from transformers.utils import logging
 from modeling_tmde.data import CorpusReport, load_parallel
 from modeling_tmde.data.dev_rows import hold_out_rows
 from modeling_tmde.tokenization import train_tokenizer
-from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.evaluation import language_pairs
 from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, open_config, token_settings
-from modeling_tmde.training.recipe import ADAPTED, DataSection, Recipe, RecipeError, load_recipe, section_keys
+from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, load_recipe, section_keys
 from modeling_tmde.training.replay import load_replayed
 from modeling_tmde.training.warm_start import BAG, warm_start
 
@@ -134,9 +133,8 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
     settings = token_settings(tokenizer) | {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
     if not settings.pop("reads_bos"):
         raise RecipeError(f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take another")
-    model_class = ARCHITECTURES[recipe.architecture]
-    known = {field.name for field in fields(model_class.config_class)}
-    return model_class(recipe.build_config(**{name: settings[name] for name in known & settings.keys()}))
+    known = {field.name for field in fields(recipe.model_class.config_class)}
+    return recipe.model_class(recipe.build_config(**{name: settings[name] for name in known & settings.keys()}))
 
 
 def check_same_model(recipe: Recipe, model: PreTrainedModel, checkpoint: Path) -> None:
@@ -145,9 +143,8 @@ def check_same_model(recipe: Recipe, model: PreTrainedModel, checkpoint: Path) -
     Raises:
         RecipeError: They differ; names both values.
     """
-    now, begun = (
-        json.loads(config.to_json_string(use_diff=False)) for config in (model.config, open_config(checkpoint))
-    )
+    configs = (model.config, open_config(checkpoint))
+    now, begun = (json.loads(config.to_json_string(use_diff=False)) for config in configs)
     for name in ("model_type", *section_keys("model", recipe.architecture)):
         if now.get(name) != begun.get(name):
             raise RecipeError(
@@ -174,7 +171,7 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     stage.sections["training"] |= {key: training[key] for key in SHARED_KEYS if key in training}
     for name, value in start.overrides.items():
         key = name.removeprefix("data.").removeprefix("training.")
-        if key in {"seed", "data_seed", *DataSection.__annotations__} - {"languages", "pivot_languages"}:
+        if key in {"seed", "data_seed", *SECTIONS["data"]} - {"languages", "pivot_languages"}:
             raise RecipeError(
                 f"warm_start.overrides: found {name}={value}, but the first stage has the run's data and seed"
             )

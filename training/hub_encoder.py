@@ -12,8 +12,7 @@ from modeling_tmde.data.tokens import text_bounds
 from modeling_tmde.embedding import local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
-from modeling_tmde.training.architectures import architecture_of
-from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, section_keys
+from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, section_keys
 
 PADDING = 8  # tokens behind the text that an encoder is tried on
 PADDING_TOLERANCE = 1e-4  # share of the largest output

@@ -14,18 +14,34 @@ import torch
 import yaml
 from huggingface_hub.dataclasses import strict, type_validator
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from modeling_tmde.data.io import PlainLoader
 from modeling_tmde.embedding import has_fast_bf16
-from modeling_tmde.training.architectures import ARCHITECTURES
+from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
+from modeling_tmde.modeling_aligned import AlignedModel
+from modeling_tmde.modeling_bag import BagModel
+from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
+from modeling_tmde.modeling_laser import LaserForConditionalGeneration
+from modeling_tmde.modeling_ntdv import NtdvForConditionalGeneration
+from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 from modeling_tmde.training.arguments import TmdeTrainingArguments, check_at_least
 from modeling_tmde.training.objectives import OBJECTIVES
 
 logger = logging.get_logger("modeling_tmde.training")
 
 RECIPES = "modeling_tmde.training.recipes"
+# By the name of `architecture` in the `model` section of a recipe.
+ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
+    "tmde": TmdeForConditionalGeneration,
+    "bag": BagModel,
+    "laser": LaserForConditionalGeneration,
+    "ntdv": NtdvForConditionalGeneration,
+    "encoder": TmdeEncoderForMaskedLM,
+    "aligned": AlignedModel,
+    "adapted": AdaptedForConditionalGeneration,
+}
 ADAPTED = "adapted"  # the architecture on an encoder of the Hub
 # Keys of a config that the tokenizer, the `data` section or the encoder decides.
 SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "decoder_embedding_scale"}
@@ -33,6 +49,12 @@ SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", 
 
 class RecipeError(ValueError):
     """A recipe, or a key of one, that does not exist or does not fit."""
+
+
+def architecture_of(config: PreTrainedConfig) -> str | None:
+    """The architecture of a model's configuration; None if it is not of this package."""
+    types = {model.config_class.model_type: name for name, model in ARCHITECTURES.items()}
+    return types.get(config.model_type)
 
 
 @strict
@@ -58,7 +80,6 @@ class ReplaySources:
             raise ValueError(f"replay_share: found {self.replay_share}, expected at least 0 and below 1")
 
 
-@strict
 @dataclass
 class DataSection:
     """
@@ -89,7 +110,7 @@ class DataSection:
     dev_rows: int = 2000
     eval_task: str | list[str] | None = None
 
-    def validate_values(self):
+    def __post_init__(self):
         check_at_least(self, {"max_rows": 1, "dev_rows": 0})
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature: found {self.temperature}, expected a number above 0")
@@ -99,31 +120,9 @@ class DataSection:
     @property
     def replay(self) -> ReplaySources | None:
         """The sources of a run that adds languages; None where `train` is ordinary."""
-        if not isinstance(self.train, Mapping) or "new" not in self.train:
-            return None
-        try:
-            return ReplaySources(**self.train)
-        except (TypeError, StrictDataclassError) as error:
-            raise ValueError(f"train: {error.__cause__ or error}") from error
+        return ReplaySources(**self.train) if isinstance(self.train, Mapping) and "new" in self.train else None
 
 
-@strict
-@dataclass
-class TokenizerSection:
-    """The `tokenizer` section: `path` of a tokenizer to use, or the options of `train_tokenizer`."""
-
-    path: str | None = None
-    vocab_size: int = 50000
-    max_characters: int = 20_000_000
-    model_max_length: int = 2048
-    lowercase: bool = False
-    add_prefix_space: bool = False
-
-    def validate_sizes(self):
-        check_at_least(self, {"vocab_size": 1, "max_characters": 1, "model_max_length": 3})
-
-
-@strict
 @dataclass
 class WarmStartSection:
     """
@@ -147,52 +146,38 @@ class WarmStartSection:
     direct_path: bool = True
 
 
-@strict
-@dataclass
-class CardSection:
-    """
-    The `card` section: what the model card says that a run cannot know.
-
-    Args:
-        license: Of the model, an identifier of the Hub, such as `apache-2.0`.
-        data_licenses: Of the training text, by source: as `data.train` names it, or by its last component.
-        description: Markdown at the top of the card.
-    """
-
-    license: str | None = None
-    data_licenses: dict[str, str] = field(default_factory=dict)
-    description: str | None = None
-
-
-# By name, what reads a section; of `model` it is the config of the architecture.
+# The options of `train_tokenizer`, or the path of a tokenizer to use.
+TOKENIZER_KEYS = {"path": str | None, "vocab_size": int, "max_characters": int, "model_max_length": int}
+TOKENIZER_KEYS |= {"lowercase": bool, "add_prefix_space": bool}
+# What the model card says that a run cannot know: the model's license, as the Hub calls it; those of the training text
+# by source, as `data.train` names it or by its last component; and Markdown for the top of the card.
+CARD_KEYS = {"license": str | None, "data_licenses": dict[str, str], "description": str | None}
+# transformers annotates `fsdp` as str, and takes true as well.
+TRAINING_KEYS = typing.get_type_hints(TmdeTrainingArguments)
+TRAINING_KEYS |= {"bf16": bool | Literal["auto"] | None, "fsdp": bool | str | None}
+del TRAINING_KEYS["output_dir"]
+# The keys of each section and their types.
 SECTIONS = {
-    "data": DataSection,
-    "tokenizer": TokenizerSection,
-    "warm_start": WarmStartSection,
-    "model": None,
-    "objectives": OBJECTIVES,
-    "training": TmdeTrainingArguments,
-    "card": CardSection,
+    "data": typing.get_type_hints(DataSection),
+    "tokenizer": TOKENIZER_KEYS,
+    "warm_start": typing.get_type_hints(WarmStartSection),
+    "model": {},  # those of the architecture's config, see `section_keys`
+    "objectives": dict.fromkeys(OBJECTIVES, dict | None),
+    "training": TRAINING_KEYS,
+    "card": CARD_KEYS,
 }
 
 
 def section_keys(section: str, architecture: str) -> dict[str, Any]:
     """The keys of a section and their types."""
-    if section == "objectives":
-        return dict.fromkeys(OBJECTIVES, dict | None)
-    if section == "model":
-        if architecture not in ARCHITECTURES:
-            raise ValueError(unknown("model.architecture", architecture, ARCHITECTURES))
-        left_out = SETTLED_KEYS if architecture == ADAPTED else SETTLED_KEYS - {"encoder_config"}
-        hints = ARCHITECTURES[architecture].config_class.__annotations__
-        keys = {name: hint for name, hint in hints.items() if name not in left_out and not name.endswith("_token_id")}
-        return keys | {"architecture": str} | ({"encoder": str | None} if architecture == ADAPTED else {})
-    hints = typing.get_type_hints(SECTIONS[section])
-    if section == "training":
-        # transformers annotates `fsdp` as str, and takes true as well.
-        special = {"bf16": bool | Literal["auto"] | None, "fsdp": bool | str | None}
-        return {name: hint for name, hint in hints.items() if name != "output_dir"} | special
-    return hints
+    if section != "model":
+        return SECTIONS[section]
+    if architecture not in ARCHITECTURES:
+        raise ValueError(unknown("model.architecture", architecture, ARCHITECTURES))
+    left_out = SETTLED_KEYS if architecture == ADAPTED else SETTLED_KEYS - {"encoder_config"}
+    hints = ARCHITECTURES[architecture].config_class.__annotations__
+    keys = {name: hint for name, hint in hints.items() if name not in left_out and not name.endswith("_token_id")}
+    return keys | {"architecture": str} | ({"encoder": str | None} if architecture == ADAPTED else {})
 
 
 def unknown(what: str, found: Any, known: Iterable[str]) -> str:
@@ -248,6 +233,10 @@ class Recipe:
         """What the `model` section builds, one of `ARCHITECTURES`."""
         return self.sections["model"].get("architecture", "tmde")
 
+    @property
+    def model_class(self) -> type[PreTrainedModel]:
+        return ARCHITECTURES[self.architecture]
+
     @contextmanager
     def _errors_of(self, section: str) -> Iterator[None]:
         """Errors name the section and the recipe."""
@@ -270,7 +259,7 @@ class Recipe:
         for name in ("architecture", "encoder") if self.architecture == ADAPTED else ("architecture",):
             options.pop(name, None)
         with self._errors_of("model"):
-            return ARCHITECTURES[self.architecture].config_class(**options)
+            return self.model_class.config_class(**options)
 
     def build_objectives(self) -> dict:
         return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
@@ -351,8 +340,8 @@ class Recipe:
                     for name, options in values.items():
                         values[name] = dict(options or {})
                         _check_values(values[name], typing.get_type_hints(OBJECTIVES[name].__init__))
-                elif section not in ("model", "training"):  # whose values depend on each other
-                    SECTIONS[section](**values)
+                elif section == "data":
+                    DataSection(**values)
 
     def to_yaml(self) -> str:
         return yaml.safe_dump({"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True)

@@ -267,7 +267,12 @@ def open_teacher_vectors(
     objective = next((each for each in parallel.objectives.values() if isinstance(each, Distillation)), None)
     if objective is None:
         return None
-    check_unjoined(args.max_joined_rows, args.neighbor_share)
+    for name, expected in (("max_joined_rows", 1), ("neighbor_share", 0)):
+        if (found := getattr(args, name)) > expected:
+            raise ValueError(
+                f"objectives.distillation: the teacher's vectors are of single rows, and found {name}={found}, which "
+                f"puts texts together that it has not read: set training.{name}={expected}"
+            )
     config = parallel.config
     languages = tuple(objective.teacher_languages or config.pivot_languages)
     if unknown := [language for language in languages if language not in config.languages]:
@@ -318,16 +323,6 @@ def prepare_teacher_vectors(
                     raise TeacherError(f": found no row of the training data in {languages}", "teacher_languages")
                 _open_teacher.cache_clear()  # its weights take memory, and it has read all
                 opened[0].teacher.__dict__.pop("model", None)
-
-
-def check_unjoined(max_joined_rows: int, neighbor_share: float) -> None:
-    """Refuse texts of several rows: the teacher has read each row on its own."""
-    for name, found, expected in (("max_joined_rows", max_joined_rows, 1), ("neighbor_share", neighbor_share, 0)):
-        if found > expected:
-            raise ValueError(
-                f"objectives.distillation: the teacher's vectors are of single rows, and found {name}={found}, which "
-                f"puts texts together that it has not read: set training.{name}={expected}"
-            )
 
 
 @lru_cache(maxsize=1)  # of the training rows and those of every evaluation

@@ -3,13 +3,12 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from modeling_tmde.training.batching import ChunkCounts, ParallelBatch
+from modeling_tmde.training.batching import ParallelBatch
 
 
 class RunClock:
@@ -56,7 +55,7 @@ class Throughput:
 
     def __init__(self):
         self.seen: Counter[str] = Counter()
-        self.chunk_counts = ChunkCounts()
+        self.chunk_counts: Counter[str] = Counter()
         self._last_chunk: tuple[int, int] | None = None
         self.begin()
 
@@ -67,14 +66,14 @@ class Throughput:
         chunk = (batch.position.epoch, batch.position.chunk)
         if chunk != self._last_chunk:
             self._last_chunk = chunk
-            self.chunk_counts.add(batch.counts)
+            self.chunk_counts.update(batch.counts)
 
     def state(self) -> dict[str, Any]:
-        return {"seen": dict(self.seen), "chunk_counts": asdict(self.chunk_counts)}
+        return {"seen": dict(self.seen), "chunk_counts": dict(self.chunk_counts)}
 
     def load_state(self, state: Mapping[str, Any], chunk: tuple[int, int]) -> None:
         """Continues from what `state` returned, in this (epoch, chunk) of the data."""
-        self.seen, self.chunk_counts = Counter(state["seen"]), ChunkCounts(**state["chunk_counts"])
+        self.seen, self.chunk_counts = Counter(state["seen"]), Counter(state["chunk_counts"])
         self._last_chunk = chunk
 
     def begin(self) -> None:

@@ -25,7 +25,6 @@ from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.embedding import position_limit
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
-from modeling_tmde.training.architectures import ARCHITECTURES
 from modeling_tmde.training.building import (
     STAGE_FOLDER,
     apply_warm_start,
@@ -146,7 +145,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     state.wait_for_everyone()  # all have seen the folder as it was
     with state.main_process_first():
         if state.is_main_process and arguments.push_to_hub:  # before hours of training
-            open_hub_repository(arguments, ARCHITECTURES[recipe.architecture].config_class.model_type)
+            open_hub_repository(arguments, recipe.model_class.config_class.model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, languages)
         train, dev, report = load_data(recipe)
         if dev or eval_tasks:
@@ -179,7 +178,6 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     if not dev and not eval_tasks:
         arguments.eval_strategy, arguments.load_best_model_at_end, arguments.eval_on_start = "no", False, False
     if state.is_main_process and checkpoint is None:
-        names = ("train_max_length", "embed_max_length", "eval_pool", "eval_document_rows")
         data = {"train": _describe(train), "dev": {name: _describe(rows) for name, rows in dev.items()}}
         record = {
             **environment(),
@@ -189,8 +187,6 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
             "processes": state.num_processes,
             "warm_start": started_from,
             **origin,
-            "settings": {name: getattr(arguments, name) for name in names},
-            "device": {"type": arguments.device.type},
         }
         write_atomically(folder / "run.json", json.dumps(record, indent=2, default=str))
     parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
@@ -249,17 +245,17 @@ def _write_results(trainer: TmdeTrainer, folder: Path, recipe: Recipe, report: C
         "minutes": round(trainer.clock.seconds / 60, 6),
         "cpu_minutes": round(trainer.clock.cpu_seconds / 60, 6),
         "seen": {name: value * trainer.args.world_size for name, value in trainer.throughput.seen.items()},
-        "rows": asdict(counts),
+        "rows": dict(counts),
         "corpus": asdict(report),
     }
     write_atomically(folder / "results.json", json.dumps(results, indent=2, default=str))
-    if counts.truncated_texts:
+    if counts["truncated_texts"]:
         logger.warning(
-            f"{counts.truncated_texts:,} of {counts.texts:,} training texts were longer than "
+            f"{counts['truncated_texts']:,} of {counts['texts']:,} training texts were longer than "
             f"{trainer.args.train_max_length} tokens and were truncated (train_max_length)"
         )
-    if counts.rows_without_pair:
-        logger.warning(f"{counts.rows_without_pair:,} of {counts.rows:,} rows had no pair with a pivot language")
+    if found := counts["rows_without_pair"]:
+        logger.warning(f"{found:,} of {counts['rows']:,} rows had no pair with a pivot language")
 
 
 def write_card(folder: Path) -> None:

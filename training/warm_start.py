@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTr
 
 from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.tokenization import is_byte_level_bpe
-from modeling_tmde.training.architectures import ARCHITECTURES, architecture_of
 from modeling_tmde.training.hub_encoder import open_config
+from modeling_tmde.training.recipe import ARCHITECTURES, architecture_of
 
 BAG, ALIGNED = "tmde_bag", "tmde_aligned"
 TABLES = ("embed_tokens", "lm_head")  # modules with a row for every entry of the vocabulary

@@ -210,7 +210,7 @@ def test_seen_rows_words_and_tokens_are_counted(tokenizer, tmp_path):
     assert trainer.throughput.seen["target_words"] == 2 * (words["en"] + words["es"])
     assert trainer.throughput.seen["source_tokens"] == sum(tokens.values())
     assert trainer.throughput.seen["target_tokens"] == 2 * (tokens["en"] + tokens["es"] - 2 * 40)
-    assert trainer.throughput.chunk_counts.rows == 40 and trainer.throughput.chunk_counts.truncated_texts == 0
+    assert trainer.throughput.chunk_counts["rows"] == 40 and trainer.throughput.chunk_counts["truncated_texts"] == 0
 
 
 @pytest.mark.parametrize("changes", [{}, {"share_embeddings": True}])

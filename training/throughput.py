@@ -103,14 +103,13 @@ class ComponentSums:
     """Every component of every loss, summed on its device until its mean is asked for."""
 
     def __init__(self):
-        self._sums: dict[tuple[str, str], torch.Tensor] = {}
-        self._counts: Counter[str] = Counter()
+        self._sums: dict[tuple[str, str], tuple[torch.Tensor | float, float]] = {}  # with the count of terms
 
     def add(self, objective: str, components: Mapping[str, torch.Tensor], count: float) -> None:
-        self._counts[objective] += count
         for name, value in components.items():
             if name != "total":
-                self._sums[objective, name] = self._sums.get((objective, name), 0) + value
+                total, terms = self._sums.get((objective, name), (0.0, 0.0))
+                self._sums[objective, name] = (total + value, terms + count)
 
     def means(self, accelerator: Accelerator | None = None) -> dict[str, float]:
         """`<objective>_<component>`, averaged over what was added since the last call, on all processes of an
@@ -118,8 +117,8 @@ class ComponentSums:
         if not self._sums:
             return {}
         keys = sorted(self._sums)
-        sums = torch.stack([self._sums[key].float() for key in keys])
-        both = torch.stack([sums, sums.new_tensor([self._counts[objective] for objective, _ in keys])])
+        totals, counts = zip(*(self._sums.pop(key) for key in keys), strict=True)
+        sums = torch.stack([total.float() for total in totals])
+        both = torch.stack([sums, sums.new_tensor(counts)])
         sums, counts = (both if accelerator is None else accelerator.reduce(both)).tolist()
-        self.__init__()
         return {"_".join(key): total / count for key, total, count in zip(keys, sums, counts, strict=True) if count}

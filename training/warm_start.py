@@ -48,13 +48,11 @@ class WarmStartReport:
     tensors_kept: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        text = (
+        kept = f"; {len(self.tensors_kept)} parameters as initialized" if self.tensors_kept else ""
+        return (
             f"Warm start from {self.checkpoint} ({self.model_type}): {self.tokens_copied:,} tokens copied, "
-            f"{self.tokens_mapped:,} mapped, {self.tokens_left:,} left"
+            f"{self.tokens_mapped:,} mapped, {self.tokens_left:,} left{kept}"
         )
-        if self.tensors_kept:
-            text += f"; {len(self.tensors_kept)} as initialized: {', '.join(self.tensors_kept[:3])}, ..."
-        return text
 
 
 @torch.no_grad()

@@ -139,8 +139,6 @@ def test_distillation_skips_rows_without_a_vector():
     torch.testing.assert_close(output.loss, alone.loss)
     output.loss.backward()
     assert embeddings.grad[:, 1].eq(0).all() and embeddings.grad[:, ::2].ne(0).all()
-    with pytest.raises(ValueError, match="d=4, the teacher's d=6"):
-        Distillation("teacher")(embeddings, drawn(3, 6), torch.ones(3, dtype=torch.bool))
 
 
 def test_weight_regularization():
@@ -149,8 +147,6 @@ def test_weight_regularization():
     output = WeightRegularization()([matrix, torch.tensor([100.0]), torch.tensor([[2.0]])])
     output.loss.backward()
     assert output.loss.item() == 34 and torch.equal(matrix.grad, 2 * matrix)
-    with pytest.raises(ValueError, match="no weight matrix to train among 1 parameters"):
-        WeightRegularization()([torch.zeros(3)])
 
 
 # ---- Float64 loops

@@ -3,9 +3,9 @@
 import itertools
 
 import torch
-from torch import nn
 
 from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.infonce import softmax_sums
 
 
 class AlignmentSoftmax(EmbeddingObjective):
@@ -39,13 +39,10 @@ class AlignmentSoftmax(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-        own = torch.arange(embeddings.shape[1], device=embeddings.device)
-        losses, correct = [], []
+        sums = []
         with torch.autocast(embeddings.device.type, enabled=False):  # products of hundreds need fp32 in an exponent
             for u, v in itertools.combinations(embeddings, 2):
                 products = u @ v.T  # (rows of u, rows of v)
-                for logits in (products, products.T):
-                    losses.append(nn.functional.cross_entropy(logits, own, reduction="sum"))
-                    correct.append((logits.detach().argmax(dim=1) == own).sum())
-        loss = torch.stack(losses).sum()
-        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": torch.stack(correct).sum() / 2})
+                sums += [softmax_sums(products), softmax_sums(products.T)]
+        loss, correct = (torch.stack(values).sum() for values in zip(*sums, strict=True))
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": correct / 2})

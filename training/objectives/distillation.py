@@ -80,14 +80,6 @@ class Distillation(Objective):
         return sizes.languages * sizes.taught_rows
 
     def forward(self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.BoolTensor) -> ObjectiveOutput:
-        """
-        Raises:
-            ValueError: Student and teacher differ in their width.
-        """
-        if embeddings.shape[-1] != vectors.shape[-1]:
-            raise ValueError(
-                f"The student's vectors have d={embeddings.shape[-1]}, the teacher's d={vectors.shape[-1]}"
-            )
         student, teacher = embeddings.float(), vectors.float()  # close vectors cancel in half precision
         # Chosen, not multiplied, and before the square: what stands for rows that are not taught may be anything.
         loss = torch.where(taught[:, None], student - teacher, 0.0).square().sum()

@@ -57,7 +57,7 @@ class InfoNCE(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         vectors = nn.functional.normalize(embeddings.float(), dim=-1)  # (languages, rows, d_model)
-        anchors = vectors / self.temperature
+        anchors, margin = vectors / self.temperature, self.margin / self.temperature
         # An evaluation has the same rows on every process, or runs on the first alone.
         gathered = self.gather and self.training and num_processes() > 1
         candidates, first = vectors, [0] * len(vectors)
@@ -70,16 +70,16 @@ class InfoNCE(EmbeddingObjective):
                 forth = anchors[a] @ candidates[b].T  # (rows of a, candidates of b)
                 # A transposed copy is cheaper than a second product, and than a softmax over the first dimension.
                 back = anchors[b] @ candidates[a].T if gathered else forth.T.contiguous()
-                sums += [self._direction(forth, first[b]), self._direction(back, first[a])]
+                sums += [softmax_sums(forth, first[b], margin), softmax_sums(back, first[a], margin)]
         loss, accuracy = (torch.stack(values).sum() for values in zip(*sums, strict=True))
         return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
 
-    def _direction(self, logits: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums of the loss and of the right first places, from logits (rows, candidates) whose right candidates are
-        `first`, `first + 1`, ..."""
-        right = torch.arange(first, first + len(logits), device=logits.device)
-        correct = (logits.detach().argmax(dim=1) == right).sum()
-        if self.margin:
-            margins = logits.new_full((len(logits), 1), -self.margin / self.temperature)
-            logits = logits.scatter_add(1, right[:, None], margins)
-        return nn.functional.cross_entropy(logits, right, reduction="sum"), correct
+
+def softmax_sums(logits: torch.Tensor, first: int = 0, margin: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums of the cross-entropy and of the right first places, from logits (rows, candidates) whose right candidates
+    are `first`, `first + 1`, ...; `margin` is taken from the logits of these."""
+    right = torch.arange(first, first + len(logits), device=logits.device)
+    correct = (logits.detach().argmax(dim=1) == right).sum()
+    if margin:
+        logits = logits.scatter_add(1, right[:, None], logits.new_full((len(logits), 1), -margin))
+    return nn.functional.cross_entropy(logits, right, reduction="sum"), correct

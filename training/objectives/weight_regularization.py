@@ -24,9 +24,6 @@ class WeightRegularization(ParameterObjective):
 
     Inputs: the encoder's parameters, a list.
 
-    Raises:
-        ValueError: If there is no weight among them.
-
     Example:
 
     ```python
@@ -40,10 +37,5 @@ class WeightRegularization(ParameterObjective):
 
     def forward(self, parameters: list[torch.Tensor]) -> ObjectiveOutput:
         weights = [parameter for parameter in parameters if parameter.dim() >= 2]
-        if not weights:
-            raise ValueError(
-                f"weight_regularization found no weight matrix to train among {len(parameters)} parameters of the "
-                "encoder, expected at least one"
-            )
         loss = torch.stack([weight.float().square().sum() for weight in weights]).sum()
         return ObjectiveOutput(loss, {"loss": loss.detach()})

@@ -46,7 +46,7 @@ class TmdeTrainingArguments(TrainingArguments):
             with the same data and tokenizer; "auto" is `tmde_tokens` in the cache folder of `datasets`. None makes
             them anew in every run and process, when a text is first drawn.
         dataloader_num_workers: Processes that make batches while the model computes; None is 1 where the model is on
-            an accelerator and 0 on a CPU, whose cores they would take from it.
+            an accelerator and 0 on a CPU, whose cores they would take from it. A stream that a teacher reads has none.
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
         max_cpu_minutes: CPU-time budget in minutes, summed over all threads of a process, evaluations included. Runs

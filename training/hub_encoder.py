@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.data.tokens import text_bounds
@@ -32,8 +31,6 @@ def open_encoder(encoder: str | os.PathLike) -> PreTrainedModel:
         RecipeError: There is none, it is a model of this package or needs code of its own, its weights are not
             complete, or its outputs are no encoder's.
     """
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # the weights of a pretraining head are left out
     try:
         name = local_or_hub(encoder)
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -49,8 +46,6 @@ def open_encoder(encoder: str | os.PathLike) -> PreTrainedModel:
     except Exception as error:  # the forward pass of a model that takes no text may fail in any way
         advice = "expected a text encoder, whose code is in transformers"
         raise RecipeError(f"Encoder {encoder}: {str(error).strip()}; {advice}") from error
-    finally:
-        logging.set_verbosity(verbosity)
     return model
 
 

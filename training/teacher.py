@@ -74,30 +74,26 @@ class TeacherVersion:
 
 
 def find_version(name: str, revision: str | None = None) -> TeacherVersion:
-    """Return what a name stands for now: a commit on the Hub (offline: in its cache), or the files of a folder.
+    """Return what a name stands for now: a commit on the Hub (offline: in its cache), or the checksum of the names and
+    contents of a folder's files, without reports of runs beside them.
 
     Raises:
         TeacherError: There is no such model, or a folder has no model or a revision.
     """
     folder = Path(name).expanduser()
-    if folder.exists():
-        if revision is not None:
-            raise TeacherError(f": found {revision!r} of the folder {name}, expected null", "teacher_revision")
-        return TeacherVersion(name, sha256=folder_checksum(folder))
-    try:
-        path = snapshot_download(name, revision=revision, allow_patterns=["modules.json", "config.json"])
-    except (OSError, ValueError, HfHubHTTPError) as error:
-        raise TeacherError(
-            f"={name}: found no such folder and no such model on the Hub at teacher_revision={revision} "
-            f"({type(error).__name__}), expected a model that sentence-transformers opens"
-        ) from error
-    return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
-
-
-def folder_checksum(folder: Path) -> str:
-    """Return the checksum of the names and contents of a model's files, without reports of runs beside them."""
+    if not folder.exists():
+        try:
+            path = snapshot_download(name, revision=revision, allow_patterns=["modules.json", "config.json"])
+        except (OSError, ValueError, HfHubHTTPError) as error:
+            raise TeacherError(
+                f"={name}: found no such folder and no such model on the Hub at teacher_revision={revision} "
+                f"({type(error).__name__}), expected a model that sentence-transformers opens"
+            ) from error
+        return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
+    if revision is not None:
+        raise TeacherError(f": found {revision!r} of the folder {name}, expected null", "teacher_revision")
     if not (folder / "modules.json").is_file():  # of BERT, sentence-transformers would make a mean of token vectors
-        raise TeacherError(f"={folder}: found no modules.json, expected the folder of a sentence-transformers model")
+        raise TeacherError(f"={name}: found no modules.json, expected the folder of a sentence-transformers model")
     modules = [folder / each["path"] for each in json.loads((folder / "modules.json").read_text()) if each["path"]]
     files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
     digest = hashlib.sha256()
@@ -106,7 +102,7 @@ def folder_checksum(folder: Path) -> str:
         with path.open("rb") as file:
             while block := file.read(2**24):
                 digest.update(block)
-    return digest.hexdigest()
+    return TeacherVersion(name, sha256=digest.hexdigest())
 
 
 def settle_version(objective: Distillation, run_folder: Path) -> None:
@@ -255,12 +251,13 @@ def open_teacher_vectors(
     Args:
         rows: Rows `{"translation": {language: text or None}}`.
         parallel: Its objectives name the teacher, its config the languages and the width of the student.
-        args: `token_cache_dir`, the device, and the options that a teacher rules out.
+        args: `token_cache_dir`, the device, and the options that a teacher rules out. For a stream, which it reads in
+            the process that trains, `dataloader_num_workers` becomes 0.
 
     Raises:
         TeacherError: The teacher can't be opened, is not as wide as the student, reads a language that is not trained,
             or gives numbers that are none.
-        ValueError: Rows are joined or paired with their neighbors; or the teacher is to read a stream in a worker.
+        ValueError: Rows are joined or paired with their neighbors.
     """
     from modeling_tmde.training.objectives import Distillation
 
@@ -282,12 +279,7 @@ def open_teacher_vectors(
     options = (objective.teacher_batch_size, objective.trust_remote_code)
     teacher = _open_teacher(version, config.hidden_size, languages, args.device, *options)
     if not isinstance(rows, datasets.Dataset):
-        if args.dataloader_num_workers:
-            raise ValueError(
-                "objectives.distillation: the teacher reads a stream in the process that trains, and found "
-                f"dataloader_num_workers={args.dataloader_num_workers}: set training.dataloader_num_workers=0, or "
-                "make its vectors once, before training, with data.streaming=false"
-            )
+        args.dataloader_num_workers = 0  # the teacher reads a stream in the process that trains
         return TeacherVectors(teacher, None)
     vector = datasets.List(datasets.Value("float16"), length=config.hidden_size)
     features = datasets.Features({"vector": vector, "state": datasets.Value("uint8")})

@@ -4,35 +4,28 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from modeling_tmde.training.added_language import add_languages, describe, extension_recipe
 from modeling_tmde.training.building import named_sources
 
 
 def add_language(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Folder or Hub id of a trained model.")],
-    languages: Annotated[
-        list[str],
-        typer.Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add; recipe keys, such as max_minutes=5."),
-    ],
-    train: Annotated[list[str], typer.Option(help="Parallel text of the new languages: file, folder, glob, Hub id.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")],
-    replay: Annotated[
-        list[str] | None, typer.Option(help="Parallel text of the old languages, trained along.")
-    ] = None,
-    replay_share: Annotated[float, typer.Option(help="Share of the rows that are of the old languages alone.")] = 0.5,
-    dev: Annotated[list[str] | None, typer.Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")] = None,
-    pivot: Annotated[list[str] | None, typer.Option(help="A new language to translate into as well.")] = None,
+    checkpoint: Annotated[str, Argument(metavar="CHECKPOINT", help="Folder or Hub id of a trained model.")],
+    languages: Annotated[list[str], Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add, and recipe keys.")],
+    train: Annotated[list[str], Option(help="Parallel text of the new languages: file, folder, glob, Hub id.")],
+    output: Annotated[Path, Option("-o", "--output", help="Folder of the run.")],
+    replay: Annotated[list[str] | None, Option(help="Parallel text of the old languages, trained along.")] = None,
+    replay_share: Annotated[float, Option(help="Share of the rows that are of the old languages alone.")] = 0.5,
+    dev: Annotated[list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")] = None,
+    pivot: Annotated[list[str] | None, Option(help="A new language to translate into as well.")] = None,
     new_tokens: Annotated[
-        int | None,
-        typer.Option(min=0, help="Entries the vocabulary gains. Default: as many as an old language has on average."),
+        int | None, Option(min=0, help="Entries the vocabulary gains. Default: as many as an old language has.")
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Default: that of the checkpoint.")] = None,
-    max_drop: Annotated[
-        float | None, typer.Option(min=0, help="Points of P@1 that the old languages may lose; weights are averaged.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
+    recipe: Annotated[str | None, Option(help="Default: that of the checkpoint.")] = None,
+    max_drop: Annotated[float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with the run in the folder.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
 ) -> None:
     """Add languages to a trained model: more tokens, training on their pairs, the old languages replayed.
 

@@ -153,12 +153,12 @@ def load_comparison(
                 _begin_with_start(trainings[-1])
     except (TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(f"{name_or_path}: {error.__cause__ or error}") from error
+    if any(each.recipe.data.train is None for each in trainings):
+        raise ValueError(f"{name_or_path}: found no training data; give --train (also when run again)")
     options = [f"{key}={json.dumps(value)}" for key, value in file.task_options.items()]
     for planned in find_tasks(file.tasks, eval_data, options):
         if planned.source is None:
             raise ValueError(f"{name_or_path}: found no data of {planned.task.name}; give --eval-data, or NAME=SOURCE")
-    if any(each.recipe.data.train is None for each in trainings):
-        raise ValueError(f"{name_or_path}: found no training data; give --train (also when run again)")
     return file, trainings
 
 
@@ -335,20 +335,13 @@ def _costs(training: Training) -> dict[str, str]:
 
 
 def compare(
-    comparison: Annotated[
-        str, typer.Argument(metavar="COMPARISON", help="Name of one (papers, bilingual), or path of a YAML file.")
-    ],
+    comparison: Annotated[str, typer.Argument(metavar="COMPARISON", help="papers, bilingual, or a YAML file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything that is made.")],
     train_data: TrainOption = None,
     dev_data: DevOption = None,
-    eval_data: Annotated[
-        Path | None, typer.Option("--eval-data", help="Folder where the files of tasks are looked for.")
-    ] = None,
+    eval_data: Annotated[Path | None, typer.Option(help="Folder where the files of tasks are looked for.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; they share the processor's cores.")] = 1,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="In the folder of another comparison, make anew what has changed."),
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Make anew what a changed file concerns.")] = False,
 ) -> None:
     """Train several systems on the same data under one budget, measure all, and write one table with tests.
 

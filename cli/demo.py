@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from modeling_tmde.cli import index as index_commands
 from modeling_tmde.cli import options as common
@@ -45,32 +46,21 @@ class Collection:
 
 @common.with_options(**common.MODEL_OPTIONS)
 def demo(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Folder of a saved model, a Hub id, or an index with its model.")
-    ],
+    model: Annotated[str, Argument(metavar="MODEL", help="Folder of a model, a Hub id, or an index with its model.")],
     collection: Annotated[
         str | None,
-        typer.Argument(
-            metavar="COLLECTION",
-            help="File of documents (text, JSONL or parquet; - for stdin), or an index. Default: a built-in sample.",
-        ),
+        Argument(metavar="COLLECTION", help="File of documents (- for stdin), or an index. Default: a sample."),
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     id_field: common.IdFieldOption = None,
     language_field: common.LanguageFieldOption = None,
-    label_field: Annotated[
-        list[str] | None, typer.Option(help="One that colors the map; repeatable. Default: all with few values.")
-    ] = None,
-    points: Annotated[int, typer.Option(min=1, help="Documents on the map at most; more are sampled.")] = 5000,
-    projection: Annotated[
-        Literal["tsne", "pca"] | None, typer.Option(help="Default: tsne for up to 5,000 points, else pca.")
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. With 0.0.0.0, others in the network can read the documents.")
-    ] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first free one from 7860.")] = None,
-    browser: Annotated[bool, typer.Option(help="Open a browser, if there is a screen.")] = True,
+    label_field: Annotated[list[str] | None, Option(help="Field that colors the map; repeatable.")] = None,
+    points: Annotated[int, Option(min=1, help="Documents on the map at most; more are sampled.")] = 5000,
+    projection: Annotated[Literal["tsne", "pca"] | None, Option(help="Default: pca beyond 5,000 points.")] = None,
+    host: Annotated[str, Option(help="Where to listen; 0.0.0.0 shows the documents to the network.")] = "127.0.0.1",
+    port: Annotated[int | None, Option(min=1, max=65535, help="Default: the first free one from 7860.")] = None,
+    browser: Annotated[bool, Option(help="Open a browser, if there is a screen.")] = True,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Open a local web page: search a collection in any language, see hits in others, and a map of it.

@@ -38,17 +38,11 @@ def embed(
     field: common.FieldOption = None,
     language: common.LanguageOption = None,
     language_field: common.LanguageFieldOption = None,
-    batch_tokens: Annotated[
-        int | None, Option(min=1, help="Tokens in a batch. Default: 4,096 on a CPU, else 16,384.")
-    ] = None,
+    batch_tokens: Annotated[int | None, Option(min=1, help="Of a batch; 4,096 on a CPU, else 16,384.")] = None,
     compile: Annotated[bool, Option("--compile", help="Use torch.compile; takes a minute at first.")] = False,
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
-    resume: Annotated[
-        bool, Option("--resume", help="Keep finished shards in OUT.shards until OUT is complete, and continue there.")
-    ] = False,
-    shard_size: Annotated[
-        int, Option(min=1, help="Documents in memory at once, in a shard, and in a row group of parquet.")
-    ] = 8192,
+    resume: Annotated[bool, Option("--resume", help="Keep finished shards in OUT.shards; continue there.")] = False,
+    shard_size: Annotated[int, Option(min=1, help="Documents in memory at once, and in a shard.")] = 8192,
     overwrite: common.OverwriteOption = False,
     loading: dict[str, Any] = ...,
 ) -> None:

@@ -7,24 +7,11 @@ the command line itself (an unknown option, a number out of range) is typer's, w
 """
 
 import os
+import re
+from importlib.metadata import requires
 
 import typer
 from typer.core import TyperGroup
-
-# Extras of setup.cfg by the modules that they bring.
-EXTRAS = {
-    "faiss": "search",
-    "lancedb": "search",
-    "gradio": "demo",
-    "plotly": "demo",
-    "matplotlib": "figures",
-    "mteb": "mteb",
-    "onnx": "onnx",
-    "onnxruntime": "onnx",
-    "onnxscript": "onnx",
-    "ray": "ray",
-    "sentence_transformers": "sentence-transformers",
-}
 
 
 class CommandGroup(TyperGroup):
@@ -51,9 +38,9 @@ def describe_error(error: Exception) -> str | None:
         return None
     if isinstance(error, ImportError):
         name = (error.name or "").partition(".")[0]
-        if name not in EXTRAS:
-            return None
-        return f"this needs {name}, which is not installed: pip install 'tmde[{EXTRAS[name]}]'"
+        extra = re.compile(rf"{name.replace('_', '-')}\b.*extra == .(?!dev)([\w-]+)")
+        extras = [found[1] for line in requires("tmde") if (found := extra.match(line))] if name else []
+        return f"this needs {name}, which is not installed: pip install 'tmde[{extras[-1]}]'" if extras else None
     if isinstance(error, OSError) and error.strerror is not None:
         return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
     if not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")):

@@ -54,9 +54,7 @@ _protocol = functools.partial(typer.Option, rich_help_panel="Protocol")
 def run(
     models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Paths or Hub ids, or NAME=PATH.")],
     loading: dict[str, Any],
-    tasks: Annotated[
-        list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE (file, folder, Hub id), comma-separated.")
-    ] = None,
+    tasks: Annotated[list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE, comma-separated.")] = None,
     data: Annotated[Path | None, _task(help="Folder of tasks' files. Without --tasks, those, and the sample.")] = None,
     languages: Annotated[str | None, _task(help="Such as de,en. Default: those the models were trained on.")] = None,
     train_languages: Annotated[str | None, _task(help="With labels; en: thesis Evaluation I. Default: all.")] = None,

@@ -3,35 +3,30 @@
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from modeling_tmde.training.publishing import push_corpus, push_model
 
 
 def push(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")],
-    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="Created if it does not exist.")],
+    path: Annotated[str, Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")],
+    repo_id: Annotated[str, Argument(metavar="USER/NAME", help="Created if it does not exist.")],
     repo_type: Annotated[
         Literal["model", "dataset"],
-        typer.Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."),
+        Option(help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."),
     ] = "model",
-    private: Annotated[bool, typer.Option("--private", help="Only for you and your organization.")] = False,
-    license: Annotated[str | None, typer.Option(help="A license id of the Hub, such as apache-2.0.")] = None,
-    data_license: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=LICENSE", help="License of training data, by its name in the card. Repeatable."),
-    ] = None,
-    results: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FOLDER[#SYSTEM]", help="What `tmde eval -o` wrote, for the card. Repeatable."),
-    ] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch; created if it does not exist.")] = None,
-    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request, without committing.")] = False,
-    message: Annotated[str | None, typer.Option("-m", "--message", help="Commit message.")] = None,
-    token: Annotated[str | None, typer.Option(help="Default: HF_TOKEN, or that of `hf auth login`.")] = None,
+    private: Annotated[bool, Option("--private", help="Only for you and your organization.")] = False,
+    license: Annotated[str | None, Option(help="A license id of the Hub, such as apache-2.0.")] = None,
+    data_license: Annotated[list[str] | None, Option(metavar="NAME=LICENSE", help="Of the data. Repeatable.")] = None,
+    results: Annotated[list[str] | None, Option(metavar="FOLDER[#SYSTEM]", help="By `tmde eval`. Repeatable.")] = None,
+    revision: Annotated[str | None, Option(help="Branch; created if it does not exist.")] = None,
+    create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request, without committing.")] = False,
+    message: Annotated[str | None, Option("-m", "--message", help="Commit message.")] = None,
+    token: Annotated[str | None, Option(help="Default: HF_TOKEN, or that of `hf auth login`.")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete everything that the repository holds, even another model.")
+        bool, Option("--overwrite", help="Delete everything that the repository holds, even another model.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; nothing is sent.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list the files; nothing is sent.")] = False,
 ) -> None:
     """Share a trained model or a parallel corpus on the Hugging Face Hub.
 

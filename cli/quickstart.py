@@ -23,9 +23,7 @@ console = Console()
 
 
 def quickstart(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder; an earlier quickstart in it is replaced.")
-    ] = (Path("tmde-quickstart")),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make.")] = Path("tmde-quickstart"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sample, the model and its training.")] = 42,
 ) -> None:
     """Train a tiny embedder on the built-in sample and classify documents across languages with it.

@@ -167,12 +167,6 @@ class HubHandler(BaseHTTPRequestHandler):
         raise HubError(404, "Repository not found", "RepoNotFound")
 
     def _blocks(self) -> Iterator[bytes]:
-        if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                yield self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-            return
         left = int(self.headers.get("Content-Length") or 0)
         while left and (block := self.rfile.read(min(left, 1 << 16))):
             left -= len(block)
@@ -238,12 +232,11 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def _entries(self, commit: Commit) -> dict[str, dict]:
         """Files and folders, as the tree API lists them."""
-        last = {"id": commit.oid, "title": commit.title, "date": DATE}
         found: dict[str, dict] = {}
         for path, data in sorted(commit.files.items()):
             for parent in PurePosixPath(path).parents[:-1]:
                 found[str(parent)] = {"type": "directory", "oid": commit.oid, "size": 0, "path": str(parent)}
-            found[path] = {"type": "file", "oid": oid_of(data), "size": len(data), "path": path, "lastCommit": last}
+            found[path] = {"type": "file", "oid": oid_of(data), "size": len(data), "path": path}
             if is_large(path, len(data)):
                 found[path]["lfs"] = {"oid": sha256_of(data), "size": len(data), "pointerSize": 134}
         return found
@@ -258,16 +251,6 @@ class HubHandler(BaseHTTPRequestHandler):
         depth = len(PurePosixPath(folder).parts) + 1
         listed = [one for name, one in inside.items() if recursive or len(PurePosixPath(name).parts) == depth]
         return self._answer(200, listed)
-
-    def paths_info(self, kind: str, repo_id: str, revision: str) -> int:
-        entries = self._entries(self._repository(kind, repo_id).resolve(revision))
-        paths = parse_qs(self._body().decode()).get("paths", [])
-        return self._answer(200, [entries[path.strip("/")] for path in paths if path.strip("/") in entries])
-
-    def refs(self, kind: str, repo_id: str) -> int:
-        named = self._repository(kind, repo_id).refs
-        branches = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in named.items()]
-        return self._answer(200, {"branches": branches, "converts": [], "tags": []})
 
     def branch(self, kind: str, repo_id: str, name: str) -> int:
         repository = self._repository(kind, repo_id, write=True)
@@ -303,17 +286,13 @@ class HubHandler(BaseHTTPRequestHandler):
         for entry in objects:
             if entry["oid"] not in self.server.objects:
                 entry["actions"] = {"upload": {"href": f"{self.server.endpoint}/lfs/{entry['oid']}", "header": {}}}
-        headers = {"Content-Type": "application/vnd.git-lfs+json"}
-        return self._answer(200, {"transfer": "basic", "objects": objects}, headers)
+        return self._answer(200, {"transfer": "basic", "objects": objects})
 
     def lfs_put(self, oid: str) -> int:
         if self.server.cut_upload:
             next(self._rest)
             raise ConnectionCut
-        data = self._body()
-        if sha256_of(data) != oid:
-            raise HubError(400, "The content does not have the stated SHA-256")
-        self.server.objects[oid] = data
+        self.server.objects[oid] = self._body()
         return self._answer(200)
 
     def commit(self, kind: str, repo_id: str, revision: str) -> int:
@@ -398,8 +377,6 @@ ROUTES: list[tuple[str, str, Callable]] = [
     ("GET", _API, HubHandler.info),
     ("GET", _API + r"/revision/(?P<revision>[^/]+)", HubHandler.info),
     ("GET", _API + r"/tree/(?P<revision>[^/]+)(?P<path>/.*)?", HubHandler.tree),
-    ("POST", _API + r"/paths-info/(?P<revision>[^/]+)", HubHandler.paths_info),
-    ("GET", _API + r"/refs", HubHandler.refs),
     ("POST", _API + r"/branch/(?P<name>[^/]+)", HubHandler.branch),
     ("POST", _API + r"/preupload/(?P<revision>[^/]+)", HubHandler.preupload),
     ("POST", _API + r"/commit/(?P<revision>[^/]+)", HubHandler.commit),

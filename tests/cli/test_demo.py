@@ -1,23 +1,21 @@
 """`tmde demo` without a browser: what it reads, finds, draws and escapes. The page itself: test_demo_page.py."""
 
-import json
 import re
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 pytest.importorskip("lancedb")
 pytest.importorskip("gradio")
 pytest.importorskip("plotly")
 
-from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli import demo_page as page_module
 from modeling_tmde.cli.demo import NOTHING, OTHERS, draw_collection
 from modeling_tmde.cli.demo_page import map_figure, search
 from modeling_tmde.cli.main import app
 from modeling_tmde.documents import DocumentIndex
 from modeling_tmde.embedding import DocumentEmbedder
+from tests.cli.conftest import ok, write_rows
 from tests.conftest import LANGUAGES
 
 EVIL = '<script>x()</script><img src=x onerror="x()"> & ${x()}'
@@ -29,20 +27,6 @@ ROWS = [
     {"id": "e", "text": "town light", "language": None, "title": None, "label": "town"},
     {"id": "f", "text": "  ", "language": None, "title": None, "label": "town"},
 ]
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="session")
-def model(tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("bag")
-    torch.manual_seed(0)
-    BagModel(BagConfig(vocab_size=400, d_model=16)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 @pytest.fixture
@@ -64,58 +48,57 @@ def serve(monkeypatch):
     return run
 
 
-def test_a_file_of_documents(serve, model, tmp_path):
-    result, shown = serve(model, write(tmp_path / "docs.jsonl", ROWS))
+def test_a_file_of_documents(serve, bag, tmp_path):
+    result, shown = serve(bag, write_rows(tmp_path / "docs.jsonl", ROWS))
     assert result.exit_code == 0 and "The page is at http://127.0.0.1:1/" in result.stdout, result.output
     assert "1 empty ones left out" in result.stderr and shown.name == "docs.jsonl"
     assert [hit.id for hit in shown.drawn] == list("abcde") and shown.languages == ["", "de", "es"]
     languages, labels = ["es", "de", "de", "es", NOTHING], ["home", "home", "town", NOTHING, "town"]
     assert shown.groups == {"language": languages, "label": labels}
-    vectors = DocumentEmbedder.from_pretrained(str(model)).encode([row["text"] for row in ROWS[:5]], normalize=True)
+    vectors = DocumentEmbedder.from_pretrained(str(bag)).encode([row["text"] for row in ROWS[:5]], normalize=True)
     assert shown.map.vectors == pytest.approx(vectors, abs=1e-5) and shown.map.method == "pca"
 
 
-def test_fields_of_other_names(serve, model, tmp_path):
+def test_fields_of_other_names(serve, bag, tmp_path):
     rows = [{"key": 1, "body": "haus", "lang": "de", "topic": "x", "tags": ["p", "q"], "label": "no"}]
     rows += [{"key": 3, "body": "casa", "lang": "it", "topic": "y", "tags": [], "label": "no"}]
-    path = write(tmp_path / "docs.jsonl", rows)
+    path = write_rows(tmp_path / "docs.jsonl", rows)
     options = ["--field", "body", "--id-field", "key", "--language-field", "lang"]
-    result, shown = serve(model, path, *options, "--label-field", "topic", "--label-field", "tags")
+    result, shown = serve(bag, path, *options, "--label-field", "topic", "--label-field", "tags")
     assert result.exit_code == 0 and [hit.id for hit in shown.drawn] == ["1", "3"], result.output
     assert shown.groups == {"language": ["de", "it"], "topic": ["x", "y"], "tags": ["p, q", NOTHING]}
-    result, _ = serve(model, path, *options, "--label-field", "other")
+    result, _ = serve(bag, path, *options, "--label-field", "other")
     assert result.exit_code == 1 and "no field 'other'" in result.stderr
 
 
-def test_the_sample_and_an_index(serve, model, tmp_path):
-    result, shown = serve(model, "--points", 50, "--projection", "pca")
+def test_the_sample_and_an_index(serve, bag, tmp_path):
+    result, shown = serve(bag, "--points", 50, "--projection", "pca")
     assert result.exit_code == 0, result.output
     assert len(shown.index) == 300 and len(shown.drawn) == 50 and tuple(shown.languages) == LANGUAGES
     assert [code for code, _ in shown.examples] == list(LANGUAGES)
     out = tmp_path / "index"
-    arguments = ["index", write(tmp_path / "docs.jsonl", ROWS), "-o", out, "-m", model]
-    assert CliRunner().invoke(app, [str(argument) for argument in arguments]).exit_code == 0
-    for arguments in ([out], [model, out]):
+    ok("index", write_rows(tmp_path / "docs.jsonl", ROWS), "-o", out, "-m", bag)
+    for arguments in ([out], [bag, out]):
         result, shown = serve(*arguments)
         assert result.exit_code == 0 and set(shown.groups) == {"language", "label"}, result.output
 
 
-def collect(model, tmp_path, rows, label_fields=()):
-    index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(str(model)))
+def collect(bag, tmp_path, rows, label_fields=()):
+    index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(str(bag)))
     metadata = [{key: row[key] for key in row if key not in ("id", "text")} for row in rows]
     index.upsert([row["id"] for row in rows], [row["text"] for row in rows], metadata)
     return draw_collection(index, "docs", label_fields)
 
 
-def test_many_values_are_others(model, tmp_path):
+def test_many_values_are_others(bag, tmp_path):
     rows = [{"id": f"{number}", "text": f"haus {number}", "label": f"{max(number, 5)}"} for number in range(40)]
-    shown = collect(model, tmp_path, rows, ["label"])
+    shown = collect(bag, tmp_path, rows, ["label"])
     assert len(set(shown.groups["label"])) == 25 and OTHERS in shown.groups["label"]
     assert "label" not in draw_collection(shown.index, "index").groups
 
 
-def test_search_and_its_filters(model, tmp_path):
-    shown = collect(model, tmp_path, ROWS[:5])
+def test_search_and_its_filters(bag, tmp_path):
+    shown = collect(bag, tmp_path, ROWS[:5])
     found = search(shown, "Katze baum", 5, ["de", ""])
     assert {hit.id for hit in found.hits} == {"b", "c", "e"} and found.hits[0].snippet == "Katze baum."
     assert len(search(shown, "Katze", 9, shown.languages).hits) == 5
@@ -125,9 +108,9 @@ def test_search_and_its_filters(model, tmp_path):
         search(shown, "Katze", 5, [])
 
 
-def test_everything_of_a_document_is_escaped(model, tmp_path):
+def test_everything_of_a_document_is_escaped(bag, tmp_path):
     rows = [{"id": EVIL, "text": EVIL, "language": EVIL, "title": EVIL, "label": EVIL}, ROWS[0]]
-    shown = collect(model, tmp_path, rows)
+    shown = collect(bag, tmp_path, rows)
     found = search(shown, EVIL, 2, shown.languages)
     html = page_module.HTML
     views = [html.hits(found, shown), html.header(shown, EVIL), map_figure(shown, "label", found).to_json()]

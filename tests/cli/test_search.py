@@ -73,13 +73,6 @@ def test_a_second_run_does_what_is_new(docs, made, tmp_path):
     assert sorted(DocumentIndex.open(made)) == list("abce")
 
 
-def test_nan_in_metadata_is_null(bag, tmp_path):
-    table = pa.table({"id": ["a"], "text": ["casa"], "price": [float("nan")]})
-    pq.write_table(table, tmp_path / "in.parquet")
-    ok("index", tmp_path / "in.parquet", "-o", tmp_path / "index", "-m", bag)
-    assert hits("casa", tmp_path / "index")[0]["metadata"]["price"] is None
-
-
 def test_delete(made, docs, tmp_path):
     (tmp_path / "ids").write_bytes("\ufeffa\r\nb\n".encode())
     result = ok("index", "-o", made, "--delete", "d", "--delete-file", tmp_path / "ids")
@@ -93,7 +86,6 @@ def test_delete(made, docs, tmp_path):
 
 
 def test_filters_and_several_queries(made, tmp_path):
-    assert {hit["id"] for hit in hits("katze", made, "--filter", "language=de")} == {"b", "c"}
     filters = ["--filter", "language=de", "--filter", "language=es", "--filter", "title=Haus"]
     assert [hit["id"] for hit in hits("katze", made, *filters)] == ["b"]
     texts = [row["text"].strip() for row in ROWS]
@@ -120,7 +112,7 @@ def test_other_inputs(bag, tmp_path):
     assert "0 added, 0 updated, 3 unchanged" in ok("index", one, "-o", out, "--language", "de").stderr
     result = run("index", "-", "-o", out, input="acqua\n")
     assert result.exit_code == 1 and "have no ids, and would replace those of another stdin" in result.stderr
-    rows = {"key": [7, 8], "body": ["ville", "nuit"], "lang": ["fr", "es"], "text": ["x", "y"]}
+    rows = {"key": [7, 8], "body": ["ville", "nuit"], "lang": ["fr", "es"], "price": [float("nan"), 2]}
     pq.write_table(pa.table(rows), table)
     ok("index", table, "-o", out, "--field", "body", "--id-field", "key", "--language-field", "lang")
     index = DocumentIndex.open(out)
@@ -130,16 +122,14 @@ def test_other_inputs(bag, tmp_path):
         index.documents([f"{one}:4"])[0].text == "baum"
         and index.documents(["stdin:2"])[0].metadata["language"] == "it"
     )
-    metadata = {"language": "fr", "lang": "fr", "text": "x"}
+    metadata = {"language": "fr", "lang": "fr", "price": None}
     assert (index.documents(["7"])[0].text, index.documents(["7"])[0].metadata) == ("ville", metadata)
     assert {hit["id"] for hit in hits("nuit", out, "--filter", "language=es")} == {"8"}
 
 
 def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
-    moved, other = save_bag(tmp_path / "moved", tokenizer), save_bag(tmp_path / "other", tokenizer, seed=1)
+    moved = save_bag(tmp_path / "moved", tokenizer)
     assert hits("hund", made, "-m", moved) == hits("hund", made)
-    result = run("search", "hund", made, "-m", other)
-    assert result.exit_code == 1 and "was made with another model" in result.stderr
     manifest = made / "index.json"
     manifest.write_text(manifest.read_text().replace(str(bag), str(tmp_path / "gone")))
     for command in (("search", "hund", made), ("index", docs, "-o", made)):
@@ -189,18 +179,10 @@ def test_bad_arguments_to_index(made, bag, docs, tmp_path):
         ((docs, "-o", new), "there is no index yet; give --model"),
         (("-o", new), "DOCS is missing (or --delete)"),
         (("-o", made, "--delete", "a", "--prune"), "DOCS is missing; --prune removes what is not in it"),
-        (("-o", new, "--delete", "a"), "no index there"),
         ((docs, "-o", tmp_path / "full", "-m", bag), "is not an index or an empty folder; expected a new name"),
-        ((docs, "-o", docs, "-m", bag), "is not an index"),
-        ((tmp_path / "no.jsonl", "-o", new, "-m", bag), "no such file"),
         ((docs, "-o", new, "-m", bag, "--id-field", "key"), "no column 'key'"),
         ((docs, "-o", new, "-m", bag, "--field", "body"), "field 'body': found no such field"),
-        (
-            (docs, "-o", made, "--long-documents", "chunk"),
-            "long_documents is 'sentences', that of the embedder 'chunk'",
-        ),
         ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
-        ((docs, "-o", made, "--delete-file", tmp_path / "no"), "no such file"),
         ((twice, "-o", made), "twice.jsonl, row 3, field 'id': found 'a', which row 1 has too"),
     ]:
         result = run("index", *arguments)
@@ -213,13 +195,10 @@ def test_bad_arguments_to_search(made, tmp_path):
     (tmp_path / "bad").write_bytes(b"fine\n\xff")
     for arguments, message in [
         ((made,), "expected QUERY in quotes, and INDEX"),
-        (("query", tmp_path), "no index there"),
         (("", made), "QUERY: found no text"),
         (("a", "closed", "bridge", made), "found 4 argument(s), expected QUERY in quotes, and INDEX"),
         (("query", made, "--queries", tmp_path / "bad"), "found 2 argument(s), expected QUERY"),
         (("query", made, "--filter", "language"), "expected NAME=VALUE"),
-        (("query", made, "--filter", "color=red"), "filter: found 'color', expected a name of the metadata"),
-        ((made, "--queries", tmp_path / "no"), "no such file"),
         ((made, "--queries", tmp_path / "bad"), "bad, row 2: found the undecodable bytes"),
     ]:
         result = run("search", *arguments)

@@ -27,32 +27,26 @@ def write_rows(kind: str, folder: Path, rows: list[dict], name: str = "corpus") 
     """Write `[{language: text or None}]` in one of the formats and return the source for `load_parallel`."""
     folder.mkdir(parents=True, exist_ok=True)
     languages = sorted(set().union(*rows))
-    if kind == "parquet":
-        struct = pa.struct([(language, pa.string()) for language in languages])
-        pq.write_table(pa.table({"translation": pa.array(rows, struct)}), folder / f"{name}.parquet")
-        return str(folder / f"{name}.parquet")
-    if kind == "parquet-flat":
-        table = pa.table({code: pa.array([row.get(code) for row in rows], pa.string()) for code in languages})
-        pq.write_table(table.append_column("id", pa.array(range(len(rows)))), folder / f"{name}.parquet")
-        return str(folder / f"{name}.parquet")
-    if kind in ("jsonl", "jsonl-flat", "jsonl.gz"):
-        values = rows if kind == "jsonl-flat" else [{"translation": row, "id": 1} for row in rows]
-        data = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
-        path = folder / (f"{name}.jsonl.gz" if kind == "jsonl.gz" else f"{name}.jsonl")
-        path.write_bytes(gzip.compress(data) if kind == "jsonl.gz" else data)
+    if kind.startswith("moses"):
+        for code in languages:
+            (folder / f"{name}.{code}").write_bytes("".join(row[code] + "\n" for row in rows).encode())
+        files = {code: str(folder / f"{name}.{code}") for code in languages}
+        return str(folder / name) if kind == "moses-prefix" else files
+    path = folder / f"{name}.{kind.removesuffix('-flat')}"
+    if kind.startswith("parquet"):
+        columns = {code: pa.array([row.get(code) for row in rows], pa.string()) for code in languages}
+        if kind == "parquet":
+            columns = {"translation": pa.array(rows, pa.struct([(code, pa.string()) for code in languages]))}
+        pq.write_table(pa.table(columns | {"id": pa.array(range(len(rows)))}), path)
         return str(path)
-    if kind in ("tsv", "tsv.gz"):
+    if kind.startswith("tsv"):
         lines = ["\t".join(languages)] + ["\t".join(row[code] for code in languages) for row in rows]
-        data = "".join(line + "\n" for line in lines).encode()
-        path = folder / f"{name}.{kind}"
-        path.write_bytes(gzip.compress(data) if kind == "tsv.gz" else data)
-        return str(path)
-    for code in languages:
-        (folder / f"{name}.{code}").write_bytes("".join(row[code] + "\n" for row in rows).encode())
-    if kind == "moses":
-        return {code: str(folder / f"{name}.{code}") for code in languages}
-    assert kind == "moses-prefix"
-    return str(folder / name)
+    else:
+        values = rows if kind == "jsonl-flat" else [{"translation": row, "id": 1} for row in rows]
+        lines = [json.dumps(value, ensure_ascii=False) for value in values]
+    data = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data) if kind.endswith(".gz") else data)
+    return str(path)
 
 
 @pytest.fixture

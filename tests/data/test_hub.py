@@ -28,18 +28,13 @@ def texts(dataset: object) -> list[dict]:
     return [row["translation"] for row in dataset]
 
 
-def key(row: dict) -> str:
-    """Return a key to sort rows by."""
-    return str(row)
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("counts", [False, True])
 def test_all_pairs(streaming, counts, hub_folder):
     dataset = load_parallel(hub_folder(CONFIGS, counts), streaming=streaming)
     expected = fixed(CONFIGS["de-en"] + CONFIGS["de-fr"] + CONFIGS["en-fr"], "de en fr")
     rows = texts(dataset)
-    assert sorted(rows, key=key) == sorted(expected, key=key)
+    assert sorted(rows, key=str) == sorted(expected, key=str)
     if streaming and counts:  # drawn in proportion, not one config after the other
         assert 0.55 < sum(row["de"] is None for row in rows[:200]) / 200 < 0.9
     if not streaming:
@@ -50,7 +45,7 @@ def test_all_pairs(streaming, counts, hub_folder):
 def test_pairs_by_pivot(streaming, hub_folder):
     folder = hub_folder(CONFIGS)
     rows = texts(load_parallel(folder, pivot_languages=["de"], streaming=streaming))
-    assert sorted(rows, key=key) == sorted(fixed(CONFIGS["de-en"] + CONFIGS["de-fr"], "de en fr"), key=key)
+    assert sorted(rows, key=str) == sorted(fixed(CONFIGS["de-en"] + CONFIGS["de-fr"], "de en fr"), key=str)
     rows = texts(load_parallel(folder, languages=["en", "de"], pivot_languages=["en"], streaming=streaming))
     assert rows == CONFIGS["de-en"]
     rows = texts(load_parallel(folder, config="en-fr", streaming=streaming))
@@ -59,17 +54,10 @@ def test_pairs_by_pivot(streaming, hub_folder):
 
 def test_select_configs():
     names = ["de-en", "de-es", "de-fr", "en-es", "en-fr", "es-fr", "all"]
-    assert select_configs(names, ["de", "en", "es", "fr"], ["en", "es"], "x") == [
-        "de-en",
-        "de-es",
-        "en-es",
-        "en-fr",
-        "es-fr",
-    ]
+    found = select_configs(names, ["de", "en", "es", "fr"], ["en", "es"], "x")
+    assert found == ["de-en", "de-es", "en-es", "en-fr", "es-fr"]
     assert select_configs(names, ["de", "en", "fr"], None, "x") == ["de-en", "de-fr", "en-fr"]
     assert select_configs(["default"], ["de", "en"], None, "x") == ["default"]
-    with pytest.raises(CorpusError, match=r"x, field 'languages': found 'en-US'.*Did you mean 'en'\?"):
-        select_configs(names, ["de", "en-US"], None, "x")
     with pytest.raises(CorpusError, match="pass config="):
         select_configs(["a_b", "c_d"], None, None, "x")
     with pytest.raises(CorpusError, match="a pair such as"):
@@ -88,11 +76,12 @@ def test_probabilities():
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, 30 / 330), (float("inf"), 1 / 3)])
 def test_temperature(streaming, temperature, expected, hub_folder):
     configs = {name: rows * 10 for name, rows in CONFIGS.items()}
-    dataset = load_parallel(hub_folder(configs), temperature=temperature, streaming=streaming, seed=3)
-    rows = texts(dataset)
-    assert {key(row) for row in rows} == {
-        key(row) for rows in CONFIGS.values() for row in fixed(rows, "de en fr")
+    report, options = CorpusReport(), {"temperature": temperature, "streaming": streaming, "seed": 3}
+    rows = texts(load_parallel(hub_folder(configs), report=report, **options))
+    assert {str(row) for row in rows} == {
+        str(row) for rows in CONFIGS.values() for row in fixed(rows, "de en fr")
     }  # all_exhausted: every row at least once
+    assert (report.rows, report.kept) == (3300, 3300) and len(rows) > 3300  # rows that are repeated count once
     share = sum(row["en"] is None for row in rows[:1500]) / 1500
     assert share == pytest.approx(expected, abs=0.05)
 
@@ -113,7 +102,7 @@ def test_other_splits_and_bad_rows(streaming, hub_folder):
     folder = hub_folder({"de-en": rows, "en-fr": pair("en", "fr", 4)}, split="test")
     report = CorpusReport()
     found = texts(load_parallel(folder, split="test", streaming=streaming, report=report))
-    assert sorted(found, key=key) == sorted(fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=key)
+    assert sorted(found, key=str) == sorted(fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=str)
     assert (report.rows, report.kept, report.empty_texts, report.dropped_rows) == (7, 6, 1, 1)
     with pytest.raises(CorpusError, match=r"europarl \(config de-en, split test\), row 2, field 'translation.de'"):
         list(load_parallel(folder, split="test", streaming=streaming, bad_rows="raise"))
@@ -132,10 +121,3 @@ def test_unknown_split_and_config(streaming, hub_folder):
         load_parallel(folder, split="validation", streaming=streaming)
     with pytest.raises(CorpusError, match=r"europarl: .*de-xx.*de-en.*Correct config= and split="):
         load_parallel(folder, config="de-xx", streaming=streaming)
-
-
-def test_rows_that_mixing_repeats_are_counted_once(hub_folder):
-    report = CorpusReport()
-    stream = load_parallel(hub_folder(CONFIGS), temperature=float("inf"), streaming=True, report=report)
-    assert len(list(stream)) > 330
-    assert (report.rows, report.kept) == (330, 330)

@@ -61,8 +61,3 @@ def test_rows_that_are_drawn():
     rows = drawn_rows(1000, 100, seed=4)
     assert len(set(rows.tolist())) == 100 and (np.diff(rows) > 0).all() and 0 <= rows[0] and rows[-1] < 1000
     assert np.array_equal(rows, drawn_rows(1000, 100, seed=4)) and not np.array_equal(rows, drawn_rows(1000, 100, 5))
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"found shape \(0, 3\), expected \(n, d\) with at least one row"):
-        map_collection(np.zeros((0, 3)))

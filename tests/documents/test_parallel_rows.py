@@ -110,8 +110,3 @@ def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(mon
     rest = list(rows)
     assert len(rest) == 29 and report["documents"] == 10
     assert [row["doc_id"] for row in rest[-3:]] == ["9"] * 3
-
-
-def test_one_language_twice():
-    with pytest.raises(ValueError, match="languages: found 'de' twice"):
-        next(parallel_rows([], Dictionary(), ("de", "de")))

@@ -27,8 +27,8 @@ from modeling_tmde.eval.heads import HEADS
 from modeling_tmde.eval.report import differences_table, markdown_report, print_report
 from modeling_tmde.eval.results import EVAL_NAME, TaskResult, read_results, write_results
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate, plan_tasks
-from modeling_tmde.eval.statistics import ComparisonError, compare
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, VectorCache, default_cache_dir
+from modeling_tmde.eval.statistics import compare
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
 from modeling_tmde.eval.tasks import TASKS, ClassificationData
 
 console = Console()
@@ -85,7 +85,7 @@ def run(
     _check_output(output, figures, overwrite)
     named, hub = _named(models), _named(baseline or [])
     planned = find_tasks(tasks, data, task_options)
-    cache = VectorCache(cache_dir or default_cache_dir())
+    cache = cache_dir or default_cache_dir()
     systems = [EmbeddingSystem(name, load_embedder(path, **loading), cache) for name, path in named.items()]
     rows: list[System] = [*systems]
     for name, path in hub.items():
@@ -108,7 +108,7 @@ def run(
     for task, system in bar:
         bar.set_description(f"{task.name}: {system.name}")
         try:
-            results += evaluate([task], [system], options, cache.folder, bar.set_postfix_str)
+            results += evaluate([task], [system], options, cache, bar.set_postfix_str)
         except (ValueError, RuntimeError, ImportError) as error:  # does not stop the others
             errors.append(f"{task.name}, {system.name}: {error}")
     if not results:
@@ -149,7 +149,7 @@ def compare_command(
     """
     table = _differences(_stored_results(a), _stored_results(b), each_cell=each_cell)
     if not table:
-        raise ComparisonError(f"{a} and {b} have no task in common")
+        raise ValueError(f"{a} and {b} have no task in common")
     console.print(Markdown(table))
 
 
@@ -235,7 +235,7 @@ def _stored_results(side: str) -> list[TaskResult]:
     results = read_results(folder)
     names = list(dict.fromkeys(result.system for result in results))
     if (system or len(names) > 1) and system not in names:
-        raise ComparisonError(f"{folder} holds {', '.join(names)}, not {system!r}: choose one as {folder}#{names[0]}")
+        raise ValueError(f"{folder} holds {', '.join(names)}, not {system!r}: choose one as {folder}#{names[0]}")
     return [result for result in results if not system or result.system == system]
 
 

@@ -53,7 +53,7 @@ def draw_embedding_space(
 
     Raises:
         ImportError: If matplotlib is missing.
-        ValueError: If there are fewer than five documents, too few for t-SNE.
+        ValueError: If there are fewer than four documents, too few for t-SNE.
     """
     labels, languages, ids = (np.asarray(column, dtype=object) for column in (labels, languages, document_ids))
     names = pd.unique(ids)
@@ -61,8 +61,6 @@ def draw_embedding_space(
         kept = np.isin(ids, names[np.random.default_rng(seed).choice(len(names), max_documents, replace=False)])
         vectors, labels, languages, ids = (column[kept] for column in (vectors, labels, languages, ids))
         title = f"{title} ({max_documents:,} of {len(names):,} documents)".strip()
-    if len(vectors) < 5:
-        raise ValueError(f"t-SNE needs at least 5 documents, found {len(vectors)}")
     figure = _figure((16.5, 5.6))
     perplexity = min(30, len(vectors) // 4)
     points = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed).fit_transform(vectors)
@@ -96,13 +94,10 @@ def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequenc
     every = [cell for cells in cells_by_system.values() for cell in cells]
     metric = METRICS[every[0].metric]
     sources, targets = languages_of(every)
-    finite = [100 * cell.value for cell in every if math.isfinite(cell.value)] or [0.0]
-    low, high = (min(finite), max(finite)) if min(finite) < max(finite) else (finite[0] - 1, finite[0] + 1)
+    low, high = (100 * extreme(cell.value for cell in every) for extreme in (min, max))
     columns = min(3, len(cells_by_system))
     rows = math.ceil(len(cells_by_system) / columns)
-    small = max(len(sources), len(targets)) > 12
-    side = 0.48 if small else 0.68
-    figure = _figure((columns * (side * len(targets) + 1.2) + 1.2, rows * (side * len(sources) + 1.5) + 0.4))
+    figure = _figure((columns * (0.6 * len(targets) + 1.2) + 1.2, rows * (0.6 * len(sources) + 1.5) + 0.4))
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(cells_by_system) :]:
         axes.set_axis_off()
@@ -114,7 +109,7 @@ def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequenc
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 color = "white" if value < (low + high) / 2 else "black"
-                place = {"ha": "center", "va": "center", "fontsize": 8 if small else 11}
+                place = {"ha": "center", "va": "center", "fontsize": 10}
                 axes.text(column, row, f"{value:.1f}", color=color, **place)
         axes.set_facecolor("0.9")
         axes.set_xticks(range(len(targets)), targets, rotation=45 if max(map(len, targets)) > 4 else 0)

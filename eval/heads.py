@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 import torch
 import torch.nn.functional as F
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -48,17 +48,25 @@ def pair_features(first: Matrix, second: Matrix) -> Matrix:
     return np.hstack([first, second, np.abs(first - second), first * second])
 
 
-class _LinearHead:
+@dataclass(frozen=True)
+class LinearHead:
     """Tries every C (inverse L2 strength) and keeps the best on each dev set, the smallest C if several tie.
 
     Dense features are standardized with the mean and deviation of the training features; sparse features are not.
+
+    Args:
+        name: Of the head.
+        estimator: An unfitted scikit-learn classifier with parameters `C` and `max_iter`. A fit that needs more
+            iterations is used as it is, with one warning.
+        grid: C's tried on dense features.
+        sparse_grid: C's tried on CSR features (TF-IDF rows have length 1, and want a weaker penalty).
     """
 
     deterministic: ClassVar[bool] = True
-
-    def estimator(self) -> ClassifierMixin:
-        """An unfitted scikit-learn classifier with a parameter `C`."""
-        raise NotImplementedError
+    name: str
+    estimator: ClassifierMixin
+    grid: tuple[float, ...]
+    sparse_grid: tuple[float, ...]
 
     def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int = 0) -> dict[str, ClassifierMixin]:
         """See the module. `seed` has no influence."""
@@ -77,58 +85,20 @@ class _LinearHead:
         sparse = scipy.sparse.issparse(features)
         scaler = None if sparse else StandardScaler().fit(features)
         scaled = features if sparse else scaler.transform(features)
-        estimator = self.estimator()
+        estimator = clone(self.estimator)
         for strength in sorted(self.sparse_grid if sparse else self.grid):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 estimator.set_params(C=strength).fit(scaled, labels)
-            if np.max(estimator.n_iter_) >= self.max_iter:  # one warning for all fits
-                message = f"The head {self.name!r} did not converge in {self.max_iter} iterations for every C"
+            if np.max(estimator.n_iter_) >= estimator.max_iter:  # one warning for all fits
+                message = f"The head {self.name!r} did not converge in {estimator.max_iter} iterations for every C"
                 logger.warning_once(message)
             fitted = copy.deepcopy(estimator)
             yield fitted if sparse else make_pipeline(scaler, fitted)
 
     def describe(self) -> dict[str, object]:
-        grids = {"C": list(self.grid), "C_sparse": list(self.sparse_grid), "max_iter": self.max_iter}
+        grids = {"C": list(self.grid), "C_sparse": list(self.sparse_grid), "max_iter": self.estimator.max_iter}
         return {"head": self.name, **grids, "standardised": "dense features only"}
-
-
-@dataclass(frozen=True)
-class LogisticRegressionHead(_LinearHead):
-    """Multinomial logistic regression (L-BFGS), each C of the path warm-started from the last.
-
-    Args:
-        grid: C's tried on dense features.
-        sparse_grid: C's tried on CSR features (TF-IDF rows have length 1, and want a weaker penalty).
-        max_iter: L-BFGS iterations at most for each C; a fit that needs more is used as it is, with one warning.
-    """
-
-    name: ClassVar[str] = "logistic_regression"
-    grid: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
-    sparse_grid: tuple[float, ...] = (1.0, 10.0, 100.0)
-    max_iter: int = 1000
-
-    def estimator(self) -> LogisticRegression:
-        return LogisticRegression(max_iter=self.max_iter, warm_start=True)
-
-
-@dataclass(frozen=True)
-class LinearSvmHead(_LinearHead):
-    """Linear support vector machine, one class against the rest, squared hinge loss.
-
-    Args:
-        grid, sparse_grid: As for `LogisticRegressionHead`.
-        max_iter: Iterations of the solver at most for each C and class; a fit that needs more is used as it is.
-    """
-
-    name: ClassVar[str] = "svm"
-    grid: tuple[float, ...] = (0.0001, 0.001, 0.01, 0.1, 1.0)
-    sparse_grid: tuple[float, ...] = (0.1, 1.0, 10.0)
-    max_iter: int = 1000
-
-    def estimator(self) -> LinearSVC:
-        # the dual solver (fewer rows than columns) visits rows in a random order: always the same
-        return LinearSVC(dual="auto", max_iter=self.max_iter, random_state=0)
 
 
 class FfnClassifier:
@@ -178,8 +148,8 @@ class FfnHead:
         learning_rate: Of Adam.
     """
 
-    name: ClassVar[str] = "ffn"
     deterministic: ClassVar[bool] = False
+    name: str = "ffn"
     epochs: int = 500
     hidden: tuple[int, ...] = (10, 8)
     dropout: float = 0.2
@@ -193,10 +163,7 @@ class FfnHead:
             ValueError: CSR features.
         """
         if scipy.sparse.issparse(features):
-            raise ValueError(
-                f"A feed-forward head needs dense features, found a CSR matrix of {features.shape[1]} columns; "
-                "take the head 'logistic_regression' or 'svm' for TF-IDF"
-            )
+            raise ValueError(f"The head {self.name!r} needs dense features; take 'logistic_regression' for TF-IDF")
         generator = torch.Generator().manual_seed(seed)
         classes, indices = np.unique(np.asarray(labels), return_inverse=True)
         inputs, gold = torch.from_numpy(np.ascontiguousarray(features, np.float32)), torch.from_numpy(indices)
@@ -235,32 +202,36 @@ class FfnHead:
         return torch.empty(rows, width).bernoulli_(keep, generator=generator).div_(keep)
 
     def describe(self) -> dict[str, object]:
-        return {"head": self.name, **asdict(self), "hidden": list(self.hidden), "standardised": "no"}
+        settings = asdict(self) | {"hidden": list(self.hidden)}
+        return {"head": settings.pop("name"), **settings, "standardised": "no"}
 
 
-@dataclass(frozen=True)
-class NliFfnHead(FfnHead):
-    """LASER's classifier of XNLI: as `FfnHead`, with the settings of its `xnli.sh`."""
-
-    name: ClassVar[str] = "ffn_nli"
-    epochs: int = 200
-    hidden: tuple[int, ...] = (512, 384)
-    dropout: float = 0.3
-    batch_size: int = 128
-
-
-Head = LogisticRegressionHead | LinearSvmHead | FfnHead
-HEADS: dict[str, type[Head]] = {
-    head.name: head for head in (FfnHead, NliFfnHead, LogisticRegressionHead, LinearSvmHead)
-}
+Head = LinearHead | FfnHead
+_HEADS: tuple[Head, ...] = (
+    FfnHead(),
+    FfnHead("ffn_nli", epochs=200, hidden=(512, 384), dropout=0.3, batch_size=128),  # of LASER's xnli.sh
+    LinearHead(
+        "logistic_regression",  # multinomial; each C of the path is warm-started from the last
+        LogisticRegression(max_iter=1000, warm_start=True),
+        grid=(0.001, 0.01, 0.1, 1.0, 10.0),
+        sparse_grid=(1.0, 10.0, 100.0),
+    ),
+    LinearHead(
+        "svm",  # one class against the rest, squared hinge loss; the dual solver visits rows in a random order
+        LinearSVC(dual="auto", max_iter=1000, random_state=0),
+        grid=(0.0001, 0.001, 0.01, 0.1, 1.0),
+        sparse_grid=(0.1, 1.0, 10.0),
+    ),
+)
+HEADS: dict[str, Head] = {head.name: head for head in _HEADS}
 
 
 def get_head(name: str) -> Head:
-    """The head of this name, with its defaults.
+    """The head of this name.
 
     Raises:
         ValueError: Unknown name.
     """
     if name not in HEADS:
         raise ValueError(f"Found head {name!r}, expected one of {', '.join(HEADS)}")
-    return HEADS[name]()
+    return HEADS[name]

@@ -119,10 +119,8 @@ class MtebEncoder(AbsEncoder):
         texts: list[str] = []
         for index, batch in enumerate(inputs):
             if "text" not in batch:
-                raise ValueError(
-                    f"Task {task_metadata.name}, split {hf_split}: batch {index} has {sorted(batch)}, expected "
-                    "'text'; the model embeds text alone"
-                )
+                place = f"Task {task_metadata.name}, split {hf_split}: batch {index}"
+                raise ValueError(f"{place} has {sorted(batch)}, expected 'text'; the model embeds text alone")
             texts.extend(batch["text"])
         budget = {}
         # MTEB always names a size. Times no limit, it would put a whole dataset into one forward pass.

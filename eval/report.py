@@ -53,10 +53,6 @@ class Section:
     labels: list[str]
     columns: list[list[dict[str, Any]]]
 
-    @property
-    def header(self) -> list[str]:
-        return [column["title"] for column in self.columns[0]]
-
 
 def sections(results: Sequence[TaskResult]) -> list[Section]:
     """Groups results by task, protocol, metric, data and pairs of languages."""
@@ -143,7 +139,7 @@ def _summary(section: Section, text: Callable[[dict[str, Any]], str]) -> list[st
         values = [column[name] for column in section.columns[0]]
         rows += [] if values == [None] * len(values) else [[name, *map(percent, values)]]
     heading = f"## {markdown_escape(first.task)}: {', '.join(filter(None, how))}"
-    return [heading, "", *markdown_table(["System", *section.header], rows), ""]
+    return [heading, "", *markdown_table(["System", *(column["title"] for column in section.columns[0])], rows), ""]
 
 
 def _interval(value: float, std: float | None, interval: tuple[float, float] | None, **_: Any) -> str:
@@ -169,7 +165,8 @@ def _further_measures(section: Section) -> list[str]:
     ]
     if not rows:
         return []
-    return ["Further measures:", "", *markdown_table(["Measure", "System", *section.header], rows, left=2), ""]
+    header = ["Measure", "System", *(column["title"] for column in section.columns[0])]
+    return ["Further measures:", "", *markdown_table(header, rows, left=2), ""]
 
 
 def _published(section: Section) -> list[str]:
@@ -264,15 +261,9 @@ def differences_table(name: str, differences: Sequence[Difference]) -> str:
     for each in differences:
         row = [markdown_escape(each.task), markdown_escape(each.group), percent(each.a), percent(each.b)]
         row += [f"{100 * each.difference:+.1f}", "{:+.1f} to {:+.1f}".format(*(100 * x for x in each.interval))]
-        rows.append([*row, _p_value(each.p), _p_value(each.fold_p)])
+        rows.append([*row, *("–" if p is None else f"{p:.2g}" for p in (each.p, each.fold_p))])
     note = (
         "p: approximate randomization over test items. p (folds): paired t-test over ten folds (thesis 4.6), on Cross "
         "of classification. Not corrected for the number of comparisons."
     )
     return "\n".join([f"### {markdown_escape(name)} (x 100)", "", *markdown_table(header, rows, left=2), "", note, ""])
-
-
-def _p_value(p: float | None) -> str:
-    if p is None:
-        return "–"
-    return "≤0.0001" if p <= 0.0001 else f"{p:.4f}"

@@ -18,10 +18,6 @@ from modeling_tmde.eval.results import Cell, TaskResult, group_cells
 _BATCH_ELEMENTS = 4_000_000  # of the resampled (samples, items) at a time: 32 MB
 
 
-class ComparisonError(ValueError):
-    """Two results that cannot be compared item by item."""
-
-
 @dataclass(frozen=True)
 class Difference:
     """System B against system A on one group of cells.
@@ -29,25 +25,21 @@ class Difference:
     Args:
         task: Name of the task.
         group: `Same`, `Cross`, `All`, or one cell such as `en -> de`.
-        metric: That of the cells.
         a, b: The values.
         difference: b - a.
         interval: Bootstrap confidence interval of the difference.
         p: Of the two-sided approximate randomization test over items.
         fold_p: Of the two-sided paired t-test over the ten folds of thesis 4.6 (`Cross` only), None where not run.
-        items: Number of independent items.
     """
 
     task: str
     group: str
-    metric: str
     a: float
     b: float
     difference: float
     interval: tuple[float, float]
     p: float
     fold_p: float | None
-    items: int
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
@@ -74,12 +66,7 @@ def summary_intervals(cells: Sequence[Cell], samples: int = 2000, seed: int = 0)
 
 
 def compare(
-    a: TaskResult,
-    b: TaskResult,
-    samples: int = 2000,
-    permutations: int = 9999,
-    seed: int = 0,
-    each_cell: bool = False,
+    a: TaskResult, b: TaskResult, samples: int = 2000, permutations: int = 9999, seed: int = 0, each_cell: bool = False
 ) -> list[Difference]:
     """Differences of two systems on one task: in `Same`, `Cross` and `All`, and with `each_cell` cell by cell.
 
@@ -88,7 +75,7 @@ def compare(
     correlations, the standardized ranks are exchanged. It is not corrected for multiple comparisons.
 
     Raises:
-        ComparisonError: The results are of different tasks, data, protocols or settings.
+        ValueError: The results are of different tasks, data, protocols or settings.
     """
     _check_comparable(a, b)
     groups = group_cells(a.cells)
@@ -101,11 +88,10 @@ def compare(
     for name, places in groups.items():
         sides = [[result.cells[place] for place in places] for result in (a, b)]
         values = [float(np.mean([cell.value for cell in cells])) for cells in sides]
-        p, items = _randomization_p(*sides, permutations, seed)
+        p = _randomization_p(*sides, permutations, seed)
         interval = _interval(sides[::-1], samples, seed)
         t_test = fold_p if name == "Cross" else None
-        gain = values[1] - values[0]
-        differences.append(Difference(a.task, name, a.metric, *values, gain, interval, p, t_test, items))
+        differences.append(Difference(a.task, name, *values, values[1] - values[0], interval, p, t_test))
     return differences
 
 
@@ -118,16 +104,14 @@ def _check_comparable(a: TaskResult, b: TaskResult) -> None:
     )
     for name in {**first, **second}:
         if name not in ignored and first.get(name) != second.get(name):
-            raise ComparisonError(
+            raise ValueError(
                 f"{a.task}: {name} of {a.system} is {first.get(name)!r}, of {b.system} {second.get(name)!r}, "
                 "expected the same. Evaluate both with the same options."
             )
     items = [[(cell.pair, list(cell.ids)) for cell in x.cells] for x in (a, b)]
     if items[0] != items[1]:
-        raise ComparisonError(
-            f"{a.task}: {a.system} and {b.system} were not tested on the same items. "
-            "Evaluate both with the same options."
-        )
+        advice = "were not tested on the same items. Evaluate both with the same options."
+        raise ValueError(f"{a.task}: {a.system} and {b.system} {advice}")
 
 
 def _items(cells: Sequence[Cell]) -> tuple[int, list[np.ndarray]]:
@@ -197,8 +181,8 @@ def _rank_products(outcomes: np.ndarray) -> np.ndarray:
     return ((ranks - ranks.mean(axis=0)) / np.where(scale > 0, scale, 1)).prod(axis=1)
 
 
-def _randomization_p(a: Sequence[Cell], b: Sequence[Cell], permutations: int, seed: int) -> tuple[float, int]:
-    """Two-sided p over exchanges of the two systems' outcomes, all those of an item at once; and number of items.
+def _randomization_p(a: Sequence[Cell], b: Sequence[Cell], permutations: int, seed: int) -> float:
+    """Two-sided p over exchanges of the two systems' outcomes, all those of an item at once.
 
     Exchanging an item turns the sign of what it adds to the difference.
     """
@@ -215,4 +199,4 @@ def _randomization_p(a: Sequence[Cell], b: Sequence[Cell], permutations: int, se
         alternative="greater",
         rng=np.random.default_rng(seed),
     )
-    return float(result.pvalue), count
+    return float(result.pvalue)

@@ -16,8 +16,8 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -38,39 +38,14 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("TMDE_CACHE") or Path(cache) / "tmde")
 
 
-class VectorCache:
-    """Disk cache of vectors by model and texts, so that a second evaluation takes seconds.
-
-    Args:
-        folder: Holds one file `vectors/<fingerprint>/<key>.npz` a list of texts. A damaged file is computed again.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    def get(
-        self, fingerprint: str, key: str, compute: Callable[[], tuple[np.ndarray, dict]]
-    ) -> tuple[np.ndarray, dict]:
-        """Vectors and counts, read or computed and kept."""
-        path = self.folder / "vectors" / fingerprint / f"{key}.npz"
-        try:
-            with np.load(path) as stored:
-                return stored["vectors"], json.loads(str(stored["counts"]))
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-            vectors, counts = compute()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(counts)))
-        return vectors, counts
-
-
 class EmbeddingSystem:
     """A `DocumentEmbedder` with cached vectors; those of the current task also stay in memory.
 
     Args:
         name: In tables.
         embedder: Loaded embedder.
-        cache: Where vectors are kept; None keeps none.
+        cache: Folder where vectors are kept, in `vectors/<fingerprint>/<key of the texts>.npz`, so that a second
+            evaluation takes seconds. A damaged file is computed again. None keeps none.
         show_progress_bar, batch_tokens: As for `DocumentEmbedder.encode`. On a CPU smaller batches, which fit into
             its caches, are faster.
     """
@@ -82,7 +57,7 @@ class EmbeddingSystem:
         self,
         name: str,
         embedder: DocumentEmbedder,
-        cache: VectorCache | None = None,
+        cache: Path | None = None,
         show_progress_bar: bool | None = None,
         batch_tokens: int | None = None,
     ) -> None:
@@ -130,8 +105,7 @@ class EmbeddingSystem:
             columns.append([language] * len(texts) if language is None or isinstance(language, str) else language)
         key = text_fingerprint(*columns)
         if key not in self._recent:
-            encode = partial(self._encode, texts, language)
-            vectors, counts = encode() if self.cache is None else self.cache.get(self.fingerprint, key, encode)
+            vectors, counts = self._cached(key, texts, language)
             if key not in self._counted:
                 self._counted.add(key)
                 self.texts += counts["texts"]
@@ -142,7 +116,24 @@ class EmbeddingSystem:
             return vectors
         return self._recent[key]
 
-    def _encode(self, texts: list[str], language: str | Sequence[str] | None) -> tuple[np.ndarray, dict]:
+    def _cached(
+        self, key: str, texts: list[str], language: str | Sequence[str] | None
+    ) -> tuple[np.ndarray, dict[str, int]]:
+        """Vectors and counts, read or computed and kept."""
+        if self.cache is None:
+            return self._encode(texts, language)
+        path = self.cache / "vectors" / self.fingerprint / f"{key}.npz"
+        try:
+            with np.load(path) as stored:
+                return stored["vectors"], json.loads(str(stored["counts"]))
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+            vectors, counts = self._encode(texts, language)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(counts)))
+        return vectors, counts
+
+    def _encode(self, texts: list[str], language: str | Sequence[str] | None) -> tuple[np.ndarray, dict[str, int]]:
         embedding_logger.disabled = True  # truncated texts are counted, and reported once per task
         try:
             vectors = self.embedder.encode(texts, language=language, **self.options)
@@ -150,11 +141,8 @@ class EmbeddingSystem:
             embedding_logger.disabled = False
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
-            raise ValueError(
-                f"{self.name}: found a vector that is not finite for text {bad[0]} ({texts[bad[0]][:60]!r}), and for "
-                f"{len(bad)} of {len(texts)} texts in all, expected numbers. Is the checkpoint damaged, or its dtype "
-                "too small?"
-            )
+            found = f"a vector that is not finite for text {bad[0]}, and for {len(bad)} of {len(texts)} texts in all"
+            raise ValueError(f"{self.name}: found {found}. Is the checkpoint damaged, or its dtype too small?")
         report = self.embedder.last_report
         self.seconds += report.seconds
         return vectors, {"texts": report.texts, "truncated": report.truncated}

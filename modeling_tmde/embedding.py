@@ -214,13 +214,6 @@ class DocumentEmbedder:
         self.model.to(device)
         return self
 
-    def __repr__(self) -> str:  # in eval.json too
-        return (
-            f"{type(self).__name__}(model={type(self.model).__name__}, name={self.model.name_or_path!r}, "
-            f"pooling={self.pooling!r}, max_length={self.max_length}, device={str(self.device)!r}, "
-            f"dtype={self.model.dtype})"
-        )
-
     def encode(
         self,
         texts: str | Iterable[str],

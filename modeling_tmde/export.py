@@ -233,15 +233,10 @@ def export_static_embedding(
 
     config = model.config
     if config.model_type != "tmde_bag":
-        raise ValueError(
-            f"model: found {type(model).__name__} (model_type {config.model_type!r}), expected a BagModel: no other "
-            "model is a sum of one vector for each token"
-        )
+        raise ValueError(f"model: found {type(model).__name__}, expected a BagModel: no other sums token vectors")
     if not config.normalize or config.sublinear_counts:
-        raise ValueError(
-            f"model: found normalize={config.normalize} and sublinear_counts={config.sublinear_counts} in its config, "
-            "expected True and False: a static embedding is a normalized mean over all tokens"
-        )
+        found = f"normalize={config.normalize} and sublinear_counts={config.sublinear_counts} in its config"
+        raise ValueError(f"model: found {found}, expected True and False: a static embedding is a normalized mean")
     with torch.no_grad():
         weights = model.token_weights.float().exp().cpu()
         table = weights[:, None] * model.embed_tokens.weight.float().cpu()  # (vocab_size, d_model)
@@ -253,10 +248,7 @@ def export_static_embedding(
     found = static.encode(list(TEXTS), show_progress_bar=False)
     difference = float(np.abs(found - DocumentEmbedder(model, tokenizer).encode(TEXTS)).max())
     if not difference <= TOLERANCE:
-        raise ValueError(
-            f"the table gives vectors that differ from those of the model by {difference:.1e}, expected at most "
-            f"{TOLERANCE:.0e} (both are of length 1)"
-        )
+        raise ValueError(f"the table's vectors differ from the model's by {difference:.1e}, expected {TOLERANCE:.0e}")
     static.save(str(folder), create_model_card=False)
     return difference
 

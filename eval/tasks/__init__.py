@@ -26,19 +26,3 @@ from .xnli import XNLI
 
 _CLASSES = (DocumentRetrieval, EuroparlMatrix, MLDoc, SIB200, STS, Sample, SentenceRetrieval, Tatoeba, TopicDocuments)
 TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR)}
-
-__all__ = [
-    "TASKS",
-    "ClassificationData",
-    "ContrastData",
-    "Provenance",
-    "RetrievalData",
-    "SimilarityData",
-    "SimilarityPairs",
-    "Split",
-    "Task",
-    "TaskData",
-    "TaskError",
-    "data_fingerprint",
-    "text_fingerprint",
-]

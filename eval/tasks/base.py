@@ -7,8 +7,8 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from modeling_tmde.data.checks import CorpusError
 
@@ -33,16 +33,6 @@ class Provenance:
     split: str | None = None
 
 
-def _check_columns(place: str, ids: Sequence[str], **columns: Sequence) -> None:
-    """Raise [`TaskError`] if the columns have different lengths, or an id comes twice."""
-    sizes = {name: len(values) for name, values in {"ids": ids, **columns}.items()}
-    if len(set(sizes.values())) > 1:
-        raise TaskError(f"{place}: expected columns of one length, found {sizes}")
-    name, count = next(iter(Counter(ids).most_common(1)), ("", 0))
-    if count > 1:
-        raise TaskError(f"{place}: ids must differ, found {name!r} twice")
-
-
 @dataclass(frozen=True)
 class Split:
     """Labeled texts of one language, in order.
@@ -56,7 +46,7 @@ class Split:
         place: Where they come from, for messages.
 
     Raises:
-        TaskError: Different lengths, or an id twice.
+        TaskError: An id comes twice.
     """
 
     ids: Sequence[str]
@@ -66,8 +56,9 @@ class Split:
     place: str = "a split"
 
     def __post_init__(self) -> None:
-        second = self.ids if self.second_texts is None else self.second_texts
-        _check_columns(self.place, self.ids, texts=self.texts, labels=self.labels, second_texts=second)
+        name, count = next(iter(Counter(self.ids).most_common(1)), ("", 0))
+        if count > 1:
+            raise TaskError(f"{self.place}: ids must differ, found {name!r} twice")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -88,11 +79,6 @@ class ClassificationData:
     def languages(self) -> list[str]:
         return list(self.splits)
 
-    def restrict(self, languages: Sequence[str]) -> Self | None:
-        """The part in these languages; None if there is none."""
-        splits = {code: by_name for code, by_name in self.splits.items() if code in languages}
-        return replace(self, splits=splits) if splits else None
-
     def rows(self) -> dict[str, Any]:
         """Number of rows by language and split."""
         return {code: {name: len(split) for name, split in by.items()} for code, by in self.splits.items()}
@@ -110,11 +96,6 @@ class _AlignedTexts:
     @property
     def languages(self) -> list[str]:
         return list(self.texts)
-
-    def restrict(self, languages: Sequence[str]) -> Self | None:
-        """The part in these languages; None if they are fewer than two."""
-        texts = {code: items for code, items in self.texts.items() if code in languages}
-        return replace(self, texts=texts) if len(texts) > 1 else None
 
     def rows(self) -> dict[str, int]:
         """Number of items by language."""
@@ -135,9 +116,6 @@ class RetrievalData(_AlignedTexts):
     texts: Mapping[str, Sequence[str | None]]
     provenance: Provenance
     queries: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_columns("retrieval data", self.ids, **self.texts)
 
     def columns(self) -> Iterator[Sequence[str | None]]:
         """Everything that decides a result, for a fingerprint."""
@@ -172,19 +150,12 @@ class ContrastData(_AlignedTexts):
 
 @dataclass(frozen=True)
 class SimilarityPairs:
-    """Pairs of texts with a gold similarity (any scale), for one pair of languages.
-
-    Raises:
-        TaskError: Different lengths, or an id twice.
-    """
+    """Pairs of texts with a gold similarity (any scale), for one pair of languages."""
 
     ids: Sequence[str]
     first: Sequence[str]
     second: Sequence[str]
     scores: Sequence[float]
-
-    def __post_init__(self) -> None:
-        _check_columns("similarity pairs", **vars(self))
 
 
 @dataclass(frozen=True)
@@ -197,11 +168,6 @@ class SimilarityData:
     @property
     def languages(self) -> list[str]:
         return list(dict.fromkeys(code for pair in self.pairs for code in pair))
-
-    def restrict(self, languages: Sequence[str]) -> Self | None:
-        """The pairs of which both sides are in these languages; None if there is none."""
-        pairs = {codes: rows for codes, rows in self.pairs.items() if set(codes) <= set(languages)}
-        return replace(self, pairs=pairs) if pairs else None
 
     def rows(self) -> dict[str, int]:
         """Number of pairs of texts by pair of languages."""
@@ -221,9 +187,10 @@ class Task(abc.ABC):
     """A benchmark. A subclass in a file of this package, listed in `TASKS`, is all that a new one needs.
 
     Class attributes: `name`, as on the command line; `description`, one line; `provenance` of the benchmark's own
-    data; `languages`, those it has by default (ISO 639-1 where there is a code); `default_source`, the Hub id or None;
-    `local_names`, globs by which its files are found in a data folder; `head`, the default head of a classification
-    task; `train_languages`, those whose labels it trains on by default (None: all).
+    data; `languages`, those it has by default (ISO 639-1 where there is a code), () for all of the source;
+    `default_source`, the Hub id or None; `local_names`, globs by which its files are found in a data folder; `head`,
+    the default head of a classification task; `train_languages`, those whose labels it trains on by default (None:
+    all).
     """
 
     name: ClassVar[str]

@@ -5,15 +5,7 @@ from __future__ import annotations
 import os
 
 from .base import ClassificationData, Languages, Provenance, RetrievalData, Source, Task
-from .sources import (
-    Splits,
-    check_parallel,
-    choose_languages,
-    labeled_splits,
-    named_files,
-    provenance_of,
-    source_of,
-)
+from .sources import Splits, check_parallel, choose_languages, labeled_splits, named_files, provenance_of, source_of
 
 ADVICE = "Pass source= with topic_documents.parquet, its folder, or a Hub dataset with its columns."
 

@@ -115,7 +115,7 @@ class SentenceRetrieval(Task):
         source = source_of(self, source, "Pass source= with parallel text: a file, a folder, or a Hub dataset.")
         check_count(self, "max_rows", max_rows)
         streaming = streaming or max_rows is not None  # read no further than needed
-        chosen, parts = open_parts(source, languages, streaming=streaming, split=split, config=config)
+        chosen, parts = open_parts(source, languages, self.languages, streaming=streaming, split=split, config=config)
         rows = ((pair, islice(rows_of(part), max_rows)) for pair, part in parts.items())
         tested = split if source == "sample" or is_dataset(source) else None
         return aligned(rows, chosen, provenance_of(self, source, tested))

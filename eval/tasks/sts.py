@@ -35,7 +35,6 @@ class STS(Task):
         licence="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
         url="https://alt.qcri.org/semeval2017/task1/",
     )
-    languages = ("ar", "de", "en", "es", "fr", "it", "ko", "nl", "tr")
     default_source = "mteb/sts17-crosslingual-sts"
 
     def load(
@@ -56,7 +55,7 @@ class STS(Task):
         source = source_of(self, source)
         dataset = is_dataset(source)
         if dataset:
-            pairs = _choose(source, languages, [pair for name in config_names(source) if (pair := pair_of(name))])
+            pairs = _choose(self, source, languages, list(filter(None, map(pair_of, config_names(source)))))
             names = ["-".join(pair) for pair in pairs]
             tables = {name: open_split(source, name, split, streaming) for name in names}
         else:
@@ -73,15 +72,15 @@ class STS(Task):
                     raise bad_value(table.place, number, "lang", lang, "two language codes such as 'en-de'", advice)
                 rows.setdefault(pair, []).append((first, second, _score(table.place, number, score)))
         found = {}
-        for pair in _choose(source, languages, rows):
+        for pair in _choose(self, source, languages, rows):
             ids = [f"{'-'.join(pair)}:{row}" for row in range(len(rows[pair]))]
             found[pair] = SimilarityPairs(ids, *map(list, zip(*rows[pair], strict=True)))
         return SimilarityData(found, provenance_of(self, source, split if dataset else None))
 
 
-def _choose(source: str, languages: Languages, pairs: Collection[Pair]) -> list[Pair]:
-    """The pairs of two of the languages; None: all. A source may hold any languages: the default ones don't select."""
-    chosen = set(choose_languages(source, languages, [code for pair in pairs for code in pair]))
+def _choose(task: Task, source: str, languages: Languages, pairs: Collection[Pair]) -> list[Pair]:
+    """The pairs of two of the languages; None: all, or those of `task.languages`."""
+    chosen = set(choose_languages(source, languages, [code for pair in pairs for code in pair], task.languages))
     kept = [pair for pair in pairs if chosen.issuperset(pair)]
     if not kept:
         found, listed = Words(f"no pair of {', '.join(sorted(chosen))}"), ", ".join(map("-".join, pairs))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from modeling_tmde.eval.classification import evaluate_classification, plan_protocol
-from modeling_tmde.eval.heads import FfnHead, LinearSvmHead, LogisticRegressionHead
+from modeling_tmde.eval.heads import HEADS, FfnHead
 from modeling_tmde.eval.results import summarize
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
@@ -138,7 +138,7 @@ def test_bad_plans():
         plan_protocol("few-shot", ["de"], ["de"])
 
 
-@pytest.mark.parametrize("head", [LogisticRegressionHead(), LinearSvmHead(), FfnHead(epochs=9)], ids=lambda h: h.name)
+@pytest.mark.parametrize("head", [HEADS["logistic_regression"], HEADS["svm"], FfnHead(epochs=9)], ids=lambda h: h.name)
 def test_zero_shot_uses_nothing_of_the_target_but_its_test_set(head):
     """There is nothing else of German, and its test labels change no prediction."""
     english = {"train": "abab", "dev": "ab", "test": "abb"}

@@ -1,16 +1,18 @@
 """The ten folds: what is drawn, that nothing leaks, and `Cross` of planted systems by hand."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from modeling_tmde.eval.folds import draw_folds, run_folds
-from modeling_tmde.eval.heads import LogisticRegressionHead
+from modeling_tmde.eval.heads import get_head
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 from tests.eval.fake_system import FakeSystem
 
-ONE_C = LogisticRegressionHead(grid=(1.0,), sparse_grid=(10.0,))  # a dev set of a few items would choose by chance
+# A dev set of a few items would choose by chance.
+ONE_C = replace(get_head("logistic_regression"), grid=(1.0,), sparse_grid=(10.0,))
 
 
 @pytest.mark.parametrize("parallel", [True, False])

@@ -10,7 +10,7 @@ from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval import runner
 from modeling_tmde.eval.results import TaskResult
 from modeling_tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, VectorCache, model_fingerprint
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
 from modeling_tmde.eval.tasks import TaskError, text_fingerprint
 from tests.conftest import tiny_model
 from tests.eval.fake_system import FakeSystem
@@ -58,8 +58,8 @@ def test_all_is_the_sample_and_the_files_of_the_folder(tmp_path):
 @pytest.mark.parametrize(
     ("specs", "options", "match"),
     [
-        (["sib20"], {}, "'sib20', expected one of .*sib200.* Did you mean 'sib200'"),
-        (["sample"], {"samples": {}}, "'samples'.*Did you mean 'sample'"),
+        (["sib20"], {}, "'sib20', expected one of .*sib200.*"),
+        (["sample"], {"samples": {}}, "'samples', expected one of .*sample"),
         (["sample"], {"xnli": {}}, "xnli, which is not among the tasks to run"),
         (["sib200=x/a", "sib200=y/a", "sib200=z/a"], {}, "two sources called 'sib200/a'"),
     ],
@@ -117,7 +117,7 @@ def test_cached_results_depend_on_system_data_options_and_code(tmp_path, monkeyp
 def test_weights_that_changed_between_two_tasks_are_measured_anew(tokenizer, tmp_path):
     task = sample()
     embedder = DocumentEmbedder(tiny_model(), tokenizer)
-    system = EmbeddingSystem("tiny", embedder, VectorCache(tmp_path), show_progress_bar=False)
+    system = EmbeddingSystem("tiny", embedder, tmp_path, show_progress_bar=False)
     before = measure(task, system, tmp_path)
     with torch.no_grad():
         for parameter in embedder.model.parameters():

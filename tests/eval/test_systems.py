@@ -7,7 +7,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, VectorCache, model_fingerprint
+from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
 from modeling_tmde.long_documents import SentenceDensity
 from tests.conftest import tiny_model
 
@@ -21,14 +21,14 @@ def embedder(tokenizer):
 
 
 def test_vectors_come_from_the_cache(embedder, tmp_path, monkeypatch):
-    first = EmbeddingSystem("ours", embedder, VectorCache(tmp_path))
+    first = EmbeddingSystem("ours", embedder, tmp_path)
     vectors = first.represent(TEXTS)
     np.testing.assert_array_equal(vectors, embedder.encode(TEXTS))
     truncated = embedder.last_report.truncated
     assert (first.texts, first.truncated) == (4, truncated) and truncated > 0
 
     monkeypatch.setattr(embedder, "encode", lambda *args, **kwargs: pytest.fail("encoded again"))
-    second = EmbeddingSystem("renamed", embedder, VectorCache(tmp_path))
+    second = EmbeddingSystem("renamed", embedder, tmp_path)
     np.testing.assert_array_equal(second.represent(TEXTS), vectors)
     np.testing.assert_array_equal(second.represent(TEXTS), vectors)
     assert (second.texts, second.truncated) == (4, truncated)  # a text set counts once a task, cached or not
@@ -40,10 +40,10 @@ def test_vectors_come_from_the_cache(embedder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half a file"])
 def test_a_damaged_cache_file_is_computed_again(embedder, tmp_path, damage):
-    vectors = EmbeddingSystem("a", embedder, VectorCache(tmp_path)).represent(TEXTS)
+    vectors = EmbeddingSystem("a", embedder, tmp_path).represent(TEXTS)
     (path,) = tmp_path.rglob("*.npz")
     path.write_bytes(damage)
-    np.testing.assert_array_equal(EmbeddingSystem("a", embedder, VectorCache(tmp_path)).represent(TEXTS), vectors)
+    np.testing.assert_array_equal(EmbeddingSystem("a", embedder, tmp_path).represent(TEXTS), vectors)
     with np.load(path) as stored:
         np.testing.assert_array_equal(stored["vectors"], vectors)
     assert [file.name for file in path.parent.iterdir()] == [path.name]  # no temporary file is left
@@ -78,7 +78,7 @@ def test_sentences_of_another_language_are_not_taken_from_the_cache(embedder, to
     """The abbreviation ends a sentence where the language does not know it."""
     texts = ["haus bzw. Hund katze. Nacht"]
     options = {"max_length": 12, "long_documents": "sentences", "window": 1}
-    system = EmbeddingSystem("one", DocumentEmbedder(embedder.model, tokenizer, **options), VectorCache(tmp_path))
+    system = EmbeddingSystem("one", DocumentEmbedder(embedder.model, tokenizer, **options), tmp_path)
     german, english = system.represent(texts, language="de"), system.represent(texts, language=["en"])
     assert np.abs(german - english).max() > 1e-3
     np.testing.assert_array_equal(system.represent(texts, language=["de"]), german)
@@ -88,8 +88,8 @@ def test_vectors_that_are_not_finite_are_refused(embedder, tmp_path):
     with torch.no_grad():
         for parameter in embedder.model.parameters():
             parameter.fill_(float("nan"))
-    with pytest.raises(ValueError, match="broken: found a vector that is not finite for text 0 .*4 of 4 texts"):
-        EmbeddingSystem("broken", embedder, VectorCache(tmp_path)).represent(TEXTS)
+    with pytest.raises(ValueError, match="broken: found a vector that is not finite for text 0, .*4 of 4 texts"):
+        EmbeddingSystem("broken", embedder, tmp_path).represent(TEXTS)
     assert not list(tmp_path.rglob("*.npz"))
 
 

@@ -45,3 +45,7 @@ class AlignmentRecall(evaluate.Metric):
             raise ValueError("references: found no gold pair, expected at least one")
         hits = sum(len(ours & right) for ours, right in zip(found, gold, strict=True))
         return {"recall": hits / sum(map(len, gold))}
+
+
+if __name__ == "__main__":  # the Space of the metric
+    evaluate.utils.launch_gradio_widget(evaluate.load(__file__))

@@ -45,3 +45,7 @@ class MiningF1(evaluate.Metric):
         hits = sum(len(ours & right) for ours, right in zip(found, gold, strict=True))
         precision, recall = (hits / max(1, sum(map(len, pairs))) for pairs in (found, gold))
         return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / ((precision + recall) or 1)}
+
+
+if __name__ == "__main__":  # the Space of the metric
+    evaluate.utils.launch_gradio_widget(evaluate.load(__file__))

@@ -63,3 +63,7 @@ class SameCrossAccuracy(evaluate.Metric):
         for found, right, *pair in zip(*(columns[name] for name in _COLUMNS), strict=True):
             correct.setdefault(tuple(pair), []).append(found == right)
         return same_cross(list(correct), [float(np.mean(items)) for items in correct.values()])
+
+
+if __name__ == "__main__":  # the Space of the metric
+    evaluate.utils.launch_gradio_widget(evaluate.load(__file__))

@@ -52,3 +52,7 @@ class StsCorrelation(evaluate.Metric):
 
     def _compute(self, predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
         return correlations(predictions, references)
+
+
+if __name__ == "__main__":  # the Space of the metric
+    evaluate.utils.launch_gradio_widget(evaluate.load(__file__))

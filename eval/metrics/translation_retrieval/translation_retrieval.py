@@ -62,3 +62,7 @@ class TranslationRetrieval(evaluate.Metric):
             rows = slice(start, start + 1024)
             ranks.append((queries[rows] @ candidates.T > right[rows] - TIE).sum(axis=1))  # the translation is one
         return rank_scores(np.concatenate(ranks))
+
+
+if __name__ == "__main__":  # the Space of the metric
+    evaluate.utils.launch_gradio_widget(evaluate.load(__file__))

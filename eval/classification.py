@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,15 +126,15 @@ def evaluate_classification(
             progress(f"{system.name}: training {head.name} on {plan.source}")
         trains = {language: data.splits[language]["train"] for language in plan.sources}
         devs = {language: data.splits[language]["dev"] for language in plan.tuned_on.values()}
-        fit_on = training_texts(trains.values())
+        # Both texts of a pair.
+        fit_on = [text for x in trains.values() for column in (x.texts, x.second_texts or []) for text in column]
         labels = [label for split in trains.values() for label in split.labels]
         parts = [split_features(split, system, fit_on, language) for language, split in trains.items()]
         tuning = {
             name: (split_features(split, system, fit_on, name), list(split.labels)) for name, split in devs.items()
         }
-        features = (
-            scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)
-        )
+        sparse = scipy.sparse.issparse(parts[0])
+        features = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
         runs = [head.fit(features, labels, tuning, seed) for seed in seeds]
         dev_accuracy = {
             name: float(np.mean([run[name].predict(rows) == np.asarray(gold) for run in runs]))
@@ -205,15 +205,9 @@ def check_labels(split: Split, where: str, classes: Collection[str], source: str
     """Raises TaskError at the first label that is none of the `classes` of the train set."""
     for name, label in zip(split.ids, split.labels, strict=True):
         if label not in classes:
-            raise TaskError(
-                f"{where}: found the label {label!r} (item {name!r}), which never occurs in the train set of "
-                f"{source}, expected one of {', '.join(map(repr, sorted(classes)))}"
-            )
-
-
-def training_texts(splits: Iterable[Split]) -> list[str]:
-    """All texts of the splits, both of each pair; a representation may be fitted on them."""
-    return [text for split in splits for column in (split.texts, split.second_texts or []) for text in column]
+            found = f"the label {label!r} (item {name!r}), which never occurs in the train set of {source}"
+            expected = ", ".join(map(repr, sorted(classes)))
+            raise TaskError(f"{where}: found {found}, expected one of {expected}")
 
 
 def split_features(split: Split, system: System, fit_on: Sequence[str], language: str) -> Matrix:

@@ -175,9 +175,8 @@ class FfnHead:
         parameters = torch.cat(draws)
         parameters.grad = torch.zeros_like(parameters)
         network = FfnClassifier(parameters, sizes, classes)
-        for tensor, gradient in zip(
-            network.layers, FfnClassifier(parameters.grad, sizes, classes).layers, strict=True
-        ):
+        gradients = FfnClassifier(parameters.grad, sizes, classes)
+        for tensor, gradient in zip(network.layers, gradients.layers, strict=True):
             tensor.requires_grad_().grad = gradient  # a view of the vector's
         optimizer = torch.optim.Adam([parameters], lr=self.learning_rate, fused=True)
         best: dict[str, tuple[int, torch.Tensor]] = {}

@@ -131,10 +131,7 @@ class MtebEncoder(AbsEncoder):
             codes = task_metadata.hf_subsets_to_langscripts.get(hf_subset, [])  # such as deu-Latn
             found = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
             if len(found) != 1:
-                raise ValueError(
-                    f"Task {task_metadata.name}, subset {hf_subset}: found the languages {found}, expected one: "
-                    f"{type(self.embedder.model).__name__} has an encoder for each language, and MTEB does not say "
-                    "which text is in which"
-                )
+                place, name = f"Task {task_metadata.name}, subset {hf_subset}", type(self.embedder.model).__name__
+                raise ValueError(f"{place}: found the languages {found}, expected one: {name} has an encoder for each")
             language = found[0]
         return self.embedder.encode(texts, show_progress_bar=show_progress_bar, language=language, **budget)

@@ -104,10 +104,8 @@ def _check_comparable(a: TaskResult, b: TaskResult) -> None:
     )
     for name in {**first, **second}:
         if name not in ignored and first.get(name) != second.get(name):
-            raise ValueError(
-                f"{a.task}: {name} of {a.system} is {first.get(name)!r}, of {b.system} {second.get(name)!r}, "
-                "expected the same. Evaluate both with the same options."
-            )
+            found = f"{name} of {a.system} is {first.get(name)!r}, of {b.system} {second.get(name)!r}"
+            raise ValueError(f"{a.task}: {found}, expected the same. Evaluate both with the same options.")
     items = [[(cell.pair, list(cell.ids)) for cell in x.cells] for x in (a, b)]
     if items[0] != items[1]:
         advice = "were not tested on the same items. Evaluate both with the same options."

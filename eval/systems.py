@@ -178,7 +178,6 @@ class CharacterTfidf:
     """
 
     COLUMNS = 2**22
-    KEPT_COUNTS = 100_000_000  # nonzero counts kept from one task to the next: 800 MB
     dense = False
     texts = truncated = 0
 
@@ -188,15 +187,13 @@ class CharacterTfidf:
         self._vectorizer = HashingVectorizer(
             analyzer="char_wb", ngram_range=(2, 5), n_features=self.COLUMNS, alternate_sign=False, norm=None
         )
-        self._rows: dict[str, int] = {}
-        self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
         self.begin()
 
     def begin(self) -> None:
-        """Starts a new task. N-gram counts are kept, up to a limit, because tasks share texts."""
+        """Starts a new task: forgets the n-gram counts of the last one."""
         self.seconds = 0.0
-        if self._counts.nnz > self.KEPT_COUNTS:
-            self._rows, self._counts = {}, self._counts[:0]
+        self._rows: dict[str, int] = {}
+        self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
 
     def describe(self) -> dict[str, str | int]:
         """How texts become rows."""

@@ -125,15 +125,11 @@ class DocumentEmbedder:
             self._long = LongDocuments(self._tokenize, long_documents, window, stride, aggregation)
             self.aggregation = self._long.aggregation
         elif (window, stride, aggregation) != (None, None, "mean"):
-            raise ValueError(
-                f"window, stride, aggregation: found {window}, {stride}, {aggregation}, but long_documents='truncate' "
-                "splits nothing; give long_documents='chunk' or 'sentences' as well"
-            )
+            found = f"window, stride, aggregation: found {window}, {stride}, {aggregation}"
+            raise ValueError(f"{found}, but long_documents='truncate' splits nothing; give 'chunk' or 'sentences'")
         if isinstance(self.aggregation, SentenceDensity) and len(self.aggregation.mean_) != self.dimension:
-            raise ValueError(
-                f"aggregation: found a density of vectors of dimension {len(self.aggregation.mean_)}, expected "
-                f"{self.dimension}, that of the model; fit it to vectors of this model"
-            )
+            found = f"a density of vectors of dimension {len(self.aggregation.mean_)}"
+            raise ValueError(f"aggregation: found {found}, expected {self.dimension}, that of the model")
 
     @classmethod
     def from_pretrained(
@@ -331,10 +327,8 @@ class DocumentEmbedder:
         known = list(self.model.config.languages)
         for number, code in enumerate(codes, first_number):
             if code not in known:
-                raise ValueError(
-                    f"language of text {number}: found {code!r}, expected one of {known}; {type(self.model).__name__} "
-                    "has an encoder for each language"
-                )
+                why = f"{type(self.model).__name__} has an encoder for each language"
+                raise ValueError(f"language of text {number}: found {code!r}, expected one of {known}; {why}")
         return torch.tensor([known.index(code) for code in codes], dtype=torch.long)
 
     def _embed_group(
@@ -409,10 +403,8 @@ def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Ten
         ValueError: Another number of outputs than of tokens.
     """
     if hidden.shape[:2] != attention_mask.shape:
-        raise ValueError(
-            f"pooling 'mean' needs one output per token: found {tuple(hidden.shape)}, expected "
-            f"{(*attention_mask.shape, 'd')}; use pooling='cls'"
-        )
+        shapes = f"found {tuple(hidden.shape)}, expected {(*attention_mask.shape, 'd')}"
+        raise ValueError(f"pooling 'mean' needs one output per token: {shapes}; use pooling='cls'")
     # A float32 sum: in bfloat16 a long text would lose its last tokens. Padding may hold anything, even NaN.
     summed = hidden.masked_fill(attention_mask[:, :, None] == 0, 0.0).sum(dim=1, dtype=torch.float32)
     return summed / attention_mask.sum(dim=1, keepdim=True)
@@ -489,10 +481,7 @@ def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, as
         limit = _DEFAULT_LENGTH
     special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
     if limit <= special_tokens:
-        raise ValueError(
-            f"max_length: found {limit}, expected more than the {special_tokens} special tokens that the tokenizer "
-            "adds to every text"
-        )
+        raise ValueError(f"max_length: found {limit}, expected more than the {special_tokens} special tokens")
     return limit
 
 

@@ -73,17 +73,14 @@ class LongDocuments:
         self.window = max_length if window is None else window
         least = sum(self._affixes) + 1 if mode == "chunk" else 1
         if not least <= self.window <= max_length:
-            raise ValueError(
-                f"window: found {window} tokens, expected {least} to {max_length:,}, an input of the model"
-            )
+            expected = f"{least} to {max_length:,}, an input of the model"
+            raise ValueError(f"window: found {window} tokens, expected {expected}")
         self.piece_length = self.window if mode == "chunk" else max_length
         self._content = self.piece_length - sum(self._affixes)
         self.stride = max(1, self._content // 2) if stride is None else stride
         if not 1 <= self.stride <= self._content:
-            raise ValueError(
-                f"stride: found {stride} tokens, expected 1 to {self._content:,}, the tokens of text in a piece; a "
-                "larger one would leave text out"
-            )
+            expected = f"1 to {self._content:,}, the tokens of text in a piece, so that none is left out"
+            raise ValueError(f"stride: found {stride} tokens, expected {expected}")
 
     def describe(self) -> dict[str, str | int]:
         """All settings that a vector depends on; a density is named by its contents."""

@@ -95,7 +95,7 @@ def test_static_embedding(tokenizer, tmp_path):
     expected = DocumentEmbedder(model, tokenizer).encode(TEXTS)
     np.testing.assert_allclose(static.encode(TEXTS), expected, rtol=0, atol=1e-5)
     for bad, message in (
-        (tiny_model().model, "found TmdeModel .*expected a BagModel"),
+        (tiny_model().model, "found TmdeModel, expected a BagModel"),
         (make_bag(normalize=False), "found normalize=False"),
         (make_bag(sublinear_counts=True), "sublinear_counts=True"),
     ):

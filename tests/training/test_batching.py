@@ -245,16 +245,6 @@ def test_streams_give_the_rows_of_the_dataset(tokenizer, kind):
 
 
 @SOURCES
-def test_the_same_seed_gives_the_same_batches(tokenizer, kind):
-    source = as_source(make_dataset(numbered_rows(50, seed=1)), kind)
-    first = contents(make_batches(source, tokenizer, seed=7, epochs=2))
-    assert contents(make_batches(source, tokenizer, seed=7, epochs=2)) == first
-    batches = make_batches(source, tokenizer, seed=7, epochs=2)
-    assert contents(batches) == contents(batches) == first
-    assert contents(make_batches(source, tokenizer, seed=8, epochs=2)) != first
-
-
-@SOURCES
 def test_epochs_differ_and_hold_the_same_rows(tokenizer, kind):
     source = as_source(make_dataset(numbered_rows(50, seed=1)), kind)
     batches = list(make_batches(source, tokenizer, epochs=2))
@@ -398,17 +388,6 @@ def test_joined_rows_follow_each_other_in_one_document(
         assert (batch.input_ids[real] == spaced_tokenizer.bos_token_id).sum() == real[..., 0].numel()  # one a text
         assert (batch.input_ids[real] == spaced_tokenizer.eos_token_id).sum() == real[..., 0].numel()
     assert sorted(firsts) == [number for number, row in enumerate(rows) if usable(row)]
-
-
-def test_a_join_ends_where_a_language_lacks_its_row(spaced_tokenizer):
-    """Of five rows in a document the third has no German: none is joined over it, even with English alone there."""
-    rows = [{"de": f"haus {number}", "en": f"house {number}"} for number in range(5)]
-    rows[2]["de"] = None
-    dataset = with_documents(rows, ["a"] * 5)
-    batches = ParallelBatches(dataset, spaced_tokenizer, ["de", "en"], ["en"], max_joined_rows=4, epochs=30)
-    joined = Counter(tuple(numbers_in(row["de"])) for batch in batches for row in decoded(batch, spaced_tokenizer))
-    assert set(joined) == {(0,), (0, 1), (1,), (3,), (3, 4), (4,)}
-    assert sum(joined.values()) == 4 * 30
 
 
 def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):

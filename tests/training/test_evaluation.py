@@ -210,20 +210,6 @@ def test_retrieval_of_every_set_and_pair_equals_a_plain_loop(tokenizer, tmp_path
     assert metrics["eval_mix"] == pytest.approx(np.mean(means), abs=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        (False, {"metric_for_best_model": "cross"}, "metric_for_best_model=cross: no evaluation measures it"),
-        (True, {"metric_for_best_model": "eval_test_cross"}, "=eval_test_cross: no evaluation.*mix, retrieval"),
-        (True, {"eval_pairs": ["de-pt"]}, "eval_pairs: found 'de-pt', expected pairs of the languages de, en"),
-    ],
-)
-def test_a_metric_that_nothing_measures_is_refused_before_training(task, options, message, tokenizer, tmp_path):
-    dev = make_dataset(make_rows(30, seed=3))
-    with pytest.raises(ValueError, match=message):
-        make_trainer(tmp_path, tokenizer, dev, sample_task() if task else None, **options)
-
-
 # ---- The chosen checkpoint
 
 

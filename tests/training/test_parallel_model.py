@@ -16,11 +16,11 @@ from modeling_tmde.training.objectives import (
     TranslationObjective,
     UnifiedGenerativeTask,
 )
-from modeling_tmde.training.objectives.base import EmbeddingObjective, Objective, ObjectiveOutput, ParameterObjective
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 from modeling_tmde.training.parallel_model import ParallelModel
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
-from tests.training.models import aligned, bag, laser, ntdv, tiny
+from tests.training.models import bag, laser, ntdv, tiny
 
 SMOOTHING = 0.1
 
@@ -190,47 +190,6 @@ def test_nothing_is_fetched_from_the_device(tokenizer, monkeypatch):
 
 
 # ---- What each kind of objective takes
-
-
-class Spy(Objective):
-    """Keeps its arguments."""
-
-    def count(self, sizes):
-        return 1
-
-    def forward(self, *given):
-        self.given = given
-        return ObjectiveOutput(torch.zeros(()))
-
-
-def spy(kind: type[Objective], **attributes) -> Spy:
-    return type("SpyObjective", (Spy, kind), attributes)()
-
-
-@pytest.mark.parametrize("make", [bag, laser, ntdv, aligned, encoder])
-def test_losses_on_embeddings_and_their_languages(make, tokenizer):
-    model, batch = make(), one_batch(tokenizer, ("es", "de", "en"))
-    plain, named = spy(EmbeddingObjective), spy(EmbeddingObjective, takes_languages=True)
-    context = spy(EmbeddingObjective, takes_context=True)
-    ParallelModel(model, {"plain": plain, "named": named, "context": context})(**batch.model_inputs())
-    outputs = [
-        [encode(model, ids, language) for ids in texts]
-        for language, texts in zip(batch.languages, texts_of(batch), strict=True)
-    ]
-    for found, key in ((plain, "pooler_output"), (context, "context" if make is ntdv else "pooler_output")):
-        expected = torch.stack([torch.cat([output[key] for output in texts]) for texts in outputs])
-        torch.testing.assert_close(found.given[0], expected, atol=1e-5, rtol=1e-5)
-    assert named.given[0] is plain.given[0] and named.given[1] == batch.languages
-    assert plain.given[0].requires_grad
-
-
-def test_losses_on_parameters_need_no_encoder_call(tokenizer):
-    model, found = laser(), spy(ParameterObjective)
-    model.model.embed_tokens.weight.requires_grad_(False)
-    calls = calls_of(model.model)
-    ParallelModel(model, {"spy": found})(**one_batch(tokenizer, ("de", "en")).model_inputs())
-    wanted = [id(p) for name, p in model.model.named_parameters() if "embed_tokens" not in name]
-    assert calls == [] and [id(p) for p in found.given[0]] == wanted
 
 
 @pytest.mark.parametrize("kind", [MaskedLanguageModel, TranslationLanguageModel])

@@ -27,13 +27,8 @@ from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
 
 SHORT = ["max_steps=4", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "max_minutes=null"]
-SHORT += [
-    "eval_minutes=null",
-    "bf16=false",
-    "batch_tokens=null",
-    "micro_batch_tokens=2000",
-    "dataloader_num_workers=0",
-]
+SHORT += ["eval_minutes=null", "bf16=false", "batch_tokens=null", "micro_batch_tokens=2000"]
+SHORT += ["dataloader_num_workers=0"]
 DATA = ["train=sample", "max_rows=300", "dev_rows=30", "streaming=false", "temperature=null", "disable_tqdm=true"]
 DATA += ["eval_loss_rows=10"]
 SIZES = ["d_model=32", "encoder_attention_heads=4", "encoder_ffn_dim=48", "decoder_attention_heads=4"]

@@ -20,12 +20,12 @@ from modeling_tmde.training.added_language import (
     fall,
     means,
 )
-from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from tests.conftest import make_dataset, tiny_model
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, write_rows
 from tests.training.models import tiny
+from tests.training.trainers import interrupt
 
 NAMES = {"languages": list(OLD), "pivot_languages": ["en"]}
 OLD_PAIRS = (("de", "en"), ("de", "es"), ("en", "es"))
@@ -159,15 +159,8 @@ def test_a_report_by_hand():
 def test_an_interrupted_run_goes_on(step, added, place, tmp_path, monkeypatch):
     """Before its first checkpoint, and after it; in the folder of the process."""
     monkeypatch.chdir(tmp_path)
-    go_on = RunSchedule.on_step_end
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-
-        def stop(self, args, state, control, **kwargs):
-            if state.global_step == step:
-                raise KeyboardInterrupt
-            return go_on(self, args, state, control, **kwargs)
-
-        patch.setattr(RunSchedule, "on_step_end", stop)
+        interrupt(patch, Path("."), step)
         add_languages(recipe_of(place), ".")
     with pytest.raises(ValueError, match="is not empty"):
         add_languages(recipe_of(place), ".")

@@ -162,10 +162,6 @@ def test_sizes_and_words_equal_a_plain_count(tokenizer, languages_per_row):
             sum(len(text.split()) for row in found for text in row.values()),
             sum(len(text.split()) for text in target_texts),
         )
-        inputs = batch.model_inputs()
-        assert inputs.keys() == {"input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught"}
-        assert inputs["teacher_vectors"] is inputs["taught"] is None
-        assert np.array_equal(inputs["lengths"], batch.attention_mask.sum(dim=-1).numpy())
     assert num_directions <= {2: {1, 2}, 3: {1, 2, 4}, None: {1, 2, 3, 4, 6, 8}}[languages_per_row]
     assert len(num_directions) >= 2
 
@@ -198,9 +194,6 @@ def test_truncation_is_counted(tokenizer):
     assert batches[0].counts == dict(rows=40, rows_without_pair=0, texts=200, truncated_texts=expected)
     assert max(batch.input_ids.shape[2] for batch in batches) == 9
     assert sum(int(batch.attention_mask.sum()) for batch in batches) == sum(min(length, 9) for length in lengths)
-    for batch in batches:
-        last = batch.attention_mask.sum(-1, keepdim=True) - 1
-        assert (batch.input_ids.gather(2, last) == tokenizer.eos_token_id).all()
 
 
 def test_infinite_temperature_evens_out_the_pairs(tokenizer):
@@ -323,21 +316,13 @@ def test_a_batch_has_no_more_rows_than_allowed(tokenizer, most):
 def test_without_pivots_every_pair_appears(tokenizer):
     rows = numbered_rows(200, seed=4)
     rows[0] = {"de": "haus 0", "en": None, "es": "", "fr": "maison 0", "it": None}
-    dataset = make_dataset(rows)
-    batches = list(make_batches(dataset, tokenizer, pivots_only=False, buffer_rows=400))
+    batches = list(make_batches(make_dataset(rows), tokenizer, pivots_only=False, buffer_rows=400))
     assert sorted(row_numbers(batches, tokenizer)) == list(range(200))
     rows_of_pair = Counter()
     for batch in batches:
         rows_of_pair[batch.languages] += batch.sizes.rows
-        directions = sum(language in PIVOTS for language in batch.languages)
-        assert (batch.sizes.directions, batch.sizes.target_tokens > 0) == (directions, directions > 0)
     assert set(rows_of_pair) == set(itertools.combinations(LANGUAGES, 2))
     assert min(rows_of_pair.values()) > 5  # of 20 on average, standard deviation 4
-    with_pivots = list(make_batches(dataset, tokenizer, buffer_rows=400))
-    assert {batch.languages for batch in with_pivots} == {
-        pair for pair in itertools.combinations(LANGUAGES, 2) if set(pair) & set(PIVOTS)
-    }
-    assert batches[0].counts["rows_without_pair"] == 0 and with_pivots[0].counts["rows_without_pair"] == 1
 
 
 def with_documents(rows: list[dict], names: list[str | None]) -> datasets.Dataset:

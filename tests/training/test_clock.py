@@ -11,7 +11,6 @@ from modeling_tmde.training import throughput as clock_module
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import InfoNCE
 from modeling_tmde.training.optimization import limit_steps
-from modeling_tmde.training.throughput import RunClock
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 from tests.conftest import make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
@@ -32,19 +31,6 @@ class Hands:
 
 
 # ---- Seconds
-
-
-def test_seconds_of_the_wall_and_of_the_processor_pass_on_their_own(monkeypatch):
-    hands = Hands(wall=500.0, cpu=70.0).set(monkeypatch)
-    clock = RunClock()
-    assert (clock.seconds, clock.cpu_seconds) == (0.0, 0.0)
-    hands.wall, hands.cpu = 520.0, 75.0
-    assert (clock.seconds, clock.cpu_seconds) == (20.0, 5.0)
-    hands.wall += 100.0  # it waits for a core
-    assert (clock.seconds, clock.cpu_seconds) == (120.0, 5.0)
-    clock.start()  # what came before the training does not count
-    assert (clock.seconds, clock.cpu_seconds) == (0.0, 0.0)
-    assert (clock.elapsed, clock.cpu_elapsed) == (0.0, 0.0)  # no step has been made
 
 
 # ---- Runs

@@ -1,7 +1,5 @@
 """Training by a teacher's vectors: gradients, processes, dev losses, every architecture, and the space it ends in."""
 
-import copy
-import itertools
 import json
 import os
 import subprocess
@@ -22,7 +20,7 @@ from modeling_tmde.training.teacher import Teacher
 from modeling_tmde.training.train import train_recipe
 from tests.conftest import LANGUAGES, make_rows
 from tests.training.teachers import WIDTH, expected_vector
-from tests.training.test_trainer import Gradients, logged, weights_of
+from tests.training.test_trainer import logged, weights_of
 from tests.training.trainers import tiny_trainer
 
 ROOT = Path(__file__).parents[2]
@@ -31,48 +29,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def teacher(taught_by) -> tuple[Path, torch.Tensor]:
     return taught_by.folder, taught_by.table
-
-
-def partly_english(number: int, seed: int) -> list[dict]:
-    """Every third row has no English."""
-    rows = make_rows(number, seed)
-    return [row | {"en": None if place % 3 == 0 else row["en"]} for place, row in enumerate(rows)]
-
-
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_the_gradient_is_that_of_the_mean_over_all_taught_texts(accumulation, teacher, tokenizer, tmp_path):
-    folder, table = teacher
-    gradients = Gradients()
-    trainer = tiny_trainer(
-        tmp_path,
-        tokenizer,
-        partly_english(120, seed=2),
-        objectives={"distillation": Distillation(str(folder), weight=0.7, teacher_languages=["en"])},
-        callbacks=[gradients],
-        max_steps=1,
-        gradient_accumulation_steps=accumulation,
-        max_grad_norm=0.0,
-    )
-    batches = list(itertools.islice(trainer.get_train_dataloader(), accumulation))
-    reference = copy.deepcopy(trainer.model)
-    trainer.train()
-    losses = []
-    for batch in batches:
-        for ids, mask in zip(batch.input_ids, batch.attention_mask, strict=True):
-            vectors = reference.encoder(input_ids=ids, attention_mask=mask).pooler_output
-            pairs = zip(vectors, batch.teacher_vectors.float(), batch.taught, strict=True)
-            losses += [(vector - wanted).square().sum() for vector, wanted, taught in pairs if taught]
-    assert 0 < len(losses) < sum(batch.sizes.texts for batch in batches)
-    loss = 0.7 * torch.stack(losses).mean()
-    loss.backward()
-    expected = {name: each.grad for name, each in reference.named_parameters() if each.grad is not None}
-    assert expected and list(gradients.steps[0]) == list(expected)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(gradients.steps[0][name], gradient, rtol=1e-4, atol=1e-6)
-    (log,) = logged(trainer)
-    assert log["loss"] == pytest.approx(loss.item(), rel=1e-5)
-    assert log["distillation_loss"] == pytest.approx(loss.item() / 0.7, rel=1e-5)
-    assert -1 <= log["distillation_cosine"] <= 1
 
 
 def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):

@@ -1,18 +1,15 @@
 """Recipes: those of the package carry the published settings, and a wrong key is named, not ignored."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
 from modeling_tmde.training.building import build_model, prepare_tokenizer
 from modeling_tmde.training.recipe import RecipeError, load_recipe, packaged_names
-from modeling_tmde.training.train import train_recipe
-from modeling_tmde.training.trainer import TmdeTrainer, load_weights
+from modeling_tmde.training.trainer import load_weights
 from tests.conftest import make_dataset, make_rows, tiny_model
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
@@ -146,42 +143,6 @@ def test_texts_end_where_the_model_does(name, override, limit, tmp_path):
     assert (
         tokenizer.model_max_length == DocumentEmbedder(build_model(recipe, tokenizer), tokenizer).max_length == limit
     )
-
-
-def small_bag(*overrides: str):
-    """The bag on a part of the built-in sample, for 12 steps, on whole texts."""
-    fixed = ["train=sample", "max_rows=600", "dev_rows=60", "vocab_size=400", "max_characters=20000", "d_model=16"]
-    short = ["max_steps=12", "warmup_steps=2", "cooldown=0", "logging_steps=1", "eval_steps=6", "micro_batch_rows=32"]
-    evaluation = ["token_dropout=0", "eval_pairs=[de-fr, en-es]", "eval_loss_rows=50"]
-    return load_recipe("bag", [*fixed, *short, *evaluation, *overrides])
-
-
-@pytest.fixture(scope="module")
-def bag_run(tmp_path_factory) -> tuple[TmdeTrainer, Path]:
-    folder = tmp_path_factory.mktemp("bag") / "run"
-    return train_recipe(small_bag(), folder), folder
-
-
-def logged(trainer: TmdeTrainer, name: str) -> list[float]:
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
-
-
-def test_the_bag_learns_and_opens_with_the_auto_classes(bag_run):
-    trainer, folder = bag_run
-    losses = logged(trainer, "infonce_loss")
-    assert len(losses) == 12 and sum(losses[-3:]) / 3 < sum(losses[:3]) / 3 - 0.3
-    assert logged(trainer, "eval_retrieval")[1] > 3 / 60  # chance is 1 / 60
-    assert logged(trainer, "eval_dev_p1_de-fr") and logged(trainer, "eval_dev_infonce_accuracy")
-    model, trained = AutoModel.from_pretrained(folder), trainer.model.model
-    assert isinstance(model, BagModel)
-    assert (trained.token_weights != trained.initial_token_weights()).sum() > 50
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, trained.state_dict()[name]), name
-    assert "use_cache" not in json.loads((folder / "config.json").read_text())  # which only a decoder has
-    embedder = DocumentEmbedder.from_pretrained(str(folder), max_length=10**6)
-    assert embedder.max_length == 10**6  # neither model nor tokenizer has a longest text
-    expected = model(**AutoTokenizer.from_pretrained(folder)(["Das Haus."], return_tensors="pt")).pooler_output[0]
-    torch.testing.assert_close(torch.as_tensor(embedder.encode(["Das Haus."])[0]), expected.detach())
 
 
 @pytest.mark.parametrize(

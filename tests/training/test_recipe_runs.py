@@ -4,10 +4,7 @@ import json
 import math
 
 import pytest
-import torch
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from modeling_tmde.modeling_laser import LaserModel
 from modeling_tmde.training.recipe import load_recipe
 from modeling_tmde.training.train import train_recipe
 
@@ -50,17 +47,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_runs(name, tmp_path):
     overrides, expected = RUNS[name]
-    trainer = train_recipe(load_recipe(name, DATA + overrides), tmp_path)
+    train_recipe(load_recipe(name, DATA + overrides), tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     (first, *_) = [line for line in lines if "loss" in line]
     assert expected <= first.keys() and all(math.isfinite(first[key]) for key in expected)
-    if name != "similarity_seq2seq":
-        return
-    encoder, whole = (kind.from_pretrained(tmp_path) for kind in (AutoModel, AutoModelForSeq2SeqLM))
-    assert type(encoder) is LaserModel
-    texts = ["Das Haus.", "The old house."]
-    inputs = AutoTokenizer.from_pretrained(tmp_path)(texts, return_tensors="pt", padding=True)
-    with torch.no_grad():
-        expected = trainer.model.model.eval().model(**inputs).pooler_output
-        assert torch.equal(encoder(**inputs).pooler_output, expected)
-    assert whole.generate(**inputs, target_language="fr", max_new_tokens=4).shape[0] == 2

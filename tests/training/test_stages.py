@@ -22,9 +22,9 @@ from modeling_tmde.training.building import (
     share_tokenizer,
     stage_recipe,
 )
-from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
+from tests.training.trainers import interrupt
 
 SHORT = ["max_steps=4", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "max_minutes=null"]
 SHORT += ["eval_minutes=null", "bf16=false", "batch_tokens=null", "micro_batch_tokens=2000"]
@@ -73,18 +73,6 @@ def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("stages") / "run"
     train_recipe(two_stages("seed=7"), folder)
     return folder
-
-
-def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
-    """Ctrl-C after so many steps of the run in `folder`."""
-    go_on = RunSchedule.on_step_end
-
-    def stop(self, args, state, control, **kwargs):
-        if state.global_step == step and Path(args.output_dir) == folder:
-            raise KeyboardInterrupt
-        return go_on(self, args, state, control, **kwargs)
-
-    monkeypatch.setattr(RunSchedule, "on_step_end", stop)
 
 
 def never(*arguments, **options):

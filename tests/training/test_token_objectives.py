@@ -269,14 +269,3 @@ def test_one_token_of_every_row_is_hidden(lengths, seed):
     assert torch.equal(changed.flatten().nonzero().squeeze(1), masked.places)
     own = (ids >= 5) & mask.bool()
     assert torch.equal(changed.sum(dim=(0, 2)), own.any(dim=2).any(dim=0).long()) and own[changed].all()
-
-
-def test_unified_task_is_computed_in_float32():
-    ids, mask = batch([[9] * 4, [7] * 4])
-    torch.manual_seed(0)
-    objective = UnifiedGenerativeTask()
-    masked = objective.mask(ids, mask, CONFIG)
-    hidden, weight = torch.randn(2, 4, 8), torch.randn(50, 8)
-    expected = objective(hidden, weight, masked, ids, mask).loss
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert objective(hidden, weight, masked, ids, mask).loss.item() == expected.item()

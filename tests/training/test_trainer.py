@@ -29,14 +29,13 @@ def logged(trainer: TmdeTrainer, key: str = "loss") -> list[dict]:
 
 
 class Gradients(TrainerCallback):
-    """Keeps the gradients of every optimizer step, of what has one."""
+    """Keeps the gradients of every optimizer step."""
 
     def __init__(self):
         self.steps: list[dict[str, torch.Tensor]] = []
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        found = {name: parameter.grad for name, parameter in model.named_parameters()}
-        self.steps.append({name: each.clone() for name, each in found.items() if each is not None})
+        self.steps.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
 
 
 # ---- Gradients do not depend on how a batch is cut up
@@ -58,15 +57,9 @@ def count_by_hand(batches: list[ParallelBatch], pivots: tuple[str, ...] = ("en",
 @pytest.mark.parametrize("languages_per_row", [2, 3])
 def test_accumulated_gradient_equals_one_reference_backward(accumulation, languages_per_row, tokenizer, tmp_path):
     gradients = Gradients()
-    trainer = tiny_trainer(
-        tmp_path,
-        tokenizer,
-        callbacks=[gradients],
-        max_steps=1,
-        gradient_accumulation_steps=accumulation,
-        languages_per_row=languages_per_row,
-        max_grad_norm=0.0,
-    )
+    options = {"max_steps": 1, "gradient_accumulation_steps": accumulation, "max_grad_norm": 0.0}
+    options["languages_per_row"] = languages_per_row
+    trainer = tiny_trainer(tmp_path, tokenizer, callbacks=[gradients], **options)
     batches = list(itertools.islice(trainer.get_train_dataloader(), accumulation))
     assert accumulation == 1 or len({batch.input_ids.shape[1] for batch in batches}) > 1  # unequal micro-batches
     reference = copy.deepcopy(trainer.model)
@@ -91,16 +84,8 @@ def test_accumulated_gradient_equals_one_reference_backward(accumulation, langua
 
 
 def test_max_steps_ends_with_one_last_evaluation_and_checkpoint(tokenizer, tmp_path):
-    trainer = tiny_trainer(
-        tmp_path,
-        tokenizer,
-        dev=make_rows(12, seed=9),
-        max_steps=5,
-        eval_steps=2,
-        save_steps=2,
-        save_strategy="steps",
-        save_total_limit=None,
-    )
+    saved = {"save_steps": 2, "save_strategy": "steps", "save_total_limit": None}
+    trainer = tiny_trainer(tmp_path, tokenizer, dev=make_rows(12, seed=9), max_steps=5, eval_steps=2, **saved)
     trainer.train()
     assert trainer.state.global_step == 5
     assert [entry["step"] for entry in logged(trainer)] == [1, 2, 3, 4, 5]

@@ -361,16 +361,6 @@ def test_what_does_not_fit_keeps_its_values_and_is_named(tmp_path, tokenizer):
     torch.testing.assert_close(new[name][1], old[name].mean(dim=0))  # of the new language
 
 
-def test_encoder_saved_alone_gives_no_decoder(tmp_path, tokenizer):
-    source = tiny_model().model
-    save(shaken(source), tokenizer, tmp_path)
-    model, fresh = tiny_model(1), tiny_model(1)
-    report = warm_start(model, tokenizer, tmp_path)
-    assert set(report.tensors_kept) == {name for name, _ in model.named_parameters() if not name.startswith("model.")}
-    assert torch.equal(model.lm_head.weight, fresh.lm_head.weight)
-    assert torch.equal(model.model.layers[0].fc1.weight, source.layers[0].fc1.weight)
-
-
 @pytest.mark.parametrize("make", [laser, ntdv, encoder])
 def test_the_same_model_is_copied_whole(make, tokenizer, tmp_path):
     model, source = make(), make(seed=5)

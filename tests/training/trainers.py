@@ -2,24 +2,18 @@
 
 from pathlib import Path
 
+import pytest
+
 from modeling_tmde.training.arguments import TmdeTrainingArguments
+from modeling_tmde.training.callbacks import RunSchedule
 from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
 
-ARGUMENTS = {
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "max_steps": 4,
-    "warmup_steps": 2,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "load_best_model_at_end": False,
-    "micro_batch_tokens": 400,
-    "eval_pairs": ["de-en"],
-    "seed": 7,
-}
+ARGUMENTS = {"use_cpu": True, "disable_tqdm": True, "max_steps": 4, "warmup_steps": 2, "logging_steps": 1, "seed": 7}
+ARGUMENTS |= {"save_strategy": "no", "load_best_model_at_end": False, "micro_batch_tokens": 400}
+ARGUMENTS |= {"eval_pairs": ["de-en"]}
 
 
 def tiny_trainer(
@@ -45,3 +39,15 @@ def tiny_trainer(
         eval_tasks=tasks,
         callbacks=list(callbacks),
     )
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
+    """Ctrl-C after so many steps of the run in `folder`."""
+    go_on = RunSchedule.on_step_end
+
+    def stop(self, args, state, control, **kwargs):
+        if state.global_step == step and Path(args.output_dir) == folder:
+            raise KeyboardInterrupt
+        return go_on(self, args, state, control, **kwargs)
+
+    monkeypatch.setattr(RunSchedule, "on_step_end", stop)

@@ -116,21 +116,9 @@ def gather(folder: Path, rank: int) -> None:
 # ---- FSDP2
 
 
-ARGUMENTS = {
-    "max_steps": 4,
-    "warmup_steps": 2,
-    "logging_steps": 1,
-    "eval_steps": 2,
-    "save_steps": 2,
-    "eval_pairs": ["de-en"],
-    "micro_batch_tokens": 300,
-    "learning_rate": 5e-3,
-    "cooldown": 0.4,
-    "seed": 7,
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "metric_for_best_model": "retrieval",
-}
+ARGUMENTS = {"max_steps": 4, "warmup_steps": 2, "logging_steps": 1, "eval_steps": 2, "save_steps": 2}
+ARGUMENTS |= {"eval_pairs": ["de-en"], "micro_batch_tokens": 300, "learning_rate": 5e-3, "cooldown": 0.4, "seed": 7}
+ARGUMENTS |= {"use_cpu": True, "disable_tqdm": True, "metric_for_best_model": "retrieval"}
 
 
 class ShardedOnCpu(TmdeTrainer):

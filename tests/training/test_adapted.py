@@ -111,13 +111,6 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
     assert text_bounds(tokenizer) == TextBounds(0, 2)
 
 
-def test_layers_that_sharding_keeps_whole_hold_no_table(encoders):
-    parallel = parallel_model(encoders["bert"], "translation")
-    # Not BertEmbeddings, whose table is shared.
-    assert sorted(parallel._no_split_modules) == ["AdaptedDecoderLayer", "BertLayer"]
-    assert [tuple(table.shape) for table in parallel.embedding_parameters()] == [(parallel.config.vocab_size, 32)]
-
-
 def test_rates_of_encoder_and_tables(encoders, tmp_path):
     parallel = parallel_model(encoders["bert"], "translation")
     encoder, table = set(map(id, parallel.encoder.parameters())), id(parallel.embedding_parameters()[0])

@@ -278,22 +278,6 @@ def test_workers_change_nothing(tokenizer, kind, num_workers):
         assert contents(loader) == contents(batches)
 
 
-# ---- Resuming
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-@SOURCES
-def test_a_run_resumes_at_any_batch(tokenizer, kind, shuffle):
-    source = as_source(make_dataset(numbered_rows(60, seed=1, missing=0.2)), kind)
-    options = {"epochs": 2, "shuffle": shuffle, "micro_batch_tokens": 200}
-    whole = list(make_batches(source, tokenizer, **options))
-    expected = contents(whole)
-    assert {batch.position.chunk for batch in whole} == {0, 1, 2, 3}
-    for index, batch in enumerate(whole):
-        rest = make_batches(source, tokenizer, start=batch.next_position, **options)
-        assert contents(rest) == expected[index + 1 :], f"from {batch.next_position}"
-
-
 # ---- Options: rows of a batch, any pair, joined rows, neighbours
 
 
@@ -420,20 +404,24 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
     assert 0.35 < half["next"] / (half["next"] + half["same"]) < 0.65  # of 150 or more, standard deviation 0.04
 
 
+# ---- Resuming
+
+
 OPTIONS = {"max_joined_rows": 3, "neighbor_share": 0.4, "micro_batch_rows": 3, "pivots_only": False}
 
 
-@pytest.mark.parametrize("kind", ["map", "stream"])
-def test_runs_with_these_options_resume_at_any_batch(spaced_tokenizer, kind):
-    rows = numbered_rows(40, seed=1, missing=0.1)
-    source = with_documents(rows, [f"d{number // 9}" for number in range(40)]) if kind == "map" else make_dataset(rows)
-    source = source if kind == "map" else source.to_iterable_dataset()
-    whole = list(make_batches(source, spaced_tokenizer, epochs=2, **OPTIONS))
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"shuffle": False}, OPTIONS])
+@SOURCES
+def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
+    rows = numbered_rows(60, seed=1, missing=0.2)
+    source = as_source(with_documents(rows, [f"d{number // 9}" for number in range(60)]), kind)
+    options = {"epochs": 2, "micro_batch_tokens": 200} | options
+    whole = list(make_batches(source, spaced_tokenizer, **options))
     expected = contents(whole)
-    assert contents(make_batches(source, spaced_tokenizer, epochs=2, seed=1, **OPTIONS)) != expected
-    for index in range(0, len(whole), 3):
-        rest = make_batches(source, spaced_tokenizer, epochs=2, start=whole[index].next_position, **OPTIONS)
-        assert contents(rest) == expected[index + 1 :]
+    assert {batch.position.chunk for batch in whole} == {0, 1, 2, 3}
+    for index, batch in enumerate(whole):
+        rest = make_batches(source, spaced_tokenizer, start=batch.next_position, **options)
+        assert contents(rest) == expected[index + 1 :], f"from {batch.next_position}"
 
 
 # ---- Errors

@@ -122,18 +122,6 @@ def test_before_its_first_step_the_model_is_the_bag(finished):
 # ---- The recipe of the first stage
 
 
-def test_rows_seed_and_evaluation_of_the_first_stage_are_the_runs():
-    recipe = two_stages("seed=7", "eval_pool=50", "languages=[de, en, fr]", "pivot_languages=[en]")
-    stage = stage_recipe(recipe)
-    assert stage.sections["data"] == recipe.sections["data"]
-    training = stage.sections["training"]
-    assert (training["seed"], training["eval_pool"], training["eval_pairs"]) == (7, 50, ["de-fr"])
-    assert (training["micro_batch_rows"], stage.sections["model"]["sublinear_counts"]) == (32, True)
-    changed = load_recipe("small", ["warm_start.overrides.max_minutes=3e-1"])
-    assert changed.warm_start.overrides == load_recipe("small").warm_start.overrides | {"max_minutes": 0.3}
-    assert stage_recipe(changed).sections["training"]["max_minutes"] == 0.3
-
-
 @pytest.mark.parametrize("prefix", ["", "data."])
 @pytest.mark.parametrize(("pairs", "expected"), [(["de-en", "fr-en"], ["de-en"]), (["fr-en"], None)])
 def test_a_first_stage_may_have_fewer_languages(prefix, pairs, expected):

@@ -1,9 +1,6 @@
 """Training by a teacher's vectors: gradients, processes, dev losses, every architecture, and the space it ends in."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +18,7 @@ from modeling_tmde.training.train import train_recipe
 from tests.conftest import LANGUAGES, make_rows
 from tests.training.teachers import WIDTH, expected_vector
 from tests.training.test_trainer import logged, weights_of
-from tests.training.trainers import tiny_trainer
-
-ROOT = Path(__file__).parents[2]
+from tests.training.trainers import on_two_processes, tiny_trainer
 
 
 @pytest.fixture
@@ -91,16 +86,7 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     options = {"tokenizer": str(tmp_path / "tokenizer"), "teacher": str(teacher[0])}
     options["arguments"] = {**arguments, "output_dir": str(two)}
     (tmp_path / "options.json").write_text(json.dumps(options))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.run(
-        [*command, str(Path(__file__).with_name("worker_trainer.py")), str(tmp_path / "options.json")],
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert process.returncode == 0, process.stderr[-4000:]
+    on_two_processes("worker_trainer.py", tmp_path / "options.json")
     caches = sorted((tmp_path / "caches").glob("*.arrow"))
     of_one = {**arguments, "gradient_accumulation_steps": 2, "output_dir": str(one)}
     trainer = one_run(tokenizer, teacher=str(teacher[0]), **of_one)

@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +13,8 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
 from tests.training import references
 from tests.training import worker_distributed as worker
+from tests.training.trainers import on_two_processes
 
-ROOT = Path(__file__).parents[2]
 SAME_LANGUAGES = [name for name, (_, (first, second)) in worker.CASES.items() if first[0] == second[0]]
 pytestmark = pytest.mark.slow
 
@@ -27,18 +24,7 @@ def folder(tmp_path_factory, tokenizer) -> Path:
     """What `worker_distributed.py` wrote on two processes."""
     folder = tmp_path_factory.mktemp("two")
     tokenizer.save_pretrained(folder / "tokenizer")
-    settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    settings["HF_DATASETS_CACHE"] = str(folder / "cache")
-    settings["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    process = subprocess.run(
-        [*command, worker.__file__, str(folder)],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=240,  # a deadlock
-    )
-    assert process.returncode == 0, process.stderr[-4000:]
+    on_two_processes("worker_distributed.py", folder, HF_DATASETS_CACHE=str(folder / "cache"))
     return folder
 
 

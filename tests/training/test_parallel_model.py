@@ -21,6 +21,7 @@ from modeling_tmde.training.parallel_model import ParallelModel
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
 from tests.training.models import bag, laser, ntdv, tiny
+from tests.training.test_token_objectives import batch as padded_texts
 
 SMOOTHING = 0.1
 
@@ -231,22 +232,10 @@ def test_objectives_that_do_not_fit_are_refused(make, given, options, message):
 # ---- Token dropout and a share of the rows
 
 
-def random_texts(rows: int, shortest: int, longest: int, languages: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
-    """`<s> tokens </s>`, right-padded: input_ids and attention_mask, (languages, rows, longest + 2)."""
-    generator = torch.Generator().manual_seed(1)
-    lengths = torch.randint(shortest, longest + 1, (languages, rows), generator=generator)
-    lengths[:, 0] = longest
-    ids = torch.randint(5, 400, (languages, rows, longest + 2), generator=generator)
-    places = torch.arange(longest + 2)
-    ids[..., 0] = 0
-    ids = torch.where(places == lengths[..., None] + 1, 2, ids)
-    mask = places < lengths[..., None] + 2
-    return ids.masked_fill(~mask, 1), mask.long()
-
-
 @pytest.mark.parametrize(("shortest", "rate"), [(1, 0.3), (1, 0.9), (0, 0.5), (4, 1.0)])
 def test_tokens_are_dropped_at_the_rate_and_one_stays(shortest, rate):
-    ids, mask = random_texts(500, shortest, 12)
+    generator = torch.Generator().manual_seed(1)
+    ids, mask = padded_texts(torch.randint(shortest + 2, 15, (2, 500), generator=generator).tolist(), vocabulary=400)
     parallel = ParallelModel(bag(), {"spread": Spread()}, rate).train()
     torch.manual_seed(3)
     seen = parallel._drop_tokens(ids, mask).bool()

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import shutil
 import signal
 import subprocess
@@ -24,27 +23,14 @@ from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_rows
+from tests.training.test_batching import numbered_rows
+from tests.training.trainers import ENVIRONMENT
 
-ROOT = Path(__file__).parents[2]
 TINY = ["data.dev=null", "data.dev_rows=12", "vocab_size=400", "d_model=32"]
 TINY += ["encoder_ffn_dim=48", "decoder_ffn_dim=48"]
 TINY += ["max_position_embeddings=128", "train_max_length=128", "learning_rate=0.005", "warmup_steps=2", "max_steps=4"]
 TINY += ["logging_steps=1", "eval_steps=2", "micro_batch_tokens=600", "languages_per_row=2", "eval_pairs=[de-en]"]
 TINY += ["disable_tqdm=true"]
-ENVIRONMENT = os.environ | {
-    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-}
-
-
-def numbered_rows(num_rows: int) -> list[dict[str, str]]:
-    """Rows that are all different."""
-    return [
-        {language: f"{text} {index}" for language, text in row.items()}
-        for index, row in enumerate(make_rows(num_rows, seed=4))
-    ]
 
 
 def write_corpus(path: Path, rows: list[dict[str, str]]) -> Path:

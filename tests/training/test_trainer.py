@@ -16,7 +16,6 @@ from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
 
-ROOT = Path(__file__).parents[2]
 WEIGHTS = {"translation": 0.5, "distance": 0.25}
 
 

@@ -1,5 +1,8 @@
 """A trainer of a tiny model, for all tests of training."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,9 @@ from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
 
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 ARGUMENTS = {"use_cpu": True, "disable_tqdm": True, "max_steps": 4, "warmup_steps": 2, "logging_steps": 1, "seed": 7}
 ARGUMENTS |= {"save_strategy": "no", "load_best_model_at_end": False, "micro_batch_tokens": 400}
 ARGUMENTS |= {"eval_pairs": ["de-en"]}
@@ -46,8 +52,17 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
     go_on = RunSchedule.on_step_end
 
     def stop(self, args, state, control, **kwargs):
-        if state.global_step == step and Path(args.output_dir) == folder:
+        if state.global_step == step and Path(args.output_dir).resolve() == folder.resolve():
             raise KeyboardInterrupt
         return go_on(self, args, state, control, **kwargs)
 
     monkeypatch.setattr(RunSchedule, "on_step_end", stop)
+
+
+def on_two_processes(script: str, argument: Path, **environment: str) -> None:
+    """Starts a worker of this folder by `torchrun`, and waits for it."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += [str(Path(__file__).with_name(script)), str(argument)]
+    options = {"env": ENVIRONMENT | environment, "capture_output": True, "text": True}
+    process = subprocess.run(command, timeout=300, **options)  # a deadlock
+    assert process.returncode == 0, process.stderr[-4000:]

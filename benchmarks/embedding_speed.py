@@ -59,7 +59,7 @@ def measure(name: str, folder: Path, texts: list[str], device: str, repeats: int
     embedders = {}
     for mode, options in MODES.items():
         try:
-            embedders[mode] = DocumentEmbedder.from_pretrained(folder, device=device, **options)
+            embedders[mode] = DocumentEmbedder.from_pretrained(folder, device=device, max_length=512, **options)
         except ValueError as error:  # a bag does not compile
             typer.echo(f"{name}, {mode}: {error}", err=True)
     theirs = SentenceTransformer(str(folder), device=device, trust_remote_code=True)

@@ -1,4 +1,4 @@
-"""`tmde quickstart`: the whole pipeline on the built-in sample, in about a minute."""
+"""`tmde quickstart`: the whole pipeline on the built-in sample, in under two minutes."""
 
 import json
 import shutil

@@ -138,7 +138,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         if overwrite:
             check_inputs_stay(recipe, folder)
     if recipe.sections["training"].get("hub_token"):
-        raise RecipeError("hub_token would stand in recipe.yaml for all to read; set HF_TOKEN, or run `hf auth login`")
+        raise RecipeError("hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth login`")
     arguments, languages = recipe.build_arguments(str(folder)), recipe.data.languages
     objectives = recipe.build_objectives()
     checkpoint = check_run_folder(folder, resume, overwrite)

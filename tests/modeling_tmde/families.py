@@ -5,6 +5,15 @@ from transformers import PreTrainedModel
 
 from tests.test_goldens import FAMILIES, fill
 
+# The first lines of a program in which this package cannot be imported.
+BLOCKED = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "modeling_tmde":
+            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
+sys.meta_path.insert(0, Blocker())
+"""
 ROWS = [[0, 9, 14, 33, 9, 2], [0, 21, 2], [0, 5, 17, 26, 11, 50, 30, 2], [0, 44, 8, 8, 2]]
 LANGUAGE_IDS = torch.tensor([0, 1, 0, 1])
 SEQ2SEQ = [name for name in FAMILIES if not name.startswith(("bag", "aligned", "encoder"))]

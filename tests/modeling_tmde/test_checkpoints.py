@@ -18,18 +18,13 @@ from transformers import (
 
 import modeling_tmde
 from tests.conftest import tiny_model
-from tests.modeling_tmde.families import SEQ2SEQ, filled, padded
+from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
 
 # Opens every folder under "saved" and writes what it computes, knowing nothing but transformers.
-WITHOUT_PACKAGE = """
-import sys
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_tmde":
-            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
-sys.meta_path.insert(0, Blocker())
-from pathlib import Path
+WITHOUT_PACKAGE = (
+    BLOCKED
+    + """from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
@@ -56,6 +51,7 @@ results["texts/vectors"] = embedder.encode(["haus hund", "house"], convert_to_te
 assert not any(name.partition(".")[0] == "modeling_tmde" for name in sys.modules)
 save_file(results, "results.safetensors")
 """
+)
 
 
 def auto_class_of(model: PreTrainedModel) -> type:

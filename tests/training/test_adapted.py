@@ -26,6 +26,7 @@ from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
+from tests.modeling_tmde.families import BLOCKED
 
 KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
 LANGUAGES = ["de", "en", "fr"]
@@ -210,20 +211,16 @@ def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
 # ---- Whole runs
 
 
-WITHOUT_PACKAGE = """
-import sys
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_tmde":
-            raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
-sys.meta_path.insert(0, Blocker())
-from safetensors.torch import save_file
+WITHOUT_PACKAGE = (
+    BLOCKED
+    + """from safetensors.torch import save_file
 from transformers import AutoModel, AutoTokenizer
 model = AutoModel.from_pretrained("run", trust_remote_code=True)
 tokenizer = AutoTokenizer.from_pretrained("run")
 inputs = tokenizer(["haus hund", "house"], return_tensors="pt", padding=True)
 save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "embedding.safetensors")
 """
+)
 
 
 @pytest.mark.parametrize("kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])

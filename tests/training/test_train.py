@@ -134,7 +134,7 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
         ("eval_pairs=[de-xx]", "eval_pairs: found 'de-xx', expected pairs of the languages"),
         ("metric_for_best_model=loss", "metric_for_best_model=loss: no evaluation measures it"),
         ("warmup_steps=0.1", "warmup_steps=0.1 is a share of all steps and needs max_steps"),
-        ("hub_token=hf_x", "hub_token would stand in recipe.yaml"),
+        ("hub_token=hf_x", "hub_token would be written to recipe.yaml"),
     ],
 )
 def test_settings_that_could_never_work_leave_no_folder(corpus, tmp_path, override, message):

@@ -6,21 +6,19 @@ the folder `warm_start` of the run.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import datasets
 import torch
-import yaml
 from tabulate import tabulate
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import cached_file, logging
 
 from modeling_tmde.data.checks import is_code
@@ -88,33 +86,27 @@ def extension_recipe(
             f"Languages: found {', '.join(new) or 'none'}, expected codes such as it or pt-BR, each once and none of "
             f"the checkpoint's ({', '.join(old)}); to train on with these, use tmde train --warm-start"
         )
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    path = recipe or cached_file(local_or_hub(checkpoint), "recipe.yaml", **quiet)
-    if path is None:
-        raise RecipeError(f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with fitting objectives")
-    base = load_recipe(path)
-    architecture = architecture_of(config)
-    if base.architecture != architecture:
+    try:
+        base = load_recipe(recipe or cached_file(local_or_hub(checkpoint), "recipe.yaml"))
+    except OSError as error:
         raise RecipeError(
-            f"Recipe {base.name} trains a model of architecture {base.architecture!r}, and {checkpoint} is of "
-            f"{architecture!r}: give --recipe with one of its objectives"
-        )
+            f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with fitting objectives"
+        ) from error
     source = {"new": train, "new_languages": new, "replay": replay, "replay_share": replay_share}
     all_pivots = list(dict.fromkeys([*config.pivot_languages, *pivots]))
-    sizes = json.loads(json.dumps(config.to_dict()))  # lists instead of tuples
+    sizes, architecture = json.loads(config.to_json_string(use_diff=False)), architecture_of(config)
     sections = {
         "data": {"train": source, "dev": dev, "languages": old + new, "pivot_languages": all_pivots},
         "tokenizer": {},
         "warm_start": {"checkpoint": str(checkpoint)},
-        "model": {key: sizes[key] for key in section_keys("model", architecture) if key in sizes}
-        | {"architecture": architecture},
+        "model": {key: sizes[key] for key in section_keys("model", architecture) if key in sizes},
         "objectives": base.sections["objectives"],
         "training": _training_section(base.sections["training"]),
         "card": {key: value for key, value in base.sections["card"].items() if key == "license"},
     }
-    extended = Recipe(
-        "add_language", sections, f"{', '.join(new)} added to {Path(checkpoint).name} ({', '.join(old)})"
-    )
+    sections["model"]["architecture"] = architecture
+    description = f"{', '.join(new)} added to {Path(checkpoint).name} ({', '.join(old)})"
+    extended = Recipe("add_language", sections, description)
     extended.check()
     extended.override(overrides)
     if pushed := [key for key in extended.sections["training"] if key.startswith(("push_to_hub", "hub_"))]:
@@ -128,13 +120,13 @@ def extension_recipe(
 def _training_section(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the recipe at lower rates, without what is of the checkpoint's run alone."""
     left_out = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")
-    training = {"learning_rate": TmdeTrainingArguments.learning_rate, **settings, "metric_for_best_model": "mix"}
-    training = {key: value for key, value in training.items() if not key.startswith(left_out)}
+    training = {key: value for key, value in settings.items() if not key.startswith(left_out)}
+    for name in ("learning_rate", "encoder_learning_rate", "embedding_learning_rate"):
+        if rate := settings.get(name, getattr(TmdeTrainingArguments, name)):
+            training[name] = LEARNING_RATE_SHARE * rate
     # The tables learn even where the recipe keeps them as they are (0): they have new rows.
     training["embedding_learning_rate"] = training.get("embedding_learning_rate") or None
-    for name in ("learning_rate", "encoder_learning_rate", "embedding_learning_rate"):
-        if training.get(name):
-            training[name] *= LEARNING_RATE_SHARE
+    training["metric_for_best_model"] = "mix"
     return training
 
 
@@ -214,14 +206,13 @@ def _begun(recipe: Recipe, folder: Path) -> Report:
     """
     if not (folder / STAGE_FOLDER / REPORT_NAME).is_file():
         raise ValueError(f"{folder} holds no run of add-language to resume")
-    begun = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
-    now = yaml.safe_load(recipe.to_yaml())
-    if other := [name for name in ("data", "warm_start", "model", "objectives") if begun[name] != now[name]]:
-        values = [f"{name} (found {begun[name]}, now {now[name]})" for name in other]
-        raise RecipeError(
-            f"{folder} holds a run with other arguments: {', '.join(values)}. Give those it was begun with, or choose "
-            "another folder, or --overwrite it"
-        )
+    begun = load_recipe(str(folder / "recipe.yaml")).sections
+    for name in ("data", "warm_start", "model", "objectives"):
+        if begun[name] != recipe.sections[name]:
+            raise RecipeError(
+                f"{folder} holds a run with other arguments: {name} was {begun[name]} and is now "
+                f"{recipe.sections[name]}. Give those of the run, or choose another folder, or --overwrite it"
+            )
     return json.loads((folder / STAGE_FOLDER / REPORT_NAME).read_text(encoding="utf-8"))
 
 
@@ -239,14 +230,9 @@ def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None) -> tuple[PreT
     before = AutoTokenizer.from_pretrained(source)
     after = _extended(recipe, before, train, new_tokens)
     new_rows = sum(any(row.get(language) for language in new) for row in train["translation"])
-    rows = {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}
-    logger.warning(f"Of {len(train):,} rows, {new_rows:,} are of new pairs and {len(train) - new_rows:,} of old ones")
     if new_rows == len(train):
         logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
-    model = recipe.model_class.from_pretrained(source, dtype=torch.float32)
-    retrieval = _retrieval(model, before, dev, recipe, arguments)
-    if not any(retrieval.values()):
-        raise RecipeError("The dev rows have no two with texts of one pair of languages; give --dev with more")
+    encoder = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device).eval()
     by_language = {}
     dev_rows = [row for dataset in dev.values() for row in dataset["translation"][:]]
     for language in languages:
@@ -255,7 +241,9 @@ def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None) -> tuple[PreT
             by_language[language] = [*fertility, share_of_changed_texts(before, after, texts)]
     tokenizer = {"new_tokens": len(after) - len(before), "vocab_size": len(after), "by_language": by_language}
     report = {"checkpoint": recipe.warm_start.checkpoint, "old_languages": old, "new_languages": new}
-    return after, report | {"tokenizer": tokenizer, "data": rows, "before": retrieval}
+    report |= {"tokenizer": tokenizer, "data": {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}}
+    report["before"] = {name: dev_retrieval(encoder, before, rows, languages, arguments) for name, rows in dev.items()}
+    return after, report
 
 
 def _extended(
@@ -286,48 +274,38 @@ def _start_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrain
     return model.eval()
 
 
-def _retrieval(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    dev: Mapping[str, datasets.Dataset],
-    recipe: Recipe,
-    args: TmdeTrainingArguments,
-) -> dict[str, dict[str, float]]:
-    """`dev_retrieval` of every dev set in the recipe's languages, which may be more than the model's."""
-    encoder = getattr(model, "model", model).to(args.device).eval()
-    return {name: dev_retrieval(encoder, tokenizer, rows, recipe.data.languages, args) for name, rows in dev.items()}
-
-
 # ---- After the last step
 
 
-def _texts_and_pair(measure: str) -> tuple[str, str]:
-    """Of `p1_de-en` and `doc_p1_de-en`, the kind of texts and the pair."""
-    documents, pair = measure.split("p1_", 1)
-    return "documents" if documents else "sentences", pair
+def measures(report: Report) -> Iterator[tuple[str, str, str, float, float]]:
+    """Dev set, kind of texts, pair, and precision before and after; until that is measured, the one before again."""
+    after = report.get("after", report["before"])
+    for name, measured in report["before"].items():
+        for key, value in measured.items():
+            documents, pair = key.split("p1_", 1)  # of p1_de-en or doc_p1_de-en
+            yield name, "documents" if documents else "sentences", pair, value, after[name][key]
 
 
 def means(report: Report) -> dict[str, dict[str, float]]:
     """Means over dev sets and pairs, `before` and `after` by `old_sentences`, `new_documents` and so on."""
-    old, values = language_pairs(report["old_languages"]), defaultdict(lambda: defaultdict(list))
-    for state in ("before", "after"):
-        for name, value in itertools.chain.from_iterable(map(dict.items, report.get(state, {}).values())):
-            texts, pair = _texts_and_pair(name)
-            values[f"{'old' if pair in old else 'new'}_{texts}"][state].append(value)
-    return {kind: {state: fmean(found) for state, found in of.items()} for kind, of in values.items()}
+    old, values = language_pairs(report["old_languages"]), defaultdict(list)
+    for _, texts, pair, *both in measures(report):
+        values[f"{'old' if pair in old else 'new'}_{texts}"].append(both)
+    columns = {kind: zip(*found, strict=True) for kind, found in values.items()}
+    return {kind: {"before": fmean(before), "after": fmean(after)} for kind, (before, after) in columns.items()}
 
 
 def fall(report: Report) -> float | None:
     """By how many points the mean over the old pairs is lower than before, of sentences or of documents, whichever
     fell more; 0 if both rose, None if no old pair was measured."""
     old = [mean for kind, mean in means(report).items() if kind.startswith("old")]
-    falls = [100 * (mean["before"] - mean.get("after", mean["before"])) for mean in old]
-    return max(0.0, *falls) if falls else None
+    return max(0.0, *(100 * (mean["before"] - mean["after"]) for mean in old)) if old else None
 
 
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
     """Fills the report and writes it; averages weights until the old languages lose no more than they may."""
-    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).model, trainer.processing_class
+    parallel, tokenizer = trainer.accelerator.unwrap_model(trainer.model).eval(), trainer.processing_class
+    model, languages, dev = parallel.model, recipe.data.languages, trainer.eval_dataset
     limit = math.inf if report["max_drop"] is None else report["max_drop"] + 1e-9
     for share in SHARES:
         if share == 0.9:  # too much was lost
@@ -338,7 +316,10 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
             for name, value in model.state_dict().items():
                 if value.is_floating_point():
                     value.copy_(torch.lerp(first[name].to(value), last[name], share))
-        report["after"] = _retrieval(model, tokenizer, trainer.eval_dataset, recipe, trainer.args)
+        report["after"] = {
+            name: dev_retrieval(parallel.encoder, tokenizer, rows, languages, trainer.args)
+            for name, rows in dev.items()
+        }
         report |= {"means": means(report), "fall": fall(report), "trained_share": share}
         if not (too_far := (report["fall"] or 0.0) > limit):
             break
@@ -361,23 +342,17 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
 
 def describe(report: Report) -> str:
     """The report in words and tables, `languages.md`."""
-    rows = [
-        [name, *_texts_and_pair(key), before, report["after"][name][key]]
-        for name, measured in report["before"].items()
-        for key, before in measured.items()
-    ]
+    rows = list(measures(report))
     for kind, mean in report["means"].items():
         pairs, texts = kind.split("_")
-        rows.append(["all", texts, f"mean of {pairs} pairs", mean["before"], mean["after"]])
+        rows.append(("all", texts, f"mean of {pairs} pairs", mean["before"], mean["after"]))
     rows = [[*what, 100 * before, 100 * after, 100 * (after - before)] for *what, before, after in rows]
     found = "was not measured" if report["fall"] is None else f"fell by {report['fall']:.1f} points"
     allowed = "no limit was asked for" if report["max_drop"] is None else f"{report['max_drop']:g} were allowed"
     summary = f"The old languages' mean {found} ({allowed})."
     if report["trained_share"] < 1:
-        summary += (
-            f" To stay within what was allowed, the weights are {report['trained_share']:.0%} of the trained ones and "
-            "otherwise those before the first step."
-        )
+        summary += f" To stay within it, the weights are {report['trained_share']:.0%} of the trained ones and "
+        summary += "otherwise those before the first step."
     tokenizer, (new, old) = report["tokenizer"], (report["data"][kind]["rows"] for kind in ("new", "old"))
     words = [[language, *both, 100 * changed] for language, (*both, changed) in tokenizer["by_language"].items()]
     header = ["dev set", "texts", "pair", "before", "after", "change"]

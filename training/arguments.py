@@ -1,14 +1,14 @@
 """Training arguments: HuggingFace's, and what parallel batches and time limits add."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
 from modeling_tmde.data.dev_rows import MIN_ROWS
 from modeling_tmde.eval.heads import HEADS
+from modeling_tmde.training.objectives.base import check_range
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
@@ -132,9 +132,9 @@ class TmdeTrainingArguments(TrainingArguments):
             self.metric_for_best_model = "mix"  # transformers would take "loss", which nothing here measures
         if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
-        check_at_least(self, AT_LEAST)
-        if not 0 <= self.cooldown <= 1:
-            raise ValueError(f"cooldown={self.cooldown} is a share of the run and must lie between 0 and 1")
+        for name, least in AT_LEAST.items():
+            check_range(name, getattr(self, name), f"[{least}, inf)")
+        check_range("cooldown", self.cooldown, "[0, 1]")
         super().__post_init__()
         if unsettled and self.device.type == "cpu":
             self.dataloader_num_workers = 0
@@ -143,14 +143,3 @@ class TmdeTrainingArguments(TrainingArguments):
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size
             self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))
-
-
-def check_at_least(values: Any, least: Mapping[str, float]) -> None:
-    """
-    Raises:
-        ValueError: An attribute is smaller than it may be. None is of no size.
-    """
-    for name, number in least.items():
-        found = getattr(values, name)
-        if found is not None and found < number:
-            raise ValueError(f"{name}: found {found}, expected at least {number}")

@@ -27,6 +27,7 @@ from transformers.utils import logging
 from modeling_tmde.data.parallel import features_of
 from modeling_tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
 from modeling_tmde.training.objectives import BatchSizes
+from modeling_tmde.training.objectives.base import check_range
 from modeling_tmde.training.teacher import TeacherVectors, open_teacher_vectors
 
 if TYPE_CHECKING:
@@ -165,8 +166,7 @@ class ParallelBatches(IterableDataset):
     def __post_init__(self) -> None:
         if len(self.languages) < 2:
             raise ValueError(f"languages={self.languages}: expected at least two languages")
-        if self.temperature <= 0:
-            raise ValueError(f"pair_temperature={self.temperature}: expected a number above 0 (inf is uniform)")
+        check_range("pair_temperature", self.temperature, "(0, inf]")
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if self.max_joined_rows > 1 and joined != "a a":
             raise ValueError(

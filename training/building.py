@@ -239,7 +239,18 @@ def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train
         return None
     checkpoint = start.checkpoint if resumed is None else str(resumed)
     if checkpoint is None:
-        checkpoint = str(_train_stage(recipe, folder / STAGE_FOLDER, train))
+        stage, state = folder / STAGE_FOLDER, PartialState()
+        if not (stage / "results.json").exists():
+            if state.is_main_process:
+                logger.warning(f"Stage 1 of 2: recipe {start.recipe}, in {stage}")
+            kind = state.distributed_type
+            train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
+            state.wait_for_everyone()
+            AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
+            state.distributed_type = kind  # which FSDP of the stage may have changed
+        if state.is_main_process:
+            logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {stage}")
+        checkpoint = str(stage)
     config = open_config(checkpoint)
     if not recipe.sections["tokenizer"]:
         recipe.sections["tokenizer"]["path"] = checkpoint
@@ -250,22 +261,6 @@ def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train
     if (recipe.architecture == "tmde" and direct) or (recipe.architecture == "bag" and is_bag):
         model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
-
-
-def _train_stage(recipe: Recipe, folder: Path, train: Callable[..., Any]) -> Path:
-    """Trains the first stage, or what is left of it."""
-    state = PartialState()
-    if not (folder / "results.json").exists():
-        if state.is_main_process:
-            logger.warning(f"Stage 1 of 2: recipe {recipe.warm_start.recipe}, in {folder}")
-        processes = state.distributed_type
-        train(stage_recipe(recipe), folder, resume=find_checkpoint(folder) is not None, overwrite=True)
-        PartialState().wait_for_everyone()
-        AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
-        PartialState().distributed_type = processes  # which FSDP of the stage may have changed
-    if PartialState().is_main_process:
-        logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {folder}")
-    return folder
 
 
 def apply_warm_start(

@@ -45,16 +45,16 @@ class RunSchedule(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.epochs = self.trainer.whole_epochs
-        self.last_evaluation = self.trainer.clock.elapsed
+        self.last_evaluation = self.trainer.meter.elapsed
         # The checkpoint of a resume need not be evaluated and saved again.
         self.saved_step = state.global_step or None
         evaluated = (entry["step"] for entry in state.log_history if "eval_minutes" in entry)
         self.evaluated_step = max(evaluated, default=-1)
 
     def on_step_end(self, args, state, control, **kwargs):
-        clock = self.trainer.clock
-        if args.eval_minutes and clock.elapsed - self.last_evaluation >= args.eval_minutes * 60:
-            self.last_evaluation = clock.elapsed
+        meter = self.trainer.meter
+        if args.eval_minutes and meter.elapsed - self.last_evaluation >= args.eval_minutes * 60:
+            self.last_evaluation = meter.elapsed
             control.should_log = True
             control.should_evaluate = self.trainer.eval_dataset is not None
             control.should_save = args.save_strategy != "no"

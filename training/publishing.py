@@ -285,11 +285,7 @@ class Repository:
         of the card on the Hub if a person edited it."""
         here = local.read_text("utf-8-sig") if local.is_file() else ""
         there = "" if self.overwrite else self.read(CARD)
-        if there and hub_cards.is_edited(there) and here != there:
-            if here and hub_cards.is_edited(here):
-                logger.warning(f"{local} replaces the card on the Hub, which was edited too: see its history there")
-            else:
-                here = there
+        here = next((text for text in (here, there) if text and hub_cards.is_edited(text)), here)
         (stage / CARD).write_text(str(hub_cards.merge_card(card, here)), "utf-8")
 
     @_hub_errors()

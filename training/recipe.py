@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 import yaml
-from huggingface_hub.dataclasses import strict, type_validator
+from huggingface_hub.dataclasses import type_validator
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
@@ -26,8 +26,9 @@ from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
 from modeling_tmde.modeling_laser import LaserForConditionalGeneration
 from modeling_tmde.modeling_ntdv import NtdvForConditionalGeneration
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
-from modeling_tmde.training.arguments import TmdeTrainingArguments, check_at_least
+from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import OBJECTIVES
+from modeling_tmde.training.objectives.base import check_range
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -57,7 +58,6 @@ def architecture_of(config: PreTrainedConfig) -> str | None:
     return types.get(config.model_type)
 
 
-@strict
 @dataclass
 class ReplaySources:
     """
@@ -75,9 +75,8 @@ class ReplaySources:
     replay: Any = None
     replay_share: float | int = 0.5
 
-    def validate_share(self):
-        if not 0 <= self.replay_share < 1:
-            raise ValueError(f"replay_share: found {self.replay_share}, expected at least 0 and below 1")
+    def __post_init__(self):
+        check_range("replay_share", self.replay_share, "[0, 1)")
 
 
 @dataclass
@@ -111,9 +110,9 @@ class DataSection:
     eval_task: str | list[str] | None = None
 
     def __post_init__(self):
-        check_at_least(self, {"max_rows": 1, "dev_rows": 0})
-        if self.temperature is not None and not self.temperature > 0:
-            raise ValueError(f"temperature: found {self.temperature}, expected a number above 0")
+        check_range("max_rows", self.max_rows, "[1, inf)")
+        check_range("dev_rows", self.dev_rows, "[0, inf)")
+        check_range("temperature", self.temperature, "(0, inf]")
         if self.replay is not None and self.streaming:
             raise ValueError("streaming: found true, but rows of a stream cannot be replayed in a stated share")
 

@@ -37,18 +37,12 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger("modeling_tmde.training")
 
+KEY = "objectives.distillation.teacher"  # of a recipe
 RECORD = "teacher.json"  # in the run's folder
 NO_LIMIT = 10**9  # models without a limit of their own say inf or 1e30
 UNTAUGHT, TAUGHT, TRUNCATED = range(3)  # what became of a row
 WEIGHTS = {".safetensors", ".bin", ".json", ".txt", ".model", ".py"}  # files that decide the vectors of a folder
 REPORTS = {"results.json", "run.json", "data_state.json", "trainer_state.json", RECORD}  # of a run in that folder
-
-
-class TeacherError(ValueError):
-    """A teacher that can't be opened, gives no numbers, or is another than the run began with."""
-
-    def __init__(self, what: str, key: str = "teacher"):
-        super().__init__(f"objectives.distillation.{key}{what}")
 
 
 @dataclass(frozen=True)
@@ -78,22 +72,22 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     contents of a folder's files, without reports of runs beside them.
 
     Raises:
-        TeacherError: There is no such model, or a folder has no model or a revision.
+        ValueError: There is no such model, or a folder has no model or a revision.
     """
     folder = Path(name).expanduser()
     if not folder.exists():
         try:
             path = snapshot_download(name, revision=revision, allow_patterns=["modules.json", "config.json"])
         except (OSError, ValueError, HfHubHTTPError) as error:
-            raise TeacherError(
-                f"={name}: found no such folder and no such model on the Hub at teacher_revision={revision} "
+            raise ValueError(
+                f"{KEY}={name}: found no such folder and no such model on the Hub at teacher_revision={revision} "
                 f"({type(error).__name__}), expected a model that sentence-transformers opens"
             ) from error
         return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
     if revision is not None:
-        raise TeacherError(f": found {revision!r} of the folder {name}, expected null", "teacher_revision")
+        raise ValueError(f"{KEY}_revision: found {revision!r} of the folder {name}, expected null")
     if not (folder / "modules.json").is_file():  # of BERT, sentence-transformers would make a mean of token vectors
-        raise TeacherError(f"={name}: found no modules.json, expected the folder of a sentence-transformers model")
+        raise ValueError(f"{KEY}={name}: found no modules.json, expected the folder of a sentence-transformers model")
     modules = [folder / each["path"] for each in json.loads((folder / "modules.json").read_text()) if each["path"]]
     files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
     digest = hashlib.sha256()
@@ -113,7 +107,7 @@ def settle_version(objective: Distillation, run_folder: Path) -> None:
         run_folder: Keeps the version in `teacher.json`; where there is one, the run goes on with it.
 
     Raises:
-        TeacherError: As `find_version`; or the run began with another teacher.
+        ValueError: As `find_version`; or the run began with another teacher.
     """
     name, revision, record = objective.teacher, objective.teacher_revision, run_folder / RECORD
     with PartialState().main_process_first():
@@ -124,8 +118,8 @@ def settle_version(objective: Distillation, run_folder: Path) -> None:
     pinned = name == recorded.name and recorded.commit and revision in (None, recorded.revision, recorded.commit)
     objective.version = recorded if pinned else find_version(name, revision)  # whatever is the newest by now
     if objective.version.identity != recorded.identity:
-        raise TeacherError(
-            f"={name}: found {objective.version.identity}, and the run began with {recorded.name} "
+        raise ValueError(
+            f"{KEY}={name}: found {objective.version.identity}, and the run began with {recorded.name} "
             f"({recorded.identity}, in {record}): put that back, or begin a new run, in another folder or with "
             "--overwrite"
         )
@@ -168,14 +162,14 @@ class Teacher:
                 return SentenceTransformer(name if commit else str(Path(name).expanduser()), **options).eval()
             except Exception as error:  # by what its files hold, anything from KeyError to a Rust error
                 found = f"{type(error).__name__}: {error}"
-                raise TeacherError(f"={name}: sentence-transformers can't open it: {found}") from error
+                raise ValueError(f"{KEY}={name}: sentence-transformers can't open it: {found}") from error
 
     @torch.no_grad()
     def encode(self, texts: list[str], language: str) -> np.ndarray:
         """Return (texts, d) float32 of texts in a language, as the teacher gives them.
 
         Raises:
-            TeacherError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
+            ValueError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
         """
         options = {"batch_size": self.batch_size, "show_progress_bar": False}
         if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
@@ -183,13 +177,13 @@ class Teacher:
         with torch.autocast(self.device.type, enabled=False):  # of the training around it
             vectors = np.asarray(self.model.encode(texts, **options), dtype=np.float32)
         if vectors.shape[1] != self.width:
-            raise TeacherError(
-                f"={self.version.name}: found vectors of d={vectors.shape[1]}, and the model that learns them has "
-                f"d={self.width}; set its width (model.d_model={vectors.shape[1]}), or take another teacher"
+            raise ValueError(
+                f"{KEY}={self.version.name}: found vectors of d={vectors.shape[1]}, and the model that learns them "
+                f"has d={self.width}; set its width (model.d_model={vectors.shape[1]}), or take another teacher"
             )
         for index in np.flatnonzero(~(np.abs(vectors) <= np.finfo(np.float16).max).all(axis=1)):
-            raise TeacherError(
-                f"={self.version.name}: found a vector of {texts[index][:60]!r} with NaN or too large numbers, "
+            raise ValueError(
+                f"{KEY}={self.version.name}: found a vector of {texts[index][:60]!r} with NaN or too large numbers, "
                 "expected numbers between -65504 and 65504; leave the row out, or take another teacher"
             )
         return vectors
@@ -255,7 +249,7 @@ def open_teacher_vectors(
             the process that trains, `dataloader_num_workers` becomes 0.
 
     Raises:
-        TeacherError: The teacher can't be opened, is not as wide as the student, reads a language that is not trained,
+        ValueError: The teacher can't be opened, is not as wide as the student, reads a language that is not trained,
             or gives numbers that are none.
         ValueError: Rows are joined or paired with their neighbors.
     """
@@ -274,7 +268,7 @@ def open_teacher_vectors(
     languages = tuple(objective.teacher_languages or config.pivot_languages)
     if unknown := [language for language in languages if language not in config.languages]:
         expected = f"some of data.languages=[{', '.join(config.languages)}]"
-        raise TeacherError(f": found {unknown}, expected {expected}", "teacher_languages")
+        raise ValueError(f"{KEY}_languages: found {unknown}, expected {expected}")
     version = objective.version or find_version(objective.teacher, objective.teacher_revision)
     options = (objective.teacher_batch_size, objective.trust_remote_code)
     teacher = _open_teacher(version, config.hidden_size, languages, args.device, *options)
@@ -300,7 +294,7 @@ def prepare_teacher_vectors(
     begins. Every process must call it.
 
     Raises:
-        TeacherError: As `open_teacher_vectors`; or the run in `args.output_dir` began with another teacher, or no row
+        ValueError: As `open_teacher_vectors`; or the run in `args.output_dir` began with another teacher, or no row
             to train on has a language that the teacher reads.
     """
     from modeling_tmde.training.objectives import Distillation
@@ -312,7 +306,7 @@ def prepare_teacher_vectors(
             if opened[0].rows is not None:
                 if not opened[0].states.any():
                     languages = ", ".join(opened[0].teacher.languages)
-                    raise TeacherError(f": found no row of the training data in {languages}", "teacher_languages")
+                    raise ValueError(f"{KEY}_languages: found no row of the training data in {languages}")
                 _open_teacher.cache_clear()  # its weights take memory, and it has read all
                 opened[0].teacher.__dict__.pop("model", None)
 

@@ -234,7 +234,7 @@ def _write_results(trainer: TmdeTrainer, folder: Path, recipe: Recipe, report: C
     evaluations = [entry for entry in trainer.state.log_history if "eval_minutes" in entry]
     best = trainer.state.best_global_step
     pools = {name: retrieval_pools(rows, recipe.data.languages, trainer.args) for name, rows in dev.items()}
-    counts = trainer.throughput.chunk_counts
+    counts = trainer.meter.chunk_counts
     results = {
         "steps": trainer.state.global_step,
         "best_step": best,
@@ -242,9 +242,9 @@ def _write_results(trainer: TmdeTrainer, folder: Path, recipe: Recipe, report: C
         "best": next((entry for entry in evaluations if entry["step"] == best), (evaluations or [None])[-1]),
         # By dev set and measure, how many texts were searched: chance is one in them.
         "dev_pools": {name: {key: len(pool.sources) for key, pool in found.items()} for name, found in pools.items()},
-        "minutes": round(trainer.clock.seconds / 60, 6),
-        "cpu_minutes": round(trainer.clock.cpu_seconds / 60, 6),
-        "seen": {name: value * trainer.args.world_size for name, value in trainer.throughput.seen.items()},
+        "minutes": round(trainer.meter.seconds / 60, 6),
+        "cpu_minutes": round(trainer.meter.cpu_seconds / 60, 6),
+        "seen": {name: value * trainer.args.world_size for name, value in trainer.meter.seen.items()},
         "rows": dict(counts),
         "corpus": asdict(report),
     }

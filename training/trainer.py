@@ -28,7 +28,7 @@ from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.publishing import HubTrainer
-from modeling_tmde.training.throughput import ComponentSums, RunClock, Throughput
+from modeling_tmde.training.throughput import ComponentSums, RunMeter
 
 DATA_STATE_NAME = "data_state.json"
 
@@ -96,9 +96,8 @@ class TmdeTrainer(HubTrainer):
         self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
         self.position = Position()
         self.chunk_done = 0.0  # of the chunk at `position`
-        self.throughput = Throughput()
+        self.meter = RunMeter()
         self._components = ComponentSums()
-        self.clock = RunClock()
         self.remove_callback(ProgressCallback)
         self.remove_callback(PrinterCallback)
         self.add_callback(RunSchedule(self))
@@ -123,8 +122,8 @@ class TmdeTrainer(HubTrainer):
 
     def progress(self, step: int | None = None) -> float:
         """Share of the run that is done at `step` (default: this one), between 0 and 1, by the nearest limit."""
-        args, clock = self.args, self.clock
-        limits = [(clock.elapsed / 60, args.max_minutes), (clock.cpu_elapsed / 60, args.max_cpu_minutes)]
+        args, meter = self.args, self.meter
+        limits = [(meter.elapsed / 60, args.max_minutes), (meter.cpu_elapsed / 60, args.max_cpu_minutes)]
         if self.step_limit:
             limits.append((self.state.global_step if step is None else step, self.step_limit))
         else:
@@ -158,7 +157,7 @@ class TmdeTrainer(HubTrainer):
             return [], None
         begin = time.perf_counter()
         batches: list[ParallelBatch] = list(itertools.islice(epoch_iterator, num_batches))
-        self.throughput.data_wait += time.perf_counter() - begin
+        self.meter.data_wait += time.perf_counter() - begin
         if len(batches) < num_batches:
             if self.state.global_step == 0:
                 raise ValueError(
@@ -170,13 +169,13 @@ class TmdeTrainer(HubTrainer):
                 self.position = Position(math.ceil(self.args.num_train_epochs))
             return [], None
         for batch in batches:
-            self.throughput.add(batch)
+            self.meter.add(batch)
         self.position, self.chunk_done = batches[-1].next_position, batches[-1].chunk_done
         objectives = self.accelerator.unwrap_model(self.model).objectives
         totals = [sum(objective.count(batch.sizes) for batch in batches) for objective in objectives.values()]
         first = self.args.process_index == 0
-        totals += [self.clock.seconds, self.clock.cpu_seconds] if first else [0.0, 0.0]
-        *counts, self.clock.elapsed, self.clock.cpu_elapsed = sum_on_host(totals)
+        totals += [self.meter.seconds, self.meter.cpu_seconds] if first else [0.0, 0.0]
+        *counts, self.meter.elapsed, self.meter.cpu_elapsed = sum_on_host(totals)
         return batches, dict(zip(objectives, counts, strict=True))
 
     def _prepare_inputs(self, batch: ParallelBatch) -> ParallelBatch:
@@ -231,8 +230,8 @@ class TmdeTrainer(HubTrainer):
         self.state.epoch = round(float(self.position.epoch) if self.epochs_done is None else self.epochs_done, 4)
         if "loss" in logs:
             logs.update(self._components.means(self.accelerator))
-            logs.update(self.throughput.rates(self.args.world_size))
-            logs["minutes"] = round(self.clock.seconds / 60, 3)
+            logs.update(self.meter.rates(self.args.world_size))
+            logs["minutes"] = round(self.meter.seconds / 60, 3)
         super().log(logs, start_time)
 
     # ---- Evaluation
@@ -256,12 +255,12 @@ class TmdeTrainer(HubTrainer):
         """
         begin = time.perf_counter()
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in self.measure(eval_dataset).items()}
-        metrics[f"{metric_key_prefix}_minutes"] = round(self.clock.seconds / 60, 3)
+        metrics[f"{metric_key_prefix}_minutes"] = round(self.meter.seconds / 60, 3)
         if self.args.world_size > 1:  # which must choose the same checkpoint, and stop at the same step
             metrics = broadcast_object_list([metrics])[0]
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self.throughput.leave_out(time.perf_counter() - begin)  # words per second are of training alone
+        self.meter.interval_begin += time.perf_counter() - begin  # words per second are of training alone
         return metrics
 
     @torch.no_grad()
@@ -300,8 +299,7 @@ class TmdeTrainer(HubTrainer):
         parallel = self.accelerator.unwrap_model(self.model)
         parallel.model.save_pretrained(folder, state_dict=state_dict)
         self.processing_class.save_pretrained(folder)
-        state = {"position": asdict(self.position), "chunk_done": self.chunk_done}
-        state |= {"elapsed": self.clock.seconds, "cpu_elapsed": self.clock.cpu_seconds, **self.throughput.state()}
+        state = {"position": asdict(self.position), "chunk_done": self.chunk_done, **self.meter.state()}
         (folder / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
@@ -311,8 +309,7 @@ class TmdeTrainer(HubTrainer):
     def _load_data_state(self, checkpoint: str) -> None:
         state = json.loads((Path(checkpoint) / DATA_STATE_NAME).read_text())
         self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]
-        self.throughput.load_state(state, (self.position.epoch, self.position.chunk))
-        self.clock.load_state(state)
+        self.meter.load_state(state, (self.position.epoch, self.position.chunk))
 
     def _load_best_model(self) -> None:
         load_weights(self.accelerator.unwrap_model(self.model).model, self.state.best_model_checkpoint)
@@ -324,6 +321,5 @@ class TmdeTrainer(HubTrainer):
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
         if isinstance(resume_from_checkpoint, str):  # before the batches are made; sharded weights are loaded after
             self._load_data_state(resume_from_checkpoint)
-        self.clock.start()
-        self.throughput.begin()
+        self.meter.start()
         return super().train(resume_from_checkpoint, *args, **kwargs)

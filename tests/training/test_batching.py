@@ -431,7 +431,7 @@ def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
     ("languages", "options", "message"),
     [
         (["en"], {}, r"languages=\['en'\]: expected at least two"),
-        (["de", "en"], {"temperature": 0.0}, "pair_temperature=0.0: expected a number above 0"),
+        (["de", "en"], {"temperature": 0.0}, "pair_temperature=0.0 must lie in"),
     ],
 )
 def test_constructor_errors(tokenizer, languages, options, message):

@@ -65,7 +65,7 @@ def test_minutes_of_the_processor_end_a_run_and_cool_it_down(tokenizer, tmp_path
     trainer = make_trainer(tmp_path, tokenizer, work, max_cpu_minutes=0.5, cooldown=0.5)
     assert trainer.progress() == 0.0
     trainer.train()
-    assert trainer.state.global_step == 6 and trainer.clock.cpu_elapsed == 30.0
+    assert trainer.state.global_step == 6 and trainer.meter.cpu_elapsed == 30.0
     # A rate is set after the step before, by what had passed when that one began: 0, 6, 12, 18 and 24 of 30 seconds.
     shares = [1.0, *(min(1.0, (1 - seconds / 30) / 0.5) for seconds in (0, 6, 12, 18, 24))]
     assert shares[-2:] == pytest.approx([0.8, 0.4])
@@ -77,14 +77,14 @@ def test_progress_is_that_of_the_nearest_limit(tokenizer, tmp_path, monkeypatch)
     trainer = make_trainer(
         tmp_path, tokenizer, Work(Hands().set(monkeypatch)), max_steps=100, max_minutes=10, max_cpu_minutes=4
     )
-    clock, trainer.state.global_step = trainer.clock, 20
-    clock.elapsed, clock.cpu_elapsed = 60.0, 12.0
+    meter, trainer.state.global_step = trainer.meter, 20
+    meter.elapsed, meter.cpu_elapsed = 60.0, 12.0
     assert trainer.progress() == pytest.approx(0.2)  # steps, 0.1 and 0.05 by the clocks
-    clock.cpu_elapsed = 60.0
+    meter.cpu_elapsed = 60.0
     assert trainer.progress() == pytest.approx(0.25) and trainer.progress(30) == pytest.approx(0.3)
-    clock.elapsed = 480.0
+    meter.elapsed = 480.0
     assert trainer.progress() == pytest.approx(0.8)
-    clock.cpu_elapsed = 1000.0
+    meter.cpu_elapsed = 1000.0
     assert trainer.progress() == 1.0
 
 
@@ -93,7 +93,7 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     options = {"max_cpu_minutes": 0.5, "cooldown": 1.0, "save_strategy": "steps", "save_steps": 3}
     trainer = make_trainer(tmp_path / "whole", tokenizer, whole, **options)
     trainer.train()
-    expected = trainer.state.global_step, trainer.clock.seconds, trainer.clock.cpu_seconds
+    expected = trainer.state.global_step, trainer.meter.seconds, trainer.meter.cpu_seconds
     assert expected == (6, 12.0, 36.0)
 
     killed = Work(Hands().set(monkeypatch), seconds=2.0, killed_after=4)
@@ -107,7 +107,7 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     resumed = Work(hands, seconds=2.0)
     trainer = make_trainer(tmp_path / "run", tokenizer, resumed, **options)
     trainer.train(resume_from_checkpoint=str(checkpoint))
-    assert (trainer.state.global_step, trainer.clock.seconds, trainer.clock.cpu_seconds) == pytest.approx(expected)
+    assert (trainer.state.global_step, trainer.meter.seconds, trainer.meter.cpu_seconds) == pytest.approx(expected)
     assert resumed.rates == pytest.approx(whole.rates[3:]) and len(resumed.rates) == 3
     # Done: resumed once more, it makes no step.
     again = make_trainer(tmp_path / "run", tokenizer, Work(hands), **options)

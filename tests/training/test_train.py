@@ -84,7 +84,7 @@ def test_folder_record_and_model_of_a_run(finished, corpus):
     evaluations = {line["step"]: line["eval_retrieval"] for line in log_lines(folder) if "eval_retrieval" in line}
     assert set(evaluations) == {2, 4} and results["best"]["eval_retrieval"] == max(evaluations.values())
     assert results["steps"] == 4 and results["best"]["step"] == results["best_step"]
-    assert results["seen"]["rows"] == trainer.throughput.seen["rows"] > 0 and results["corpus"]["rows"] == 150
+    assert results["seen"]["rows"] == trainer.meter.seen["rows"] > 0 and results["corpus"]["rows"] == 150
     encoder, whole = AutoModel.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert isinstance(encoder, TmdeModel) and isinstance(whole, TmdeForConditionalGeneration)
     for name, value in trainer.model.model.state_dict().items():

@@ -107,13 +107,13 @@ def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch
 
     monkeypatch.setattr("modeling_tmde.training.evaluation.dev_retrieval", slow_retrieval)
     monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: clock[0])
-    trainer.throughput.begin()
+    trainer.meter.start_interval()
     clock[0] += 10
-    trainer.throughput.seen["source_words"] += 300
-    trainer.throughput.seen["target_words"] += 100
+    trainer.meter.seen["source_words"] += 300
+    trainer.meter.seen["target_words"] += 100
     trainer.evaluate()
     assert clock == [1110.0]
-    assert trainer.throughput.rates(2)["words_per_second"] == pytest.approx(2 * 400 / 10)
+    assert trainer.meter.rates(2)["words_per_second"] == pytest.approx(2 * 400 / 10)
 
 
 def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):
@@ -140,15 +140,15 @@ def test_rows_words_and_tokens_of_two_epochs_are_counted(streaming, tokenizer, t
     dataset = make_dataset(rows).to_iterable_dataset(num_shards=2) if streaming else rows
     trainer = tiny_trainer(tmp_path, tokenizer, dataset, max_steps=-1, num_train_epochs=2, languages_per_row=None)
     trainer.train()
-    seen = trainer.throughput.seen
+    seen = trainer.meter.seen
     words = {language: sum(len(row[language].split()) for row in rows) for language in rows[0]}
     tokens = {language: sum(len(tokenizer(row[language])["input_ids"]) for row in rows) for language in rows[0]}
-    assert seen["rows"] == trainer.throughput.chunk_counts["rows"] == 2 * 40
+    assert seen["rows"] == trainer.meter.chunk_counts["rows"] == 2 * 40
     assert seen["source_words"] == 2 * sum(words.values())
     assert seen["target_words"] == 4 * (words["en"] + words["es"])
     assert seen["source_tokens"] == 2 * sum(tokens.values())
     assert seen["target_tokens"] == 4 * (tokens["en"] + tokens["es"] - 2 * 40)
-    assert trainer.throughput.chunk_counts["truncated_texts"] == 0
+    assert trainer.meter.chunk_counts["truncated_texts"] == 0
 
 
 @pytest.mark.parametrize("changes", [{}, {"share_embeddings": True}])
@@ -164,7 +164,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, tokenizer, 
     whole.train()
     resumed = make_trainer(tmp_path / "resumed")
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert 0 < resumed.epochs_done < 1 and resumed.throughput.seen == whole.throughput.seen
+    assert 0 < resumed.epochs_done < 1 and resumed.meter.seen == whole.meter.seen
     expected = weights_of(whole)
     assert all(torch.equal(value, expected[name]) for name, value in weights_of(resumed).items())
     assert [line["loss"] for line in logged(resumed)] == [line["loss"] for line in logged(whole)]

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig
 
 
 def check_range(name: str, value: float | None, interval: str) -> None:
-    """Checks an option that is not None.
+    """Checks a number that is not None.
 
     Args:
         interval: Such as "(0, 1]" or "[1, inf)".

@@ -359,7 +359,6 @@ def compare(
     """
     data = {"data.train": one_or_all(train_data), "data.dev": named_sources(dev_data)}
     file, trainings = load_comparison(comparison, output, {k: v for k, v in data.items() if v}, eval_data)
-    output.mkdir(parents=True, exist_ok=True)
     options = file.eval_options(output, eval_data)
     open_folder(output, options, trainings, overwrite)
     failures = run_all(trainings, options, jobs)

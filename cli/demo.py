@@ -96,7 +96,6 @@ def demo(
         page = demo_page(draw_collection(index, name, label_field or (), points, projection))
         address = launch_page(page, host, port)
         typer.echo(f"The page is at {address} (Ctrl-C ends it)")
-        sys.stdout.flush()
         if browser and (sys.platform in ("win32", "darwin") or "DISPLAY" in os.environ):
             webbrowser.open(address)
         page.block_thread()

@@ -42,7 +42,9 @@ def describe_error(error: Exception) -> str | None:
         extras = [found[1] for line in requires("tmde") if (found := extra.match(line))] if name else []
         return f"this needs {name}, which is not installed: pip install 'tmde[{extras[-1]}]'" if extras else None
     if isinstance(error, OSError) and error.strerror is not None:
-        return error.strerror if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+        no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
+        reason = "there is a file on this path, expected a folder" if no_folder else error.strerror
+        return reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}"
     if not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")):
         return f"out of memory: give less at once (--batch-tokens, --max-length), or --device cpu. {error}".strip()
     if "SafetensorError" in kinds:

@@ -82,7 +82,8 @@ def run(
 
         tmde eval mine=runs/mine --tasks sentence_retrieval=dev.jsonl --baseline FacebookAI/xlm-roberta-base
     """
-    _check_output(output, figures, overwrite)
+    if output is not None:
+        _check_output(output, figures, overwrite)
     named, hub = _named(models), _named(baseline or [])
     planned = find_tasks(tasks, data, task_options)
     cache = cache_dir or default_cache_dir()
@@ -173,8 +174,7 @@ def curves(
 
         tmde eval curves bag=runs/bag small=runs/small -o curves.png
     """
-    logs = _named(runs)
-    draw_training_curves(check_output(output, True, (".png", ".svg", ".pdf"), "-o"), logs)
+    draw_training_curves(check_output(output, True, (".png", ".svg", ".pdf"), "-o"), _named(runs))
     console.print(str(output))
 
 
@@ -211,10 +211,8 @@ def _named(specs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _check_output(output: Path | None, figures: bool, overwrite: bool) -> None:
-    """Checks the output folder before anything is measured."""
-    if output is None:
-        return
+def _check_output(output: Path, figures: bool, overwrite: bool) -> None:
+    """Makes the output folder, or checks it, before anything is measured."""
     if figures:
         import matplotlib  # noqa: F401
     output.mkdir(parents=True, exist_ok=True)

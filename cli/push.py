@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 import typer
+from huggingface_hub.utils import validate_repo_id
 from typer import Argument, Option
 
 from modeling_tmde.training.publishing import push_corpus, push_model
@@ -41,6 +42,7 @@ def push(
     All files go in one commit: a push that fails publishes nothing, and running the same again does not send twice
     what has arrived.
     """
+    validate_repo_id(repo_id)
     options = {"private": private or None, "revision": revision, "create_pr": create_pr, "token": token}
     options |= {"license": license, "message": message, "overwrite": overwrite, "dry_run": dry_run}
     if repo_type == "dataset":

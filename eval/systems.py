@@ -139,8 +139,7 @@ class EmbeddingSystem:
             vectors = self.embedder.encode(texts, language=language, **self.options)
         finally:
             embedding_logger.disabled = False
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        if len(bad):
+        if len(bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
             found = f"a vector that is not finite for text {bad[0]}, and for {len(bad)} of {len(texts)} texts in all"
             raise ValueError(f"{self.name}: found {found}. Is the checkpoint damaged, or its dtype too small?")
         report = self.embedder.last_report
@@ -154,7 +153,9 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
     package = Path(inspect.getfile(type(embedder))).parent
     for code in [*sorted(package.glob("*.py")), Path(inspect.getfile(type(embedder.model)))]:
         digest.update(code.read_bytes())
-    for name, tensor in sorted(embedder.model.state_dict().items()):
+    # The pooler of a Hub encoder is never used, and random at each start where the checkpoint has none.
+    weights = {name: tensor for name, tensor in embedder.model.state_dict().items() if not name.startswith("pooler.")}
+    for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     tokenizer = embedder.tokenizer.get_vocab()

@@ -2,6 +2,7 @@
 
 import os
 import random
+from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # `pytest -n 2`: one thread a worker, before torch is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -9,7 +10,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # `pytest -n 2`: one thread a worker, b
 import datasets
 import pytest
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, train_tokenizer
 
@@ -44,6 +45,21 @@ def tokenizer() -> PreTrainedTokenizerFast:
     rows = make_rows(300)
     texts = {language: [row[language] for row in rows] for language in LANGUAGES}
     return train_tokenizer(texts, vocab_size=400, model_max_length=128)
+
+
+def save(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """A folder that `from_pretrained` opens."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def jittered(model: PreTrainedModel, size: float = 0.05) -> PreTrainedModel:
+    """The model, none of whose parameters has its initial value, so that one left out somewhere is noticed."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * size)
+    return model
 
 
 def tiny_config(**changes) -> TmdeConfig:

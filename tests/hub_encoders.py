@@ -62,12 +62,7 @@ def make_tokenizer(kind: str, texts: list[str], vocabulary: int = VOCABULARY, li
     before, after = {"t5": (None, "</s>"), "unigram": ("<s>", "</s>")}.get(kind, ("[CLS]", "[SEP]"))
     backend.post_processor = _around(tokens, before, after)
     names = ["input_ids", *(["token_type_ids"] if kind == "wordpiece" else []), "attention_mask"]
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        **tokens,
-        model_max_length=limit,
-        model_input_names=names,
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **tokens, model_max_length=limit, model_input_names=names)
 
 
 # By kind: the model with its head, as pretraining leaves it, the settings of its configuration, and the tokenizer.

@@ -4,15 +4,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
-from modeling_tmde import (
-    AlignedConfig,
-    AlignedModel,
-    BagConfig,
-    BagModel,
-    LaserConfig,
-    NtdvConfig,
-    TmdeEncoderConfig,
-)
+from modeling_tmde import AlignedConfig, AlignedModel, BagConfig, BagModel, LaserConfig, NtdvConfig, TmdeEncoderConfig
 
 TEXTS = ["Die Sitzung ist eröffnet.", "The sitting is open.", "", "Se abre la sesión; gracias por su atención.", "a"]
 COMMON = {"vocab_size": 400, "languages": ["de", "en", "fr"], "pivot_languages": ["en"]}

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.cli.main import app
+from tests.conftest import save
 
 
 def run(*arguments, **kwargs):
@@ -32,9 +33,7 @@ def read_rows(path):
 
 def save_bag(path, tokenizer, seed=0):
     torch.manual_seed(seed)
-    BagModel(BagConfig(vocab_size=400, d_model=48)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return save(path, BagModel(BagConfig(vocab_size=400, d_model=48)), tokenizer)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.embedding import DocumentEmbedder
 from tests.cli import conftest
 from tests.cli.conftest import ok, read_rows, turned, write_rows
-from tests.conftest import LANGUAGES, WORDS
+from tests.conftest import LANGUAGES, WORDS, save
 
 LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]
 
@@ -137,9 +137,7 @@ def test_lawdr(bag, inputs):
 
 def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     torch.manual_seed(0)
-    model = tmp_path / "ntdv"
-    NtdvModel(NtdvConfig(vocab_size=400, d_model=16, languages=LANGUAGES)).save_pretrained(model)
-    tokenizer.save_pretrained(model)
+    model = save(tmp_path / "ntdv", NtdvModel(NtdvConfig(vocab_size=400, d_model=16, languages=LANGUAGES)), tokenizer)
     arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "pairs.tsv"]
     result = run(*arguments, "--language-a", "de")
     assert (

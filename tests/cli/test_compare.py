@@ -52,7 +52,6 @@ def load(folder: Path, content: dict = CONTENT):
 
 def opened(folder: Path, content: dict = CONTENT, overwrite: bool = False):
     file, trainings = load(folder, content)
-    (folder / "out").mkdir(exist_ok=True)
     open_folder(folder / "out", file.eval_options(folder, None), trainings, overwrite)
     return trainings
 

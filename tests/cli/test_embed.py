@@ -15,6 +15,7 @@ import pytest
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.long_documents import SentenceDensity
 from tests.cli import conftest
+from tests.conftest import save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 
 LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias. "
@@ -24,10 +25,7 @@ TEXTS = ["Guten Tag", "", "Good\u2028day\rall", LONG * 3, "Buenos días"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """Takes 24 tokens."""
-    path = tmp_path_factory.mktemp("model")
-    make_xlmr(26).save_pretrained(path)
-    make_tokenizer().save_pretrained(path)
-    return path
+    return save(tmp_path_factory.mktemp("model"), make_xlmr(26), make_tokenizer())
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +92,7 @@ def test_options_reach_the_embedder(model, inputs, tmp_path, monkeypatch):
 
 
 def test_languages_of_documents(tmp_path):
-    make_tables().save_pretrained(tmp_path / "model")
-    make_tokenizer().save_pretrained(tmp_path / "model")
+    save(tmp_path / "model", make_tables(), make_tokenizer())
     codes = ["de", "en", "fr"]
     source, out = tmp_path / "in.jsonl", tmp_path / "out.npy"
     source.write_text("\n".join(json.dumps({"text": "Guten Tag", "code": code}) for code in codes))

@@ -7,8 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from modeling_tmde.cli.evaluate import app
+from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.results import read_results, summarize
-from tests.conftest import make_rows, tiny_model
+from modeling_tmde.eval.systems import model_fingerprint
+from tests.conftest import make_rows, save, tiny_model
+from tests.hub_encoders import save_encoder
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages", "de,en"]
 
@@ -16,13 +19,8 @@ SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages"
 @pytest.fixture(scope="module")
 def models(tokenizer, tmp_path_factory):
     """Two tiny checkpoints of different weights, trained on de, en, es, fr and it by their config."""
-    paths = []
-    for seed in (0, 1):
-        path = tmp_path_factory.mktemp("models") / f"tiny{seed}"
-        tiny_model(seed).save_pretrained(path)
-        tokenizer.save_pretrained(path)
-        paths.append(str(path))
-    return paths
+    folder = tmp_path_factory.mktemp("models")
+    return [str(save(folder / f"tiny{seed}", tiny_model(seed), tokenizer)) for seed in (0, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +65,15 @@ def test_two_models_on_two_tasks(models, tmp_path):
     assert record["options"]["seed"] == 0
     assert [(result.task, result.system) for result in read_results(out)] == [("sample", "tiny0")]
     assert sorted(path.name for path in out.iterdir()) == ["eval.json", "figures", "outcomes.npz", "report.md"]
+
+
+def test_a_baseline_by_first_output_and_mean(models, tmp_path):
+    folder, out = save_encoder(tmp_path / "bert", "bert"), tmp_path / "out"
+    call(models[0], "--baseline", folder, *SAMPLE, "-o", out, "--no-tfidf", "--no-figures", "--no-folds")
+    results = read_results(out)
+    assert [result.system for result in results] == ["tiny0", "bert (first output)", "bert (mean)"]
+    expected = [model_fingerprint(DocumentEmbedder.from_pretrained(folder, pooling=way)) for way in ("cls", "mean")]
+    assert [result.system_fingerprint for result in results[1:]] == expected
 
 
 def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_path):

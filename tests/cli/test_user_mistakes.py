@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from modeling_tmde.cli.errors import CommandGroup
 from modeling_tmde.cli.main import app
-from tests.conftest import tiny_model
+from tests.conftest import save, tiny_model
 
 # Words after `tmde`, exit code, and what the message says.
 MISTAKES = [
@@ -28,6 +28,9 @@ MISTAKES = [
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
     ("embed de.txt -o there.npy -m model", 1, ("--output there.npy exists", "--overwrite")),
     ("embed de.txt -o no/new.npy -m model", 1, ("--output no/new.npy", "does not exist")),
+    ("eval model --tasks sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
+    ("train bag --train sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
+    ("push model a/b/c --dry-run", 1, ("Repo id must be", "'a/b/c'")),
     ("search bridge missing", 1, ("missing", "index")),
     ("train smal", 1, ("smal",)),
     ("export onnx missing -o new", 1, ("missing", "no such folder")),
@@ -50,8 +53,7 @@ def place(tmp_path_factory, tokenizer):
     for name, text in texts.items():
         (root / name).write_text(text)
     for name in ("model", "no-weights", "cut-weights", "no-tokenizer"):
-        tiny_model().save_pretrained(root / name)
-        tokenizer.save_pretrained(root / name)
+        save(root / name, tiny_model(), tokenizer)
     weights = (root / "model/model.safetensors").read_bytes()
     (root / "no-weights/model.safetensors").unlink()
     (root / "cut-weights/model.safetensors").write_bytes(weights[: len(weights) // 2])

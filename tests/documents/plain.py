@@ -1,6 +1,19 @@
-"""Scores of all pairs by loops over Python floats, which the searches are compared with."""
+"""Scores of all pairs by loops over Python floats, which searches are compared with; and the memory a search takes."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+
+def peak_memory(function: Callable, *arguments: Any, **options: Any) -> tuple[Any, int]:
+    """What the function returns, and the bytes that were in use at most."""
+    tracemalloc.start()
+    try:
+        return function(*arguments, **options), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def unit(vectors):

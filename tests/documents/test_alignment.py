@@ -1,7 +1,5 @@
 """Competitive matching: by hand, against sorting all scores, with ties, in blocks, by URL and within websites."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -18,7 +16,7 @@ from modeling_tmde.documents.alignment import (
     website,
 )
 from modeling_tmde.documents.neighbours import SCORINGS
-from tests.documents.plain import plain_scores
+from tests.documents.plain import peak_memory, plain_scores
 
 
 def sorted_all(scores):
@@ -76,12 +74,7 @@ def test_equals_sorting_all_scores(data):
 def test_memory_does_not_grow_with_all_pairs():
     rng = np.random.default_rng(2)
     first, second = (rng.normal(size=(6000, 4)).astype(np.float32) for _ in range(2))
-    tracemalloc.start()
-    try:
-        found = align_documents(first, second, "ratio")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    found, peak = peak_memory(align_documents, first, second, "ratio")
     assert len(found) == 6000
     assert peak < 250e6 < 6000 * 6000 * 8  # a block of scores, its copies, and lists of candidates
 

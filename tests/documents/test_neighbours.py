@@ -1,7 +1,5 @@
 """Exact search and ranks: by hand, against float64 loops, in blocks, with ties; approximate search beside exact."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 
 from modeling_tmde.documents import neighbours
 from modeling_tmde.documents.neighbours import SCORINGS, SEARCHES, find_neighbours, row_cosines, target_ranks
-from tests.documents.plain import plain_scores, unit
+from tests.documents.plain import peak_memory, plain_scores, unit
 
 # cosines:          y0     h
 #   x0 (1, 0)       0.6    0.8     the right one is y0, but h is a hub: near to both queries
@@ -79,11 +77,7 @@ def test_memory_does_not_grow_with_candidates(monkeypatch):
     queries = rng.normal(size=(500, 8)).astype(np.float32)
     candidates = rng.normal(size=(20_000, 8)).astype(np.float32)  # 40 MB of cosines
     for scoring in SCORINGS:
-        tracemalloc.start()
-        target_ranks(queries, candidates, np.arange(500), scoring)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 15e6, scoring
+        assert peak_memory(target_ranks, queries, candidates, np.arange(500), scoring)[1] < 15e6, scoring
 
 
 # ---- Nearest neighbours
@@ -122,21 +116,6 @@ def test_row_cosines():
     first, second = np.array([[1, 0], [3, 4], [0, 0.0]]), np.array([[-2, 0], [4, 3], [1, 1.0]])
     for kind in (np.asarray, scipy.sparse.csr_matrix):
         np.testing.assert_allclose(row_cosines(kind(first), kind(second)), [-1, 0.96, 0], atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((QUERIES * np.nan, CANDIDATES, [0, 1]), "queries: found a vector that is not finite in row 0, and in 2 of 2"),
-        ((QUERIES, CANDIDATES[:0], [0, 1]), r"candidates: found shape \(0, 2\), expected .* at least one row"),
-        ((scipy.sparse.csr_matrix(QUERIES), CANDIDATES, [0, 1]), "found 2 sparse and 2 dense dimensions"),
-        ((QUERIES, CANDIDATES, [0, 2]), "targets: found .* expected 2 row numbers below 2"),
-        ((QUERIES, CANDIDATES, [0, 1], "margin"), "scoring, k: found 'margin', 4, expected one of cosine, ratio"),
-    ],
-)
-def test_bad_input_of_ranks(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        target_ranks(*arguments)
 
 
 # ---- Approximate search
@@ -187,13 +166,21 @@ def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
     assert len(caplog.messages) == 1
 
 
+SPARSE = scipy.sparse.csr_matrix(QUERIES)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("function", "arguments", "message"),
     [
-        ((vectors(5), vectors(5), 0), "search, k: found 'exact', 0, .* at least 1"),
-        ((scipy.sparse.eye(3, format="csr"),) * 2 + (1, "hnsw"), "found 'hnsw' for sparse rows, expected exact"),
+        (target_ranks, (QUERIES * np.nan, CANDIDATES, [0, 1]), "queries: found a vector that is not finite in row 0"),
+        (target_ranks, (QUERIES, CANDIDATES[:0], [0, 1]), r"candidates: found shape \(0, 2\), .* at least one row"),
+        (target_ranks, (SPARSE, CANDIDATES, [0, 1]), "found 2 sparse and 2 dense dimensions"),
+        (target_ranks, (QUERIES, CANDIDATES, [0, 2]), "targets: found .* expected 2 row numbers below 2"),
+        (target_ranks, (QUERIES, CANDIDATES, [0, 1], "margin"), "scoring, k: found 'margin', 4, expected one of"),
+        (find_neighbours, (QUERIES, CANDIDATES, 0), "search, k: found 'exact', 0, .* at least 1"),
+        (find_neighbours, (SPARSE, SPARSE, 1, "hnsw"), "found 'hnsw' for sparse rows, expected exact"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments(function, arguments, message):
     with pytest.raises(ValueError, match=message):
-        find_neighbours(*arguments)
+        function(*arguments)

@@ -1,6 +1,6 @@
 """Classification: what each protocol shows the classifier, and when; cells by hand, and planted cases."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,20 +10,7 @@ from modeling_tmde.eval.classification import evaluate_classification, plan_prot
 from modeling_tmde.eval.heads import HEADS, FfnHead
 from modeling_tmde.eval.results import summarize
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
-
-
-class Planted:
-    """A system that knows the vector of each text, and keeps what it was asked for."""
-
-    name = "planted"
-
-    def __init__(self, vector: Callable[[str], list[float]]) -> None:
-        self.vector = vector
-        self.calls: list[tuple[list[str], list[str]]] = []
-
-    def represent(self, texts, fit_on, language=None):
-        self.calls.append((list(texts), list(fit_on)))
-        return np.array([self.vector(text) for text in texts], np.float32)
+from tests.eval.fake_system import FakeSystem
 
 
 class GuessHead:
@@ -50,17 +37,14 @@ def corpus(**labels: dict[str, str]) -> ClassificationData:
     return ClassificationData(splits, Provenance("planted", "none"))
 
 
-def planted(data: ClassificationData, wrong: Collection[str] = ()) -> Planted:
+def planted(data: ClassificationData, wrong: Collection[str] = ()) -> FakeSystem:
     """One number a text: its class (a below 0, b above), or the other side for the `wrong` ones."""
     parts = [part for parts in data.splits.values() for part in parts.values()]
     labels = {text: label for part in parts for text, label in zip(part.texts, part.labels, strict=True)}
-    return Planted(lambda text: [1.0 if (labels[text] == "b") != (text in wrong) else -1.0])
+    return FakeSystem(lambda text: [1.0 if (labels[text] == "b") != (text in wrong) else -1.0])
 
 
-TWO = {
-    "en": {"train": "aaabb", "dev": "abab", "test": "ab"},
-    "de": {"train": "bbbba", "dev": "ba", "test": "abbb"},
-}
+TWO = {"en": {"train": "aaabb", "dev": "abab", "test": "ab"}, "de": {"train": "bbbba", "dev": "ba", "test": "abbb"}}
 
 
 def test_cells_by_hand():
@@ -111,7 +95,7 @@ def test_each_protocol_shows_the_head_what_it_should():
         return [splits[number] for number in dict.fromkeys(rows[:, 0].astype(int).tolist())]
 
     def seen(protocol, **options):
-        head, system = GuessHead(), Planted(lambda text: [splits.index(text.rsplit("/", 1)[0])])
+        head, system = GuessHead(), FakeSystem(lambda text: [splits.index(text.rsplit("/", 1)[0])])
         cells = evaluate_classification(data, system, head, protocol, seeds=(0,), **options)
         shown = [
             (names(fit["features"]), {key: names(dev[0]) for key, dev in fit["devs"].items()}) for fit in head.fits
@@ -156,7 +140,7 @@ def test_pairs_become_pair_features():
     part = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
     data = ClassificationData({"en": dict.fromkeys(("train", "dev", "test"), part)}, Provenance("", ""))
     # Of unit length these are p (0.6, 0.8), q (1, 0), r (0, 1), s (-0.8, 0.6).
-    system, head = Planted({"p": [3, 4], "q": [3, 0], "r": [0, 2], "s": [-4, 3]}.get), GuessHead()
+    system, head = FakeSystem({"p": [3, 4], "q": [3, 0], "r": [0, 2], "s": [-4, 3]}.get), GuessHead()
     evaluate_classification(data, system, head, seeds=(0,))
     expected = [[0.6, 0.8, 0, 1, 0.6, 0.2, 0, 0.8], [1, 0, -0.8, 0.6, 1.8, 0.6, -0.8, 0]]
     np.testing.assert_allclose(head.fits[0]["features"], expected, atol=1e-6)

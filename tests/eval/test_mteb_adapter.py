@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from modeling_tmde.data.sample import sample_documents
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
-from tests.conftest import tiny_model
+from tests.conftest import save, tiny_model
 from tests.tiny_embedders import make_tables, make_tokenizer
 
 
@@ -76,9 +76,8 @@ def test_vectors_are_the_embedders_in_order(encoder_class, embedder):
 def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder_class, tokenizer, tmp_path):
     from mteb.models import EncoderProtocol, ModelMeta
 
-    tiny_model().save_pretrained(tmp_path / "newest")
-    tokenizer.save_pretrained(tmp_path / "newest")
-    encoder = encoder_class.from_pretrained(tmp_path / "newest", device="cpu", max_length=64)
+    folder = save(tmp_path / "newest", tiny_model(), tokenizer)
+    encoder = encoder_class.from_pretrained(folder, device="cpu", max_length=64)
     meta, model = encoder.mteb_model_meta, encoder.embedder.model
     assert isinstance(encoder, EncoderProtocol)
     ModelMeta.model_validate(meta.model_dump())

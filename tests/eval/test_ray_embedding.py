@@ -6,17 +6,14 @@ import pytest
 
 from modeling_tmde import DocumentEmbedder
 from modeling_tmde.eval.ray_embedding import BatchEmbedder, embed_dataset
-from tests.conftest import make_rows
+from tests.conftest import make_rows, save
 from tests.tiny_embedders import make_tables, make_tokenizer
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A model with an encoder for each language."""
-    path = tmp_path_factory.mktemp("tables")
-    make_tables().save_pretrained(path)
-    make_tokenizer().save_pretrained(path)
-    return str(path)
+    return str(save(tmp_path_factory.mktemp("tables"), make_tables(), make_tokenizer()))
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from modeling_tmde.eval.report import (
-    differences_table,
-    markdown_report,
-    print_report,
-    sections,
-)
+from modeling_tmde.eval.report import differences_table, markdown_report, print_report, sections
 from modeling_tmde.eval.results import model_index
 from modeling_tmde.eval.statistics import Difference
 from tests.eval.test_results import result

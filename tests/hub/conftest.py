@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import tiny_model
+from tests.conftest import save, tiny_model
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 
-ACCOUNTS = {
-    "hf_user": Account("user"),
-    "hf_reader": Account("user", writes=False),
-    "hf_eve": Account("eve"),
-}
+ACCOUNTS = {"hf_user": Account("user"), "hf_reader": Account("user", writes=False), "hf_eve": Account("eve")}
 # `report` sends a value back; `tmde` runs the command: [exit code, stdout, stderr]. No waiting between attempts.
 PRELUDE = """
 import json, os, sys, time
@@ -73,7 +69,4 @@ def client(hub: HubServer, hub_and_server, tmp_path: Path) -> Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory, tokenizer) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tiny_model(seed=3).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save(tmp_path_factory.mktemp("models") / "tiny", tiny_model(seed=3), tokenizer)

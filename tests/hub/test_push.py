@@ -5,40 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 
-from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
-from modeling_tmde.configuration_aligned import AlignedConfig
-from modeling_tmde.configuration_encoder import TmdeEncoderConfig
-from modeling_tmde.configuration_laser import LaserConfig
-from modeling_tmde.configuration_ntdv import NtdvConfig
-from modeling_tmde.modeling_aligned import AlignedModel
-from modeling_tmde.modeling_encoder import TmdeEncoderModel
-from modeling_tmde.modeling_laser import LaserForConditionalGeneration
-from modeling_tmde.modeling_ntdv import NtdvForConditionalGeneration
-from tests.conftest import make_rows, tiny_model
+from modeling_tmde import DocumentEmbedder, LaserForConditionalGeneration
+from tests.conftest import make_rows, save, tiny_model
+from tests.tiny_embedders import laser, make_bag, make_tables
 
 pytestmark = pytest.mark.slow
 TEXTS, LANGUAGES = ["haus hund katze", "house dog", "maison"], ["de", "en", "fr"]
-COMMON = {"vocab_size": 400, "languages": LANGUAGES, "pivot_languages": ["en"]}
-
-
-def make_models() -> dict[str, torch.nn.Module]:
-    torch.manual_seed(5)
-    laser = LaserConfig(d_model=16, embedding_dim=8, encoder_layers=1, decoder_hidden_size=8, **COMMON)
-    ntdv = NtdvConfig(embedding_dim=8, d_model=8, attention_heads=2, vector="concat", **COMMON)
-    sizes = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 8}
-    encoder = TmdeEncoderConfig(pooling="mean", max_position_embeddings=40, **sizes, **COMMON)
-    aligned = AlignedConfig(encoder="bag", encoder_config={"d_model": 16}, source_language="en", **COMMON)
-    return {
-        "aligned": AlignedModel(aligned),
-        "bag": BagModel(BagConfig(d_model=16, **COMMON)),
-        "encoder": TmdeEncoderModel(encoder),
-        "laser": LaserForConditionalGeneration(laser),
-        "ntdv": NtdvForConditionalGeneration(ntdv),
-        "tmde": tiny_model(bottleneck="pyramid"),
-    }
-
 
 OPEN = """
 import torch
@@ -50,7 +23,7 @@ for name in names.split():
     model = AutoModel.from_pretrained(f"user/{name}", trust_remote_code=True).eval()
     tokenizer = AutoTokenizer.from_pretrained(f"user/{name}")
     told = {}
-    if name in ("aligned", "ntdv"):
+    if name == "aligned":
         told["language_ids"] = torch.tensor([model.config.languages.index(one) for one in languages.split()])
     with torch.no_grad():
         vectors[name] = model(**tokenizer(texts, return_tensors="pt", padding=True), **told).pooler_output.tolist()
@@ -59,12 +32,13 @@ report(vectors)
 """
 
 
-def test_every_family_opens_in_one_process_without_the_package(hub, client, tokenizer, tmp_path):
-    expected = {}
-    names = list(models := make_models())
+def test_models_open_from_the_hub_without_the_package(hub, client, tokenizer, tmp_path):
+    """A model alone, one with a part for each language, and two with decoders; test_checkpoints has every family."""
+    models = {"aligned": make_tables(), "bag": make_bag(), "laser": LaserForConditionalGeneration(laser())}
+    models["tmde"] = tiny_model(bottleneck="pyramid")
+    expected, names = {}, list(models)
     for name, model in models.items():
-        model.eval().save_pretrained(tmp_path / "models" / name)
-        tokenizer.save_pretrained(tmp_path / "models" / name)
+        save(tmp_path / "models" / name, model.eval(), tokenizer)
         expected[name] = DocumentEmbedder(model, tokenizer).encode(TEXTS, language=LANGUAGES)
     expected["sentence-transformers"] = expected["tmde"]
     push = "report([tmde('push', f'{arguments[0]}/{name}', f'user/{name}') for name in arguments[1:]])"
@@ -105,9 +79,7 @@ def test_a_run_is_published_without_logs_and_machine_paths(hub, client, model_fo
 
 
 def test_refusals_say_what_to_do(hub, client, model_folder, tokenizer, tmp_path):
-    bag = tmp_path / "bag"
-    BagModel(BagConfig(vocab_size=400, d_model=8)).save_pretrained(bag)
-    tokenizer.save_pretrained(bag)
+    bag = save(tmp_path / "bag", make_bag(d_model=8), tokenizer)
     code = """
 tiny, bag = arguments
 found = {

@@ -20,7 +20,7 @@ from modeling_tmde import BagConfig, BagModel, hub_cards
 from modeling_tmde.configuration_ntdv import NtdvConfig
 from modeling_tmde.hub_cards import dataset_card, is_edited, model_card, public_recipe, write_model_card
 from modeling_tmde.modeling_ntdv import NtdvForConditionalGeneration
-from tests.conftest import make_rows, tiny_model
+from tests.conftest import make_rows, save, tiny_model
 
 CONDITIONAL = {"architectures": ["XForConditionalGeneration"]}
 TRANSFORMER = {"encoder_layers": 1, "max_position_embeddings": 64}
@@ -238,9 +238,8 @@ def test_the_code_of_a_card_runs(tokenizer, tmp_path):
     }
     blocks = []
     for family, model in models.items():
-        model.eval().save_pretrained(tmp_path / family)
-        tokenizer.save_pretrained(tmp_path / family)
-        blocks += [(family, *block) for block in BLOCK.findall(str(model_card(tmp_path / family)))]
+        card = model_card(save(tmp_path / family, model.eval(), tokenizer))
+        blocks += [(family, *block) for block in BLOCK.findall(str(card))]
     write(tmp_path / "blocks.json", [(family, code) for family, language, code in blocks if language == "python"])
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PATH": path}

@@ -7,16 +7,14 @@ import torch
 from torch import nn
 
 from modeling_tmde import BagConfig, BagModel, TmdeModel
-from tests.conftest import BOTTLENECKS, tiny_model
+from tests.conftest import BOTTLENECKS, jittered, tiny_model
 from tests.modeling_tmde.families import padded
 
 
 def direct_model(**changes) -> TmdeModel:
     """Token weights that differ, and norms and biases that are not at their initial values."""
-    model = tiny_model(bag_residual=True, **changes).model
+    model = jittered(tiny_model(bag_residual=True, **changes).model)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
         model.token_weights.normal_()
     return model
 

@@ -1,6 +1,7 @@
 """Folders that `save_pretrained` writes: opened by the Auto classes, with this package and, in a fresh process, by
 remote code."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -9,15 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    PreTrainedModel,
-)
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 import modeling_tmde
-from tests.conftest import tiny_model
+from tests.conftest import save, tiny_model
 from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
 
@@ -86,12 +82,39 @@ def test_auto_classes_open_what_was_saved(family, saved):
     assert {path.stem for path in folder.glob("*.py")} == modules | {"common"} and len(modules) == 2
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_missing_weight_is_reported(family, tmp_path, monkeypatch, caplog):
+    model = filled(family)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    lost, _ = weights.popitem()
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    _, report = auto_class_of(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert report["missing_keys"] == {lost} and lost in caplog.text and "MISSING" in caplog.text
+
+
+@pytest.mark.parametrize("family", [*SEQ2SEQ, "encoder-mean"])
+def test_an_encoder_saved_alone_opens_with_a_new_head_and_says_so(family, tmp_path):
+    model = filled(family)
+    model.base_model.save_pretrained(tmp_path)
+    whole, report = auto_class_of(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert type(whole) is type(model) and not report["unexpected_keys"]
+    new = {name.partition(".")[0] for name in report["missing_keys"]}
+    assert (
+        new
+        and new <= {"decoder", "lm_head", "head"}
+        and all(parameter.isfinite().all() for parameter in whole.parameters())
+    )
+    inputs = padded(model=model)
+    assert torch.equal(whole.base_model(**inputs).pooler_output, model.base_model(**inputs).pooler_output)
+
+
 @pytest.mark.slow
 def test_remote_code_without_the_package(saved, tokenizer):
     """Every family, and sentence-transformers, in one fresh process."""
     pytest.importorskip("sentence_transformers")
-    tiny_model().save_pretrained(saved / "texts")
-    tokenizer.save_pretrained(saved / "texts")
+    save(saved / "texts", tiny_model(), tokenizer)
     changes = {"HF_MODULES_CACHE": str(saved / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", WITHOUT_PACKAGE]
     process = subprocess.run(command, cwd=saved, env=os.environ | changes, capture_output=True, text=True)

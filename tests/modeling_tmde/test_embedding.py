@@ -7,13 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertModel,
-    T5Config,
-    T5Model,
-)
+from transformers import BertConfig, BertForSequenceClassification, BertModel, ByT5Tokenizer, T5Config, T5Model
 
 from modeling_tmde import (
     AlignedModel,
@@ -28,17 +22,8 @@ from modeling_tmde import (
 )
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport, progress_bar
 from modeling_tmde.long_documents import NO_LIMIT
-from tests.tiny_embedders import (
-    COMMON,
-    TEXTS,
-    aligned,
-    encoder,
-    laser,
-    make_tables,
-    make_tokenizer,
-    make_xlmr,
-    ntdv,
-)
+from tests.conftest import save
+from tests.tiny_embedders import COMMON, TEXTS, aligned, encoder, laser, make_tables, make_tokenizer, make_xlmr, ntdv
 
 SMALL = {"vocab_size": 400, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 T5 = {"vocab_size": 400, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
@@ -135,6 +120,18 @@ def test_tokenizer_without_special_tokens():
     np.testing.assert_allclose(embedder.encode(""), vectors[0], atol=1e-5)
 
 
+def test_a_slow_tokenizer(tmp_path):
+    """One of Python code alone, whose ids are bytes; in other modes: test_long_documents."""
+    tokenizer = ByT5Tokenizer()
+    embedder = DocumentEmbedder.from_pretrained(save(tmp_path, make_xlmr(), tokenizer), device="cpu", max_length=12)
+    vectors = embedder.encode(TEXTS)
+    assert embedder.last_report.truncated == 3 and type(embedder.tokenizer) is ByT5Tokenizer
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        ids = tokenizer(text, truncation=True, max_length=12)["input_ids"]
+        hidden = embedder.model(torch.tensor([ids])).last_hidden_state[0]
+        np.testing.assert_allclose(vector, hidden.mean(0).detach().numpy(), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "limit"),
     [
@@ -153,9 +150,7 @@ def test_encoders_of_the_hub(make, limit, tokenizer):
 
 
 def test_from_pretrained_and_in_training(tokenizer, embedder, tmp_path):
-    make_xlmr().save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    loaded = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    loaded = DocumentEmbedder.from_pretrained(save(tmp_path, make_xlmr(), tokenizer), device="cpu")
     assert not loaded.model.training and loaded.device.type == "cpu" and loaded.max_length == 64
     np.testing.assert_allclose(loaded.encode(TEXTS), embedder.encode(TEXTS), atol=1e-6)
     half = DocumentEmbedder.from_pretrained(str(tmp_path), dtype="bfloat16", device="cpu")

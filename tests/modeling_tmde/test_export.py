@@ -16,7 +16,7 @@ from modeling_tmde import (
 from modeling_tmde import export as export_module
 from modeling_tmde.export import export_onnx, export_static_embedding
 from modeling_tmde.long_documents import NO_LIMIT
-from tests.conftest import LANGUAGES, make_rows, tiny_model
+from tests.conftest import LANGUAGES, jittered, make_rows, save, tiny_model
 from tests.tiny_embedders import aligned, encoder, laser, make_bag, make_xlmr, ntdv
 
 TEXTS = [row[language] for row in make_rows(6, seed=3) for language in LANGUAGES]
@@ -118,12 +118,7 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
     sentence_transformers = pytest.importorskip("sentence_transformers")
     make, limit, needs_language = SAVED[name]
     torch.manual_seed(0)
-    model = make()
-    with torch.no_grad():  # a parameter with its initial value would not be missed in a file
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save(tmp_path, jittered(make()), tokenizer)
     opened = sentence_transformers.SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
     embedder = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
     assert opened.max_seq_length == embedder.max_length == limit
@@ -143,8 +138,7 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
 def test_saving_again_keeps_prompts_and_the_limit_of_the_tokenizer(tokenizer, tmp_path):
     """50 tokens of 128 positions: the first 50 of the text, as 750 in thesis 4.5.2."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    tiny_model().save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save(tmp_path, tiny_model(), tokenizer)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"model_max_length": 50}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     path = tmp_path / "config_sentence_transformers.json"

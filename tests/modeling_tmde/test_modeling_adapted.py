@@ -4,14 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import (
-    AlbertConfig,
-    AutoModel,
-    AutoTokenizer,
-    BartConfig,
-    BertConfig,
-    XLMRobertaConfig,
-)
+from transformers import AlbertConfig, AutoModel, AutoTokenizer, BartConfig, BertConfig, XLMRobertaConfig
 
 from modeling_tmde import AdaptedConfig, AdaptedForConditionalGeneration, AdaptedModel, DocumentEmbedder
 from modeling_tmde.embedding import position_limit

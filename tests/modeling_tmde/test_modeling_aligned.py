@@ -39,6 +39,3 @@ def test_each_text_is_read_by_the_encoder_of_its_language(kind):
         own = vectors.pop(LANGUAGES[TEXT_LANGUAGES[row]])
         torch.testing.assert_close(outputs.pooler_output[row], own, atol=1e-6, rtol=0)
         assert all((own - other).abs().max() > 1e-3 for other in vectors.values())
-
-
-# ---- Settings

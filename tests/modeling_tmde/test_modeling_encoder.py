@@ -7,37 +7,18 @@ from transformers import AutoTokenizer, pipeline
 
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
+from tests.conftest import jittered, save
 from tests.modeling_tmde.test_modeling_tmde import plain_layer, random_batch
 
-SMALL = {
-    "vocab_size": 400,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "max_position_embeddings": 128,
-}
-LIGHT = {}
-XLM = {
-    "pooling": "first",
-    "position_embeddings": "learned",
-    "prediction_head": "transform",
-    "activation_function": "gelu",
-}
-KINDS = pytest.mark.parametrize("kind", [LIGHT, XLM], ids=["light", "xlm"])
+SMALL = {"vocab_size": 400, "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48}
+XLM = {"pooling": "first", "position_embeddings": "learned"}
+XLM |= {"prediction_head": "transform", "activation_function": "gelu"}
+KINDS = pytest.mark.parametrize("kind", [{}, XLM], ids=["light", "xlm"])
 
 
-def jittered(**changes) -> TmdeEncoderForMaskedLM:
-    """A model none of whose parameters has its initial value, so that one left out of a file is noticed."""
+def make_model(**changes) -> TmdeEncoderForMaskedLM:
     torch.manual_seed(0)
-    model = TmdeEncoderForMaskedLM(TmdeEncoderConfig(**(SMALL | changes))).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    return model
-
-
-# ---- Sizes
+    return jittered(TmdeEncoderForMaskedLM(TmdeEncoderConfig(**(SMALL | changes))).eval())
 
 
 # ---- The encoder
@@ -46,7 +27,7 @@ def jittered(**changes) -> TmdeEncoderForMaskedLM:
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_encoder_equals_a_plain_reference(pooling, positions):
-    model = jittered(pooling=pooling, position_embeddings=positions).model
+    model = make_model(pooling=pooling, position_embeddings=positions).model
     ids, mask = random_batch(6, 11)
     output = model(ids, mask)
     state = model.embed_tokens.weight[ids[0, :6]].double() * 32**0.5
@@ -64,7 +45,7 @@ def test_encoder_equals_a_plain_reference(pooling, positions):
 @KINDS
 def test_positions_that_begin_again(kind):
     """Two texts after one another, each counted from 0: which comes first makes no difference then, and only then."""
-    model = jittered(**(kind | {"pooling": "mean"})).model
+    model = make_model(**(kind | {"pooling": "mean"})).model
     first, second = torch.tensor([[0, 7, 8, 9, 2]]), torch.tensor([[0, 20, 21, 2]])
     forth, back = torch.cat([first, second], dim=1), torch.cat([second, first], dim=1)
     reset = [torch.arange(5), torch.arange(4)]
@@ -81,7 +62,7 @@ def test_positions_that_begin_again(kind):
 
 @KINDS
 def test_logits_and_loss_equal_a_plain_reference(kind):
-    model = jittered(**kind)
+    model = make_model(**kind)
     ids, mask = random_batch(6, 11)
     labels = torch.full_like(ids, -100)
     labels[0, 2], labels[0, 5], labels[1, 10] = 17, 399, 5
@@ -107,9 +88,8 @@ def test_logits_and_loss_equal_a_plain_reference(kind):
 
 
 def test_fill_mask_pipeline(tokenizer, tmp_path):
-    model = jittered(**XLM)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    model = make_model(**XLM)
+    save(tmp_path, model, tokenizer)
     # In a text of the user a literal "<mask>" is text, unless it is asked for.
     loaded = AutoTokenizer.from_pretrained(tmp_path, split_special_tokens=False)
     fill = pipeline("fill-mask", model=str(tmp_path), tokenizer=loaded)

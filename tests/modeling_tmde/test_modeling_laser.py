@@ -7,6 +7,7 @@ from torch import nn
 
 from modeling_tmde.configuration_laser import LaserConfig
 from modeling_tmde.modeling_laser import LaserForConditionalGeneration, LaserModel
+from tests.conftest import jittered
 from tests.modeling_tmde.families import padded
 
 PAPER_001 = {"encoder_layers": 2, "unidirectional_layers": 1, "pooling": "mean", "language_signal": "start_token"}
@@ -15,15 +16,10 @@ ROWS = [[0, 7, 7, 300, 2], [0, 2], [0, 9, 2], [0, *range(20, 29), 2]]
 
 
 def tiny(name: str = "laser_3", seed: int = 0, **changes) -> LaserForConditionalGeneration:
-    """A model none of whose weights are as they start, biases too."""
     torch.manual_seed(seed)
     sizes = {"vocab_size": 400, "d_model": 16, "embedding_dim": 12, "decoder_hidden_size": 20}
     options = sizes | {"language_embedding_dim": 4, "dropout": 0.0} | VARIANTS[name] | changes
-    model = LaserForConditionalGeneration(LaserConfig(**options)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model
+    return jittered(LaserForConditionalGeneration(LaserConfig(**options)).eval(), 0.2)
 
 
 # ---- Plain loops
@@ -104,6 +100,3 @@ def test_decoder_equals_a_plain_loop(name):
         )
         expected = numpy_lstm(decoder.lstm, inputs, "", hidden, cell)
         np.testing.assert_allclose(states[text, : len(row)].numpy(), expected, atol=2e-6)
-
-
-# ---- Sizes and initial weights

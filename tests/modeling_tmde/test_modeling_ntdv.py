@@ -137,9 +137,3 @@ def test_decoder_equals_a_plain_loop(shared):
         _, memory = reference_encoder(model.model, TEXTS[row], LANGUAGES[TEXT_LANGUAGES[row]])
         expected = reference_decoder(model, target, memory, LANGUAGES[languages[row]])
         np.testing.assert_allclose(states[row, : len(target)].detach().numpy(), expected, atol=2e-6)
-
-
-# ---- Routing and padding
-
-
-# ---- Sizes and settings

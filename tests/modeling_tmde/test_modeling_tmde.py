@@ -12,7 +12,7 @@ from modeling_tmde import (
     TmdeEncoderForMaskedLM,
     TmdeForConditionalGeneration,
 )
-from tests.conftest import BOTTLENECKS, tiny_model
+from tests.conftest import BOTTLENECKS, jittered, tiny_model
 
 
 def random_batch(*lengths: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,10 +84,7 @@ def plain_layer(layer, query, memory):
 
 @pytest.mark.parametrize("bottleneck", ["first", "pyramid"])
 def test_encoder_equals_a_plain_reference(bottleneck):
-    model = tiny_model(bottleneck=bottleneck, encoder_layers=4, pyramid_queries=8).model
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)  # biases and norms too
+    model = jittered(tiny_model(bottleneck=bottleneck, encoder_layers=4, pyramid_queries=8).model)
     ids, mask = random_batch(6, 11)
     result = model(ids, mask).pooler_output[0]
     state = model.embed_tokens.weight[ids[0, :6]].double() * 32**0.5 + model.embed_positions.weight[:6].double()
@@ -115,10 +112,7 @@ def test_encoder_equals_a_plain_reference(bottleneck):
 )
 def test_pooled_only_gives_the_same_embedding(bottleneck, changes, attention):
     """And the same gradients, whatever the padding, and with gaps in the mask."""
-    model = tiny_model(bottleneck=bottleneck, **changes)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
+    model = jittered(tiny_model(bottleneck=bottleneck, **changes))
     model.set_attn_implementation(attention)
     encoder = model.model
     ids, mask = random_batch(9, 3, 17, 2)
@@ -163,19 +157,6 @@ def test_too_long_input_is_refused_with_both_numbers():
 
 def decode(model, ids, mask, labels, **kwargs):
     return model(ids, mask, labels=labels, target_language="en", **kwargs)
-
-
-@pytest.mark.parametrize("bottleneck", ["first", "pyramid"])
-def test_bottleneck_decoder_sees_only_the_embedding(bottleneck):
-    model = tiny_model(bottleneck=bottleneck)
-    ids, mask = random_batch(8, 8)
-    labels, _ = random_batch(5, 5, seed=1)
-    outputs = model.model(ids, mask)
-    expected = model(encoder_outputs=outputs, labels=labels, target_language="en").logits
-    outputs.last_hidden_state = torch.randn_like(outputs.last_hidden_state)
-    torch.testing.assert_close(model(encoder_outputs=outputs, labels=labels, target_language="en").logits, expected)
-    other = model(encoder_outputs=outputs.pooler_output + 1, labels=labels, target_language="en").logits
-    assert (other - expected).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("bottleneck", ["full", "dual"])

@@ -76,14 +76,7 @@ def test_every_other_character_is_kept_in_order(text, language):
 @pytest.mark.parametrize("language", [None, "it"])
 def test_a_long_line_loses_nothing(language):
     """The rules of Italian take time quadratic in the length of a line."""
-    words = [
-        "Un esempio con il sig. Rossi",
-        "z. B.",
-        "M. Dupont",
-        "«ciao. Bene»",
-        '"Go away. Now!"',
-        "art. 3",
-    ]
+    words = ["Un esempio con il sig. Rossi", "z. B.", "M. Dupont", "«ciao. Bene»", '"Go away. Now!"', "art. 3"]
     rng = random.Random(0)
     text = " ".join(" ".join(rng.choices(words, k=rng.randint(1, 12))) + "." for _ in range(1000))
     found = split_sentences(text, language)

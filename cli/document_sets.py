@@ -14,7 +14,7 @@ import typer
 
 from modeling_tmde.cli.options import FieldOption, FormatOption, IdFieldOption, load_embedder
 from modeling_tmde.data.checks import is_code
-from modeling_tmde.data.documents import Documents, open_documents
+from modeling_tmde.data.documents import Documents
 from modeling_tmde.data.io import replacing
 from modeling_tmde.documents.mining import PairQuality
 from modeling_tmde.embedding import DocumentEmbedder
@@ -96,7 +96,7 @@ def read_sides(a: str, b: str, given: dict[str, Any], url_field: str | None = No
     sides, id_name = [], id_field or "id"
     for source, language in zip((a, b), languages, strict=True):
         with ExitStack() as stack:
-            documents = open_documents(stack, source, format, field, (id_name, url_field or ""), 8192)
+            documents = Documents(stack, source, format, field, (id_name, url_field or ""), 8192)
             chunks = list(documents.chunks)
         for option, name in (("--id-field", id_field), ("--url-field", url_field)):
             if name is not None and name not in documents.fields:

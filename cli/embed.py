@@ -25,7 +25,7 @@ from typer import Argument, Option
 
 from modeling_tmde import __version__
 from modeling_tmde.cli import options as common
-from modeling_tmde.data.documents import VECTOR_COLUMN, open_documents
+from modeling_tmde.data.documents import VECTOR_COLUMN, Documents
 from modeling_tmde.data.io import replacing, write_atomically
 
 
@@ -83,8 +83,8 @@ def embed(
         elif rank == 0:
             stack.enter_context(FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0))
         to_parquet = target.suffix == ".parquet"
-        documents = open_documents(stack, source, format, field, to_parquet, shard_size, language_field)
-        if documents.schema is not None and VECTOR_COLUMN in documents.schema.names:
+        documents = Documents(stack, source, format, field, to_parquet, shard_size, language_field)
+        if to_parquet and VECTOR_COLUMN in documents.schema.names:
             raise ValueError(f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it")
         embedder = common.load_embedder(model, compile=compile, **loading)
         encoding = {"chunk_size": shard_size, "batch_tokens": batch_tokens, "normalize": normalize}

@@ -17,7 +17,7 @@ from typer import Argument, Option
 
 from modeling_tmde.cli import options as common
 from modeling_tmde.cli.document_sets import checked_ids
-from modeling_tmde.data.documents import VECTOR_COLUMN, open_documents
+from modeling_tmde.data.documents import VECTOR_COLUMN, Documents
 from modeling_tmde.data.files import read_lines
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
 from modeling_tmde.embedding import progress_bar
@@ -61,7 +61,7 @@ def index(
         if documents is None:
             found = DocumentIndex.open(out)
         else:
-            opened = open_documents(stack, documents, format, field, True, BATCH, language_field=language_field)
+            opened = Documents(stack, documents, format, field, True, BATCH, language_field=language_field)
             if id_field is not None and id_field not in opened.fields:
                 raise ValueError(f"{opened.name}: no column {id_field!r}, found {opened.fields}; see --id-field")
             id_field = id_field or ("id" if "id" in opened.fields else None)

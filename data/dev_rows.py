@@ -7,10 +7,9 @@ from operator import itemgetter
 
 import datasets
 import numpy as np
-import pyarrow.compute as pc
 from transformers.utils import logging
 
-from .parallel import DOCUMENT_ID
+from .parallel import DOCUMENT_ID, document_numbers
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -97,12 +96,9 @@ def hold_out(rows: datasets.Dataset, number: int, seed: int) -> tuple[datasets.D
 
 def _rows_of_documents(rows: datasets.Dataset, number: int, seed: int) -> np.ndarray | None:
     """Return rows of documents drawn with equal chances as long as they fit; None if there are none, or none fits."""
-    if DOCUMENT_ID not in rows.column_names:
+    documents = document_numbers(rows)
+    if documents is None:
         return None
-    names = rows.select_columns(DOCUMENT_ID).with_format("arrow")[:][DOCUMENT_ID].combine_chunks()
-    if names.null_count == len(names):
-        return None
-    documents = pc.fill_null(names.dictionary_encode().indices, -1).to_numpy().astype(np.int64)  # (rows,)
     alone = documents < 0
     documents[alone] = documents.max() + 1 + np.arange(alone.sum())
     lengths = np.bincount(documents)

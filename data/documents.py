@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -29,52 +29,77 @@ class Chunk:
 
     Args:
         numbers: Their rows in the file, as an editor counts lines, from 1.
+        columns: The columns that are kept.
         texts: One a document.
-        columns: The columns that are kept, if any.
         languages: The language of each text, if a field of the input holds it.
     """
 
     numbers: Sequence[int]
+    columns: pa.Table
     texts: list[str]
-    columns: pa.Table | None = None
     languages: list[str] | None = None
 
 
-@dataclass
 class Documents:
-    """An open input.
+    """An open file, or stdin as `-`, which is copied to a temporary file.
 
     Args:
-        name: The file in messages.
-        path: Where it is read.
-        kind: A value of [`InputFormat`].
-        options: The fields of strings: that of the text, perhaps that of the language; with the options that name
-            them.
-        keep_columns: As in [`open_documents`].
+        stack: Closes and removes what was opened.
+        format: None for that of the suffix, text for stdin. A line of text is a document; one of TSV is an id, a tab
+            and the text.
+        field: JSONL field or parquet column of the text; None is "text".
+        keep_columns: Chunks hold all columns (True), or the text and the language and those of these names that there
+            are.
         size: Documents in a chunk.
+        language_field: JSONL field or parquet column of each text's language.
 
     Attributes:
+        name: The file in messages.
         chunks: Its documents, read as they are asked for.
-        schema: Of the columns that are kept, if any.
+        schema: Of the columns that are kept.
         rows: How many documents there are, if that is known.
         fields: The names of all columns, kept or not.
+
+    Raises:
+        ValueError: The input can't be read; while iterating over `chunks`, also a bad row.
+        OSError: There is no such file.
     """
 
-    name: str
-    path: str
-    kind: str
-    options: dict[str, str]
-    keep_columns: bool | Sequence[str]
-    size: int
-
-    def __post_init__(self) -> None:
-        self.fields, self.rows, self.schema = _NAMES.get(self.kind, ()), None, None
-        if self.kind == "parquet":
-            chunks = self._parquet_chunks()
-        else:
-            if self.keep_columns:
-                self._infer_schema()
-            chunks = self._line_chunks()
+    def __init__(
+        self,
+        stack: ExitStack,
+        source: str,
+        format: InputFormat | None,
+        field: str | None,
+        keep_columns: bool | Sequence[str],
+        size: int,
+        language_field: str | None = None,
+    ):
+        suffix = Path(source).suffix.lower()
+        self.kind = format or _SUFFIXES.get(suffix, "text")
+        if not format and suffix in _NO_TEXT:
+            raise ValueError(f"{source}: {suffix} is not an input format; give --format, or pipe text into -")
+        for option, value in (("--field", field), ("--language-field", language_field)):
+            if self.kind in _NAMES and value is not None:
+                names = " and ".join(_NAMES[self.kind])
+                raise ValueError(
+                    f"{option} {value}: {source} is read as {self.kind}, whose fields are {names}; see --format"
+                )
+        self.name, self.path = "stdin" if source == "-" else source, source
+        if source == "-" or not Path(source).is_file():  # parquet and JSONL are read twice
+            spool = stack.enter_context(tempfile.NamedTemporaryFile())
+            stream = sys.stdin.buffer if source == "-" else stack.enter_context(open(source, "rb"))
+            shutil.copyfileobj(stream, spool)
+            spool.flush()
+            self.path = spool.name
+        # The fields of strings: that of the text, perhaps that of the language; with the options that name them.
+        self.options = {field or "text": "--field"} | ({language_field: "--language-field"} if language_field else {})
+        self.keep_columns, self.size = keep_columns, size
+        self.fields, self.rows = _NAMES.get(self.kind, ()), None
+        self.schema = pa.schema([(column, pa.string()) for column in self.options])
+        if keep_columns and self.kind != "parquet":
+            self._infer_schema()
+        chunks = self._parquet_chunks() if self.kind == "parquet" else self._line_chunks()
         # The first chunk is read now, before a model is loaded: most mistakes show there.
         self.chunks: Iterator[Chunk] = itertools.chain(list(itertools.islice(chunks, 1)), chunks)
 
@@ -91,12 +116,13 @@ class Documents:
                 found = Words(f"no such field among {list(found)}")
                 raise bad_value(self.name, number, column, found, "strings", f"See {option}.")
 
-    def _chunk(self, numbers: Sequence[int], texts: Iterable[list], columns: pa.Table | None) -> Chunk:
-        texts = list(texts)
-        for column, values in zip(self.options, texts, strict=True):
-            for number, value in zip(numbers, values, strict=True):
-                check_text(value, self.name, number, column)
-        return Chunk(numbers, texts[0], columns, *texts[1:])
+    def _chunk(self, numbers: Sequence[int], values: list[list], columns: pa.Table | list[Row]) -> Chunk:
+        for column, texts in zip(self.options, values, strict=True):
+            for number, text in zip(numbers, texts, strict=True):
+                check_text(text, self.name, number, column)
+        if not isinstance(columns, pa.Table):
+            columns = pa.Table.from_pylist(columns, self.schema)
+        return Chunk(numbers, columns, *values)
 
     def _blocks(self) -> Iterator[tuple[list[int], list[Row]]]:
         source = FileSource(self.kind, (self.path,))
@@ -106,15 +132,11 @@ class Documents:
         for numbers, rows in self._blocks():
             for number, row in zip(numbers, rows, strict=True):
                 self._check_there(row, number)
-            chunk = self._chunk(numbers, ([row[column] for row in rows] for column in self.options), None)
-            if self.schema:
-                columns = {column: [row.get(column) for row in rows] for column in self.schema.names}
-                chunk = replace(chunk, columns=pa.table(columns, schema=self.schema))
-            yield chunk
+            yield self._chunk(numbers, [[row[column] for row in rows] for column in self.options], rows)
 
     def _infer_schema(self) -> None:
         """Find the types of the fields that are kept, the number of rows, and the names of all fields."""
-        self.schema, self.rows, fields = pa.schema([(column, pa.string()) for column in self.options]), 0, {}
+        self.rows, fields = 0, {}
         for numbers, rows in self._blocks():
             self.rows += len(rows)
             fields |= dict.fromkeys(itertools.chain.from_iterable(rows))
@@ -130,74 +152,22 @@ class Documents:
         self.fields = list(fields)
 
     def _parquet_chunks(self) -> Iterator[Chunk]:
-        try:
-            file = pq.ParquetFile(self.path, memory_map=True)
-        except (pa.ArrowException, OSError) as error:
-            found = Words(f"no parquet ({error})")
-            raise bad_value(self.name, None, None, found, "parquet", "See --format.") from None
-        self.rows, self.fields = file.metadata.num_rows, file.schema_arrow.names
-        self._check_there(self.fields, None)
-        schema = pa.schema([item for item in file.schema_arrow if self._keeps(item.name)], file.schema_arrow.metadata)
-        self.schema = schema if self.keep_columns else None
-        return self._regrouped(file.iter_batches(self.size, columns=schema.names), schema.empty_table())
-
-    def _regrouped(self, batches: Iterator[pa.RecordBatch], waiting: pa.Table) -> Iterator[Chunk]:
         """Yield chunks of `size` rows: a batch of pyarrow may end where a row group or a dictionary ends."""
         done = 1
         try:
-            for batch in itertools.chain(batches, [None]):
+            file = pq.ParquetFile(self.path, memory_map=True)
+            self.rows, self.fields = file.metadata.num_rows, file.schema_arrow.names
+            self._check_there(self.fields, None)
+            kept = [field for field in file.schema_arrow if self._keeps(field.name)]
+            self.schema = pa.schema(kept, file.schema_arrow.metadata)
+            waiting = self.schema.empty_table()
+            for batch in itertools.chain(file.iter_batches(self.size, columns=self.schema.names), [None]):
                 waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])]) if batch else waiting
                 while len(waiting) >= self.size or (batch is None and len(waiting)):
                     table, waiting = waiting[: self.size], waiting[self.size :]
-                    texts = (table[column].to_pylist() for column in self.options)
-                    yield self._chunk(range(done, done + len(table)), texts, table if self.keep_columns else None)
+                    texts = [table[column].to_pylist() for column in self.options]
+                    yield self._chunk(range(done, done + len(table)), texts, table)
                     done += len(table)
         except (pa.ArrowException, OSError) as error:
-            found = Words(f"damaged data ({error})")
-            raise bad_value(self.name, done, None, found, "parquet", "Write the file again.") from None
-
-
-def open_documents(
-    stack: ExitStack,
-    source: str,
-    format: InputFormat | None,
-    field: str | None,
-    keep_columns: bool | Sequence[str],
-    size: int,
-    language_field: str | None = None,
-) -> Documents:
-    """Open a file, or stdin as `-`, which is copied to a temporary file.
-
-    Args:
-        stack: Closes and removes what was opened.
-        format: None for that of the suffix, text for stdin. A line of text is a document; one of TSV is an id, a tab
-            and the text.
-        field: JSONL field or parquet column of the text; None is "text".
-        keep_columns: Chunks hold all columns, or the text and those of these names that there are.
-        size: Documents in a chunk.
-        language_field: JSONL field or parquet column of each text's language.
-
-    Raises:
-        ValueError: The input can't be read; while iterating over `chunks`, also a bad row.
-    """
-    suffix = Path(source).suffix.lower()
-    kind = format or _SUFFIXES.get(suffix, "text")
-    if not format and suffix in _NO_TEXT and source != "-":
-        raise ValueError(f"{source}: {suffix} is not an input format; give --format, or pipe text into -")
-    for option, value in (("--field", field), ("--language-field", language_field)):
-        if kind in _NAMES and value is not None:
-            names = " and ".join(_NAMES[kind])
-            raise ValueError(f"{option} {value}: {source} is read as {kind}, whose fields are {names}; see --format")
-    name = path = "stdin" if source == "-" else source
-    if source != "-" and not Path(source).exists() or Path(source).is_dir():
-        expected = 'one file of text, TSV, JSONL ({"id": ..., "text": ...} a line) or parquet'
-        found = Words("a folder" if Path(source).is_dir() else "no such file")
-        raise bad_value(name, None, None, found, expected, "Correct the path.")
-    if source == "-" or not Path(source).is_file():  # parquet and JSONL are read twice
-        spool = stack.enter_context(tempfile.NamedTemporaryFile())
-        stream = sys.stdin.buffer if source == "-" else stack.enter_context(open(source, "rb"))
-        shutil.copyfileobj(stream, spool)
-        spool.flush()
-        path = spool.name
-    options = {field or "text": "--field"} | ({language_field: "--language-field"} if language_field else {})
-    return Documents(name, path, kind, options, keep_columns, size)
+            found, advice = Words(f"no parquet, or damaged data ({error})"), "See --format, or write the file again."
+            raise bad_value(self.name, done, None, found, "parquet", advice) from None

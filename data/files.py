@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import datasets
@@ -62,30 +62,23 @@ def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> l
     Raises:
         CorpusError: Nothing matches, or the format is unknown.
     """
-    if isinstance(source, Mapping):
-        codes = tuple(sorted(source))
-        return [FileSource("moses", tuple(os.fspath(source[code]) for code in codes), codes)]
-    path = os.path.expanduser(os.fspath(source))
-    if os.path.isfile(path):
-        found = [path]
-    elif os.path.isdir(path):
+    path = "" if isinstance(source, Mapping) else os.path.expanduser(os.fspath(source))
+    if by_language := source if isinstance(source, Mapping) else _moses_files(path):
+        codes = sorted(by_language)
+        return [FileSource("moses", tuple(os.fspath(by_language[code]) for code in codes), tuple(codes))]
+    if os.path.isdir(path):
         found = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
         found = [name for name in found if format_of(name)]
     else:
-        if moses := _find_moses(path):
-            return [moses]
-        found = glob.glob(path, recursive=True)
+        found = [path] if os.path.isfile(path) else glob.glob(path, recursive=True)
     found = sorted(filter(os.path.isfile, found))
     if not found and HUB_ID.fullmatch(path) and not os.path.isdir(path.split("/")[0]):
         return None
-    if not found:
-        what = Words("no such file or folder, no file that matches, and no Moses files of that prefix")
-        raise bad_value(path, None, None, what, f"files ending in {', '.join(FORMATS)}", ADVICE)
-    for name in found:
-        if format_of(name) is None:
-            raise bad_value(
-                name, None, None, Words("a file of unknown format"), f"one of {', '.join(FORMATS)}", ADVICE
-            )
+    unknown = [name for name in found if format_of(name) is None]
+    if unknown or not found:
+        what = "a file of unknown format" if unknown else "no such file or folder, and no file that matches"
+        expected = f"files ending in {', '.join(FORMATS)}, or two or more Moses files"
+        raise bad_value((unknown or [path])[0], None, None, Words(what), expected, ADVICE)
     return [FileSource(format_of(name), (name,)) for name in found]
 
 
@@ -94,20 +87,14 @@ def format_of(path: str) -> str | None:
     return next((kind for suffix, kind in FORMATS.items() if path.lower().endswith(suffix)), None)
 
 
-def _find_moses(prefix: str) -> FileSource | None:
-    """Find the files `prefix.de`, `prefix.en`, ... (or `prefix.de.gz`); None if there is not one of them."""
+def _moses_files(prefix: str) -> dict[str, str]:
+    """Return the files `prefix.de`, `prefix.en`, ... (or `prefix.de.gz`) by language, if there are two or more."""
     files: dict[str, str] = {}
     for path in sorted(glob.glob(glob.escape(prefix) + ".*")):
         code = path[len(prefix) + 1 :].removesuffix(".gz")
-        if is_code(code) and os.path.isfile(path):
+        if is_code(code):
             files.setdefault(code, path)
-    pair = sorted(prefix.rsplit(".", 1)[-1].split("-"))
-    if len(pair) == 2 and all(map(is_code, pair)):  # europarl.de-en: exactly these two
-        files = {code: files[code] for code in pair if code in files}
-    if len(files) == 1:
-        found = Words(f"one Moses file, {list(files.values())}")
-        raise bad_value(prefix, None, None, found, "two or more", ADVICE)
-    return FileSource("moses", tuple(files.values()), tuple(files)) if files else None
+    return files if len(files) > 1 and not os.path.exists(prefix) else {}
 
 
 def is_hub_layout(path: str | os.PathLike) -> bool:
@@ -128,20 +115,20 @@ def select_configs(
     Raises:
         CorpusError: A language is in no pair, or no config fits.
     """
-    pairs = {name: tuple(name.split("-")) for name in names}
-    pairs = {name: pair for name, pair in pairs.items() if len(pair) == 2 and all(map(is_code, pair))}
+    pairs = {name: set(name.split("-")) for name in names if name.count("-") == 1}
+    pairs = {name: pair for name, pair in pairs.items() if all(map(is_code, pair))}
     if not pairs and len(names) == 1:
         return list(names)
-    there = set(chain.from_iterable(pairs.values()))
+    there = set().union(*pairs.values())
     wanted, pivots = set(languages or there), set(pivot_languages or there)
     if pairs:
         check_languages(sorted(wanted | pivots), there, place)
-    chosen = [name for name, pair in pairs.items() if wanted.issuperset(pair) and pivots.intersection(pair)]
+    chosen = sorted(name for name, pair in pairs.items() if pair <= wanted and pair & pivots)
     if not chosen:
         expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
         advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
         raise bad_value(place, None, "config", Words(f"the configs {sorted(names)}"), expected, advice)
-    return sorted(chosen)
+    return chosen
 
 
 # ---- Lines
@@ -224,20 +211,19 @@ def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list
         yield [number for number, _ in block], [row for _, row in block]
 
 
-def check_text(value: object, place: str, number: int, name: str, expected: str = "a text") -> None:
+def check_text(value: object, place: str, number: int, name: str) -> None:
     """Raise [`CorpusError`] if a value is no text that UTF-8 can hold."""
     try:
         value.encode()
     except (AttributeError, UnicodeError):  # of a lone surrogate
-        raise bad_value(place, number, name, value, expected, "Correct or delete the row.") from None
+        raise bad_value(place, number, name, value, "a text", "Correct or delete the row.") from None
 
 
-def open_parquet(path: str, streaming: bool = False, **options: object) -> AnyDataset:
+def open_parquet(path: str, streaming: bool = False) -> AnyDataset:
     """Open a parquet file by `datasets.load_dataset`, or raise [`CorpusError`] where it is damaged."""
     try:
         pq.read_metadata(path)
-        files = {"train": [path]}
-        return datasets.load_dataset("parquet", data_files=files, split="train", streaming=streaming, **options)
+        return datasets.load_dataset("parquet", data_files=[path], split="train", streaming=streaming)
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowException, OSError) as error:
         found = Words(f"a file that is not parquet, or damaged ({error.__cause__ or error})")
         raise bad_value(path, None, None, found, "parquet", "Fetch or write the file again.") from error

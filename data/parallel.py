@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .checks import CorpusError, Words, bad_value, check_languages, is_code
+from .checks import Words, bad_value, check_languages, is_code
 from .files import (
     AnyDataset,
     FileSource,
@@ -70,18 +70,22 @@ class CorpusReport:
         """Return the report itself: `interleave_datasets` copies streams, and the caller holds this one."""
         return self
 
-    def add(self, place: str, counts: "CorpusReport", last_row: int) -> None:
-        """Add the counts of the rows of `place` up to `last_row`, unless they were counted before: a stream is read
-        again in every epoch, and by `interleave_datasets` also within one."""
+    def add(self, place: str, checked: dict[str, list], last_row: int) -> list[int]:
+        """Count the checked rows of `place` up to `last_row`, unless they were counted before: a stream is read again
+        in every epoch, and by `interleave_datasets` also within one. Return which of the rows are kept."""
+        states, examples = checked["state"], [example for example in checked["example"] if example]
+        counts = [len(states), states.count(KEPT), sum(checked["empty"]), states.count(BAD), states.count(OTHER)]
+        new = CorpusReport(*counts, first_examples=examples[:MAX_EXAMPLES])
         with _LOCK:
-            if last_row <= self._reached.get(place, 0):
-                return
-            self._reached[place] = last_row
-            for item in fields(counts):
-                setattr(self, item.name, getattr(self, item.name) + getattr(counts, item.name))
-            del self.first_examples[MAX_EXAMPLES:]
-        if counts.empty_texts or counts.dropped_rows:
-            logger.warning("%s: %s", place, counts.summary())
+            is_new = last_row > self._reached.get(place, 0)
+            if is_new:
+                self._reached[place] = last_row
+                for item in fields(new):
+                    setattr(self, item.name, getattr(self, item.name) + getattr(new, item.name))
+                del self.first_examples[MAX_EXAMPLES:]
+        if is_new and new.first_examples:
+            logger.warning("%s: %s", place, new.summary())
+        return [index for index, state in enumerate(states) if state == KEPT]
 
     def summary(self) -> str:
         """Return one sentence with the counts and the first examples."""
@@ -139,7 +143,7 @@ def load_parallel(
         report: Filled in place with the counts; in a stream as rows are read (in `DataLoader` workers each process
             has its own copy).
         document_ids: Keep the column `doc_id`, which names the document of a row, of parquet and JSONL files and of
-            Hub datasets; not of a stream.
+            Hub datasets.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each language, keys sorted.
@@ -150,6 +154,7 @@ def load_parallel(
             lengths, bytes that are not UTF-8, wrong numbers of TSV fields, values that are not texts, invalid JSON,
             missing columns; with `bad_rows="raise"` also empty texts and rows with fewer than two languages. For a
             stream, what the rows hold is raised when they are read.
+        ValueError, OSError: From `datasets`, of a Hub dataset that can't be reached or lacks the config or the split.
 
     Example:
         >>> report = CorpusReport()
@@ -160,8 +165,6 @@ def load_parallel(
     for name, value, is_right, expected in (
         ("bad_rows", bad_rows, bad_rows in ("report", "raise"), '"report" or "raise"'),
         ("temperature", temperature, temperature is None or temperature > 0, "a number above 0, or None"),
-        ("max_rows", max_rows, max_rows is None or max_rows >= 1, "a number above 0, or None"),
-        ("document_ids", document_ids, not (document_ids and streaming), "False for a stream"),
         ("languages", languages, not isinstance(languages, str), "a list of language codes"),
     ):
         if not is_right:
@@ -179,8 +182,8 @@ def load_parallel(
         element = element if isinstance(element, Mapping) else os.path.expanduser(element)
         files = None if isinstance(element, str) and is_hub_layout(element) else find_files(element)
         if files is None:
-            options = {"streaming": streaming, "revision": revision, "token": token}
-            parts += _hub_parts(element, stated, pivot_languages, config, split, **options)
+            access = {"revision": revision, "token": token}
+            parts += _hub_parts(element, stated, pivot_languages, config, split, streaming, **access)
         elif config is not None or revision is not None or "[" in split:
             advice = "Files have none of these; a folder laid out like a Hub dataset lists `configs` in its README.md."
             found = Words(f"config={config!r}, revision={revision!r}, split={split!r}")
@@ -210,10 +213,18 @@ def load_parallel(
 def features_of(languages: Sequence[str], document_ids: bool = False) -> datasets.Features:
     """Return the features of every corpus: `translation`, a struct of nullable strings with sorted keys; and, with
     `document_ids`, a nullable string `doc_id`."""
-    features = datasets.Features({"translation": {name: datasets.Value("string") for name in sorted(languages)}})
-    if document_ids:
-        features[DOCUMENT_ID] = datasets.Value("string")
-    return features
+    text = datasets.Value("string")
+    columns = {"translation": dict.fromkeys(sorted(languages), text)}
+    return datasets.Features(columns | ({DOCUMENT_ID: text} if document_ids else {}))
+
+
+def document_numbers(rows: datasets.Dataset) -> np.ndarray | None:
+    """Return a number for the document of each row, (rows,), -1 for none; None if no row has a `doc_id`."""
+    if DOCUMENT_ID not in rows.column_names:
+        return None
+    names = rows.select_columns(DOCUMENT_ID).with_format("arrow")[:][DOCUMENT_ID].combine_chunks()
+    numbers = pc.fill_null(names.dictionary_encode().indices, -1).to_numpy().astype(np.int64)
+    return numbers if (numbers >= 0).any() else None
 
 
 # ---- Opening
@@ -239,23 +250,20 @@ class Part:
 
 
 def _hub_parts(
-    path: str, stated: Sequence[str] | None, pivots: Sequence[str] | None, config: Any, split: str, **options: Any
+    path: str,
+    stated: Sequence[str] | None,
+    pivots: Sequence[str] | None,
+    config: str | Sequence[str] | None,
+    split: str,
+    streaming: bool,
+    **access: Any,
 ) -> list[Part]:
     """Open the configs of a Hub dataset: the stated ones, or every pair of two requested languages with a pivot."""
-    try:
-        if config is None:
-            reached = {name: options[name] for name in ("revision", "token")}
-            config = select_configs(datasets.get_dataset_config_names(path, **reached), stated, pivots, path)
-        names = [config] if isinstance(config, str) else config
-        opened = {name: datasets.load_dataset(path, name, split=split, **options) for name in names}
-    except CorpusError:
-        raise
-    except (ValueError, OSError) as error:  # of an unknown config or split, with those that there are
-        found = Words(f"what can't be loaded ({error})")
-        advice = "Correct config= and split=, or the path or id; log in if it is private; 'sample' works offline."
-        raise bad_value(path, None, None, found, f"config {config!r} and split {split!r}", advice) from error
+    if config is None:
+        config = select_configs(datasets.get_dataset_config_names(path, **access), stated, pivots, path)
     parts = []
-    for name, raw in opened.items():
+    for name in [config] if isinstance(config, str) else config:
+        raw = datasets.load_dataset(path, name, split=split, streaming=streaming, **access)
         place, counted = f"{path} (config {name}, split {split})", (raw.info.splits or {}).get(split)
         rows = len(raw) if isinstance(raw, datasets.Dataset) else counted and counted.num_examples or None
         parts.append(Part(raw, place, _languages_of(raw.take(1), place, stated), rows, is_config=True))
@@ -268,12 +276,11 @@ def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) 
         raw = open_parquet(file.paths[0], streaming)
         return Part(raw, place, _languages_of(raw.take(1), place, stated), pq.read_metadata(file.paths[0]).num_rows)
     if file.format == "moses":
-        counts = [sum(1 for _ in read_lines(path)) for path in file.paths]
-        if len(set(counts)) > 1:
-            listed = ", ".join(f"{path}: {count} lines" for path, count in zip(file.paths, counts, strict=True))
+        counts = {path: sum(1 for _ in read_lines(path)) for path in file.paths}
+        if len(set(counts.values())) > 1:
             advice = "Line n of each must be a translation of line n of the others: fetch or align the files again."
-            raise bad_value(place, None, None, Words(f"different numbers of lines ({listed})"), "equal ones", advice)
-        rows = counts[0]
+            raise bad_value(place, None, None, Words(f"different numbers of lines {counts}"), "equal ones", advice)
+        rows = counts[file.paths[0]]
     names = _languages_of((row for _, row in read_rows(file)), place, stated, file.format == "jsonl")
     return Part(file, place, names, rows)
 
@@ -281,28 +288,25 @@ def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) 
 def _languages_of(
     rows: Iterable[Row], place: str, stated: Sequence[str] | None, differ: bool = False
 ) -> tuple[str, ...]:
-    """Return the languages of rows: the fields of `translation`, or else the columns named by a language code.
+    """Return the languages of rows: the fields of `translation`, or else the columns, that are named by a language
+    code or are stated.
 
     Args:
         differ: Rows may have different fields, so all are read, or as many as have the stated languages.
     """
-    row, found = {}, set()
+    row, found, stated = {}, set(), set(stated or ())
     for row in rows:
-        names = {name for name, text in row.items() if isinstance(text, str | None) and is_code(name)} - {DOCUMENT_ID}
-        names |= set(row) & set(stated or ())
-        if "translation" in row:
-            names = set(row["translation"] or ()) if isinstance(row["translation"], dict | None) else set()
-        found |= names
-        if not differ or (stated and found.issuperset(stated)):
+        texts = row.get("translation", row)
+        if isinstance(texts, dict):
+            codes = {name for name, text in texts.items() if is_code(name) and isinstance(text, str | None)}
+            found |= codes | stated & texts.keys()
+        if not differ or (stated and stated <= found):
             break
-    if not row:
-        raise bad_value(place, None, None, Words("no rows"), "some", "Fetch or write the file again.")
-    wrong = [] if stated else [name for name in sorted(found) if not is_code(name)]
-    if wrong or not found:
+    if not found:
+        columns = Words(f"the columns {list(texts if isinstance(texts, dict) else row)}" if row else "no rows")
         expected = "an object `translation` of texts by language, or one column per language, named by its code"
         advice = "Rename the columns, or pass languages=[...] with those to take."
-        found = Words(f"{wrong[0]!r}" if wrong else f"the columns {list(row)}")
-        raise bad_value(place, None, "translation", found, expected, advice)
+        raise bad_value(place, None, "translation", columns, expected, advice)
     return tuple(sorted(found))
 
 
@@ -352,22 +356,21 @@ def _check(
     """Check numbered rows, whose languages are some of `known`.
 
     Args:
-        columns: Values by field, such as `"translation.de"`, or `"de"` where each language is a column.
+        columns: The texts by language, and perhaps `doc_id`.
 
     Returns:
         The rows, good and bad, with the columns of [`features_of`], how many of their texts were `empty`, their
         `state` (kept, of other languages, or bad) and an `example` of what is bad in the first few.
     """
-    prefix = "translation." if any(name.startswith("translation.") for name in columns) else ""
-    texts = []
+    texts, nothing = [], [None] * len(numbers)
     for name in languages:
-        values = columns.get(prefix + name, [None] * len(numbers))
+        values = columns.get(name, nothing)
         try:
             texts.append(values if isinstance(values, pa.Array) else pa.array(values, pa.string()))
         except (pa.ArrowException, UnicodeError):
             for number, value in zip(numbers, values, strict=True):
                 if value is not None:
-                    check_text(value, place, number, prefix + name, "a text or null")
+                    check_text(value, place, number, name)
             raise
     blank = [pc.fill_null(pc.equal(pc.binary_length(pc.utf8_trim_whitespace(text)), 0), False) for text in texts]
     there = np.stack([text.is_valid() for text in texts], axis=1)  # (rows, languages)
@@ -375,20 +378,19 @@ def _check(
     state = np.where((there & ~empty).sum(axis=1) >= 2, KEPT, BAD)
     if not set(known) <= set(languages):
         state[there.sum(axis=1) < 2] = OTHER
-    examples: list[str | None] = [None] * len(numbers)
+    examples, advice = list(nothing), 'Delete the row, or pass bad_rows="report" to skip it.'
     for row in np.flatnonzero(empty.any(axis=1) | (state == BAD))[:MAX_EXAMPLES]:
         codes = [name for name, is_there in zip(languages, there[row], strict=True) if is_there]
         name, found, expected = "translation", Words(f"{len(codes)} language(s) {codes}"), "at least two languages"
         if empty[row].any():
             first = int(empty[row].argmax())
-            name, found, expected = f"translation.{languages[first]}", texts[first][row].as_py(), "a text"
-        advice = 'Delete the row, or pass bad_rows="report" to skip it.'
+            name, found, expected = languages[first], texts[first][row].as_py(), "a text"
         error = bad_value(place, numbers[row], name, found, expected, advice)
         if bad_rows == "raise":
             raise error
         examples[row] = str(error).removesuffix(f" {advice}")
     texts = [pc.if_else(mask, pa.scalar(None, pa.string()), text) for mask, text in zip(blank, texts, strict=True)]
-    documents = [None if name is None else str(name) for name in columns.get(DOCUMENT_ID, [None] * len(numbers))]
+    documents = [None if name is None else str(name) for name in columns.get(DOCUMENT_ID, nothing)]
     checked = {
         "translation": pa.StructArray.from_arrays(texts, languages),
         DOCUMENT_ID: pa.array(documents, pa.string()),
@@ -402,25 +404,27 @@ def _check(
 def _check_file(file: FileSource, limit: int | None, stamps: str, check: dict[str, Any]) -> Iterator[Row]:
     """Yield the checked rows of a file. One that has changed has other `stamps`, and so another cache."""
     for numbers, rows in blocks_of(islice(read_rows(file), limit), BATCH_ROWS):
-        for number, row in zip(numbers, rows, strict=True):
-            if not isinstance(value := row.get("translation"), dict | None):
+        texts = [row.get("translation", row) or {} for row in rows]
+        for number, value in zip(numbers, texts, strict=True):
+            if not isinstance(value, dict):
                 expected = "an object of texts by language, or null"
                 raise bad_value(file.place, number, "translation", value, expected, "Correct or delete the row.")
-        prefix = "translation." if "translation" in rows[0] else ""
-        texts = [(row["translation"] or {}) if "translation" in row else row for row in rows]
-        columns = {prefix + name: [text.get(name) for text in texts] for name in check["languages"]}
+        columns = {name: [text.get(name) for text in texts] for name in check["languages"]}
         columns[DOCUMENT_ID] = [row.get(DOCUMENT_ID) for row in rows]
         yield from _check(columns, numbers, **check).to_pylist()
 
 
 def _check_table(table: pa.Table, indices: Sequence[int], check: dict[str, Any]) -> pa.Table:
-    table, wanted = table.flatten(), {DOCUMENT_ID, *check["languages"]}
+    prefix = "translation." if "translation" in table.column_names else ""
+    table = table.flatten()
+    columns = {name: table[prefix + name] for name in check["languages"] if prefix + name in table.column_names}
     # Texts stay in Arrow's memory: as Python objects they take twice the time.
     columns = {
-        name: column.combine_chunks() if name != DOCUMENT_ID and column.type == pa.string() else column.to_pylist()
-        for name, column in zip(table.column_names, table.columns, strict=True)
-        if name.removeprefix("translation.") in wanted
+        name: column.combine_chunks() if column.type == pa.string() else column.to_pylist()
+        for name, column in columns.items()
     }
+    if DOCUMENT_ID in table.column_names:
+        columns[DOCUMENT_ID] = table[DOCUMENT_ID].to_pylist()
     return _check(columns, [index + 1 for index in indices], **check)
 
 
@@ -429,6 +433,7 @@ def _load(
 ) -> AnyDataset:
     """Return the good rows of a part. The checked rows of a dataset are cached, and its counts are made of them; a
     stream counts as it is read."""
+    wanted = features_of(check["languages"], document_ids)
     counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
     features = datasets.Features(features_of(check["languages"], document_ids=True) | counted)
     check |= {"place": part.place, "known": part.languages}
@@ -440,28 +445,21 @@ def _load(
         try:
             checked = kind.from_generator(_check_file, features=features, gen_kwargs=arguments)
         except datasets.exceptions.DatasetGenerationError as error:
-            raise (error.__cause__ if isinstance(error.__cause__, CorpusError) else error) from None
+            raise error.__cause__ from None
     else:
         raw = part.source if limit is None else part.source.take(limit)
         check_table = partial(_check_table, check=check)
         checked = raw.with_format("arrow").map(check_table, features=features, **options).with_format(None)
-    unwanted = [*counted, *[DOCUMENT_ID] * (not document_ids)]
     if streaming:
-        keep = partial(_keep, place=part.place, report=report)
-        return checked.map(keep, remove_columns=unwanted, features=features_of(check["languages"]), **options)
-    kept = _count(checked.select_columns(list(counted))[:], part.place, report, len(checked))
-    rows = checked.remove_columns(unwanted)
+        keep = partial(_keep, place=part.place, report=report, wanted=list(wanted))
+        return checked.map(keep, remove_columns=list(features), features=wanted, **options)
+    kept = report.add(part.place, checked.select_columns(list(counted))[:], len(checked))
+    rows = checked.select_columns(list(wanted))
     return rows if len(kept) == len(rows) else rows.select(kept)
 
 
-def _keep(batch: dict[str, list], indices: Sequence[int], place: str, report: CorpusReport) -> dict[str, list]:
-    kept = _count(batch, place, report, indices[-1] + 1)
-    return {"translation": [batch["translation"][index] for index in kept]}
-
-
-def _count(checked: dict[str, list], place: str, report: CorpusReport, last_row: int) -> list[int]:
-    """Add the counts of checked rows to the report, and return which of them are kept."""
-    states, examples = checked["state"], [example for example in checked["example"] if example]
-    counts = [len(states), states.count(KEPT), sum(checked["empty"]), states.count(BAD), states.count(OTHER)]
-    report.add(place, CorpusReport(*counts, examples[:MAX_EXAMPLES]), last_row)
-    return [index for index, state in enumerate(states) if state == KEPT]
+def _keep(
+    batch: dict[str, list], indices: Sequence[int], place: str, report: CorpusReport, wanted: Sequence[str]
+) -> dict[str, list]:
+    kept = report.add(place, batch, indices[-1] + 1)
+    return {name: [batch[name][index] for index in kept] for name in wanted}

@@ -10,14 +10,13 @@ from typing import NamedTuple
 import datasets
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from datasets.fingerprint import Hasher
 from filelock import FileLock
 from tokenizers import Tokenizer
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from .parallel import DOCUMENT_ID
+from .parallel import document_numbers
 
 BLOCK_ROWS = 2048  # tokenised at a time, and rows of a record batch of the cache
 
@@ -35,17 +34,17 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
     alone. A decoder must begin with something; where the tokenizer has nothing for that, it is padding, as in T5.
 
     Raises:
-        ValueError: A tokenizer that makes something else of texts.
+        ValueError: A tokenizer that makes something else of texts, or is not a fast one.
     """
-    made = tokenizer("a")["input_ids"]
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    if not tokenizer.is_fast:
+        raise ValueError(f"{type(tokenizer).__name__} is written in Python, expected a fast tokenizer")
+    made, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
     names = (("bos_token", "cls_token"), ("eos_token", "sep_token"))
     first, last = ([getattr(tokenizer, f"{name}_id", None) for name in pair] for pair in names)
-    for bos, eos in itertools.product(first, last):
-        if made == [bos, *plain, eos]:
-            return TextBounds(bos, eos)
-        if first == [None, None] and made == [*plain, eos]:
-            return TextBounds(tokenizer.pad_token_id, eos, reads_bos=False)
+    if made[1:-1] == plain and made[0] in first and made[-1] in last:
+        return TextBounds(made[0], made[-1])
+    if made[:-1] == plain and first == [None, None] and made[-1] in last:
+        return TextBounds(tokenizer.pad_token_id, made[-1], reads_bos=False)
     raise ValueError(
         f"The tokenizer makes {made} of 'a', whose own tokens are {plain}; expected its bos_token or cls_token "
         f"{first} before and its eos_token or sep_token {last} after them"
@@ -65,18 +64,12 @@ class TextEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         text_bounds(tokenizer)
         self.dtype = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.int32)  # no more memory than needed
-        self.tokenizer = tokenizer
-        self.backend: Tokenizer | None = None
-        if getattr(tokenizer, "backend_tokenizer", None) is not None:
-            self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-            self.backend.no_truncation()
-            self.backend.no_padding()
+        self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self.backend.no_truncation()
+        self.backend.no_padding()
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text."""
-        if self.backend is None:
-            options = {"add_special_tokens": False, "truncation": False, "verbose": False}
-            return self.tokenizer(texts, **options)["input_ids"] if texts else []
         worker = get_worker_info()
         if worker is None:
             return self._encode(texts)
@@ -117,7 +110,7 @@ class Tokens:
     Args:
         table: From `tokenize`, perhaps of a memory-mapped cache.
         languages: Their codes.
-        documents: The document of each row, by which rows follow each other. Without it, a row is followed by the next
+        documents: Of `document_numbers`, by which rows follow each other. Without it, a row is followed by the next
             one with the same languages: the rows are a stream of sentences.
         texts: The rows themselves, where something needs to read them.
 
@@ -125,28 +118,25 @@ class Tokens:
         lengths: (rows, languages), the tokens of each text without special tokens, -1 where there is none.
         words: (rows, languages), the whitespace-separated words of each text.
         following: (rows,), the row that continues the text of each, or -1.
-        documented: Whether `documents` tells any two rows apart.
+        documented: Whether the documents are known.
     """
 
     def __init__(
         self,
         table: pa.Table,
         languages: Sequence[str],
-        documents: pa.Array | None = None,
+        documents: np.ndarray | None = None,
         texts: pa.Table | None = None,
     ):
-        self.table, self.languages = table, list(languages)
-        self.documents, self.texts = documents, texts
+        self.table, self.languages, self.documents, self.texts = table, list(languages), documents, texts
         self.lengths, self.words = (
-            np.concatenate([np.zeros(0, np.int32), *(chunk.flatten() for chunk in table[name].chunks)]).reshape(
-                -1, len(languages)
-            )
+            table[name].combine_chunks().flatten().to_numpy().reshape(-1, len(languages))
             for name in ("lengths", "words")
         )
         self._ids, starts = _flat(table["ids"])
         lengths = np.maximum(self.lengths, 0)
         self._starts = starts[:, None] + np.cumsum(lengths, axis=1) - lengths  # (rows, languages)
-        self.documented = documents is not None and documents.null_count < len(documents)
+        self.documented = documents is not None
         self.following = self._follow()
 
     def __reduce__(self) -> tuple:
@@ -154,10 +144,8 @@ class Tokens:
 
     def _follow(self) -> np.ndarray:
         following = np.full(len(self), -1, dtype=np.int64)
-        if self.documented:
-            kind = pc.fill_null(self.documents.dictionary_encode().indices, -1).to_numpy()
-            order = np.arange(len(self))
-        else:
+        kind, order = self.documents, np.arange(len(self))
+        if not self.documented:
             _, kind = np.unique(np.packbits(self.lengths >= 0, axis=1), axis=0, return_inverse=True)
             kind = kind.reshape(-1)
             order = np.argsort(kind, kind="stable")
@@ -179,16 +167,16 @@ def _flat(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 
     The array spans all buffers, whether of one memory-mapped file or of several: a position in it is an address.
     """
-    parts = [(chunk.values.to_numpy(), chunk.offsets.to_numpy().astype(np.int64)) for chunk in column.chunks]
-    parts = [(values.ctypes.data // values.itemsize, values, offsets) for values, offsets in parts if len(offsets) > 1]
-    dtype = np.dtype(column.type.value_type.to_pandas_dtype())
-    base = min((begin for begin, values, _ in parts if len(values)), default=None)
-    if base is None:
-        return np.empty(0, dtype), np.zeros(len(column), np.int64)
-    size = max(begin + len(values) for begin, values, _ in parts if len(values)) - base
-    buffer = pa.foreign_buffer(base * dtype.itemsize, size * dtype.itemsize, base=column)
-    starts = [begin - base + offsets[:-1] if len(values) else 0 * offsets[:-1] for begin, values, offsets in parts]
-    return np.frombuffer(buffer, dtype), np.concatenate(starts)
+    chunks = column.chunks or [column.combine_chunks()]
+    blocks = [chunk.values.to_numpy() for chunk in chunks]
+    filled = [block for block in blocks if len(block)] or blocks  # the address of an empty one is anything
+    begin = min(block.ctypes.data for block in filled)
+    end = max(block.ctypes.data + block.nbytes for block in filled)
+    starts = [
+        (block.ctypes.data - begin) // block.itemsize + chunk.offsets.to_numpy()[:-1].astype(np.int64)
+        for block, chunk in zip(blocks, chunks, strict=True)
+    ]
+    return np.frombuffer(pa.foreign_buffer(begin, end - begin, column), blocks[0].dtype), np.concatenate(starts)
 
 
 def default_folder() -> Path:
@@ -264,11 +252,8 @@ def open_tokens(
         rows.select_columns("translation"),
         lambda table: tokenize(table, encoder, languages),
         datasets.Features({"ids": ids, "lengths": each, "words": each}),
-        [list(languages), encoder.backend.to_str() if encoder.backend else None],
-        folder if encoder.backend else None,
+        [list(languages), encoder.backend.to_str()],
+        folder,
         "Tokenizing",
     )
-    documents = None
-    if DOCUMENT_ID in rows.column_names:
-        documents = rows.select_columns(DOCUMENT_ID).with_format("arrow")[:][DOCUMENT_ID].combine_chunks()
-    return Tokens(made.with_format("arrow")[:], languages, documents)
+    return Tokens(made.with_format("arrow")[:], languages, document_numbers(rows))

@@ -9,6 +9,7 @@ from datasets import Dataset, Features, Value
 from .grammar import LANGUAGES, NEUTRAL, TOPICS, Template, templates
 
 SPLITS = ("train", "dev", "test")
+DOCUMENT_COLUMNS = ("doc_id", "language", "text", "label", "split")
 
 _HELD_OUT = {0: "test", 1: "dev"}  # of 20 hash classes, so 5 % each
 _NEUTRAL_SHARE = 0.2  # of the sentences of a document
@@ -33,9 +34,10 @@ def _draw(rng: random.Random, group: Sequence[Template], split: str) -> tuple[Te
             return template, number
 
 
-def _check_split(split: str) -> None:
+def _random(kind: str, split: str, seed: int) -> random.Random:
     if split not in SPLITS:
         raise ValueError(f"Split of the sample: found {split!r}, expected one of {SPLITS}")
+    return random.Random(f"{kind}/{split}/{seed}")
 
 
 def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0) -> Dataset:
@@ -53,8 +55,7 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
     Raises:
         ValueError: If the split is unknown, or the grammar has not that many sentences.
     """
-    _check_split(split)
-    rng = random.Random(f"sentences/{split}/{seed}")
+    rng = _random("sentences", split, seed)
     groups = list(templates().values())
     drawn: dict[tuple[Template, int], None] = {}  # in the order of the draws
     misses = 0
@@ -112,17 +113,16 @@ def sample_documents(
     Raises:
         ValueError: If the split is unknown.
     """
-    _check_split(split)
-    rng = random.Random(f"documents/{split}/{seed}")
+    rng = _random("documents", split, seed)
     labels = [TOPICS[place % len(TOPICS)] for place in range(num_documents)]
     rng.shuffle(labels)
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for place, label in enumerate(labels):
         texts = _document(rng, label, rng.randint(3, 6), split)
-        rows += [(f"{split}-{seed}-{place:06d}", code, texts[code], label, split) for code in languages]
-    names = ("doc_id", "language", "text", "label", "split")
-    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    return Dataset.from_dict(columns, features=Features({name: Value("string") for name in names}))
+        for code in languages:
+            values = (f"{split}-{seed}-{place:06d}", code, texts[code], label, split)
+            rows.append(dict(zip(DOCUMENT_COLUMNS, values, strict=True)))
+    return Dataset.from_list(rows, features=Features({name: Value("string") for name in DOCUMENT_COLUMNS}))
 
 
 def sample_parallel(num_rows: int = 20000, split: str = "train", seed: int = 0) -> Dataset:
@@ -141,7 +141,7 @@ def sample_parallel(num_rows: int = 20000, split: str = "train", seed: int = 0) 
     """
     passages = int(num_rows * _PASSAGE_SHARE)
     texts = sample_sentences(num_rows - passages, split, seed)["translation"][:]
-    rng = random.Random(f"passages/{split}/{seed}")
+    rng = _random("passages", split, seed)
     for place in range(passages):
         texts.append(_document(rng, TOPICS[place % len(TOPICS)], rng.randint(2, 5), split))
     rng.shuffle(texts)

@@ -6,7 +6,6 @@ templates are in the YAML files beside this one.
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import prod
@@ -21,13 +20,14 @@ Row = list[str]  # one phrase in the five languages, in the order of LANGUAGES
 
 _SLOT = re.compile(r"\{([a-z_]+)(\d?)(?::([a-z]+|\d))?\}")
 _GERMAN_DATIVE = {"der": "dem", "das": "dem", "die": "der"}
-_CONTRACTIONS = {
-    "es": {"of": {"el": "del "}, "to": {"el": "al "}},
-    "fr": {"of": {"le": "du ", "les": "des "}, "to": {"le": "au ", "les": "aux "}},
-}
 _PREPOSITIONS = {"es": {"of": "de", "to": "a"}, "fr": {"of": "de", "to": "à"}, "it": {"of": "di", "to": "a"}}
 _ITALIAN_STEMS = {"of": "de", "to": "a"}
 _ITALIAN_ENDINGS = {"il": "l ", "lo": "llo ", "la": "lla ", "i": "i ", "gli": "gli ", "le": "lle "}
+_CONTRACTIONS = {
+    "es": {"of": {"el": "del "}, "to": {"el": "al "}},
+    "fr": {"of": {"le": "du ", "les": "des "}, "to": {"le": "au ", "les": "aux "}},
+    "it": {name: {key: stem + end for key, end in _ITALIAN_ENDINGS.items()} for name, stem in _ITALIAN_STEMS.items()},
+}
 
 
 def _german(parts: list[str], name: str) -> str:
@@ -46,19 +46,16 @@ def _german(parts: list[str], name: str) -> str:
 def _romance(language: str, phrase: str, name: str) -> str:
     """A phrase after the preposition `name`, contracted with its article or elided before a vowel."""
     article, _, rest = phrase.partition(" ")
-    if language == "it" and article in _ITALIAN_ENDINGS and rest:
-        return _ITALIAN_STEMS[name] + _ITALIAN_ENDINGS[article] + rest
-    if language == "it" and phrase.startswith("l'"):
-        return f"{_ITALIAN_STEMS[name]}l{phrase}"
-    contracted = _CONTRACTIONS.get(language, {}).get(name, {})
+    contracted = _CONTRACTIONS[language][name]
     if article in contracted and rest:
         return contracted[article] + rest
-    preposition = _PREPOSITIONS[language][name]
+    if language == "it" and phrase.startswith("l'"):
+        return f"{_ITALIAN_STEMS[name]}l{phrase}"
     if language == "fr" and name == "of" and phrase[0].lower() in "aàeéèêioôuy":
         return f"d'{phrase}"
     if language == "it" and name == "to" and phrase[0] in "aA":
         return f"ad {phrase}"
-    return f"{preposition} {phrase}"
+    return f"{_PREPOSITIONS[language][name]} {phrase}"
 
 
 def inflect(language: str, phrase: str, name: str) -> str:
@@ -80,19 +77,31 @@ def inflect(language: str, phrase: str, name: str) -> str:
     return _german(parts, name) if language == "de" else _romance(language, parts[0], name)
 
 
-@dataclass(frozen=True, eq=False)
 class Template:
-    """A compiled template: `capacity` different sentences, numbered from 0."""
+    """A compiled template: `capacity` different sentences, numbered from 0.
 
-    name: str
-    topic: str
-    radices: tuple[int, ...]
-    earlier: tuple[int, ...]  # per slot the slot before it that uses the same table, or -1
-    patterns: tuple[tuple[str, tuple[tuple[int, tuple[str, ...]], ...]], ...]  # per language
+    Args:
+        name: Identity of the template: together with a sentence number it decides the split.
+        topic: Topic that its sentences speak about.
+        texts: The template by language.
+        tables: Phrase tables by slot name.
+    """
 
-    @property
-    def capacity(self) -> int:
-        return prod(self.radices)
+    def __init__(self, name: str, topic: str, texts: dict[str, str], tables: dict[str, list[Row]]):
+        self.name, self.topic = name, topic
+        slots = sorted({match[1] + match[2] for match in _SLOT.finditer(texts["en"])})
+        bases = [slot.rstrip("0123456789") for slot in slots]
+        # Per slot the slot before it that uses the same table, or -1.
+        self.earlier = [bases.index(base) if base in bases[:place] else -1 for place, base in enumerate(bases)]
+        self.radices = [len(tables[base]) - (before >= 0) for base, before in zip(bases, self.earlier, strict=True)]
+        self.capacity = prod(self.radices)
+        self.patterns: list[tuple[str, list[tuple[int, list[str]]]]] = []  # per language
+        for column, language in enumerate(LANGUAGES):
+            used = []
+            for match in _SLOT.finditer(texts[language]):
+                forms = [inflect(language, row[column], match[3] or "") for row in tables[match[1]]]
+                used.append((slots.index(match[1] + match[2]), forms))
+            self.patterns.append((_SLOT.sub("%s", texts[language]), used))
 
     def render(self, number: int) -> dict[str, str]:
         """Return sentence `number` in every language. A table that is used twice gives two different entries."""
@@ -105,29 +114,6 @@ class Template:
             text = pattern % tuple(forms[chosen[slot]] for slot, forms in slots)
             sentences[language] = text[0].upper() + text[1:]
         return sentences
-
-
-def compile_template(name: str, topic: str, texts: dict[str, str], tables: dict[str, list[Row]]) -> Template:
-    """Look up the tables of a template's slots.
-
-    Args:
-        name: Identity of the template: together with a sentence number it decides the split.
-        topic: Topic that its sentences speak about.
-        texts: The template by language.
-        tables: Phrase tables by slot name.
-    """
-    slots = sorted({match[1] + match[2] for match in _SLOT.finditer(texts["en"])})
-    bases = [slot.rstrip("0123456789") for slot in slots]
-    earlier = [bases.index(base) if base in bases[:place] else -1 for place, base in enumerate(bases)]
-    radices = [len(tables[base]) - (before >= 0) for base, before in zip(bases, earlier, strict=True)]
-    patterns = []
-    for column, language in enumerate(LANGUAGES):
-        used = []
-        for match in _SLOT.finditer(texts[language]):
-            forms = tuple(inflect(language, row[column], match[3] or "") for row in tables[match[1]])
-            used.append((slots.index(match[1] + match[2]), forms))
-        patterns.append((_SLOT.sub("%s", texts[language]), tuple(used)))
-    return Template(name, topic, tuple(radices), tuple(earlier), tuple(patterns))
 
 
 @cache
@@ -144,8 +130,6 @@ def templates() -> dict[str, tuple[Template, ...]]:
             tables[slot] = [row if isinstance(row, list) else [row] * len(LANGUAGES) for row in rows]
     groups = {NEUTRAL: read["common"], **{topic: read[topic] for topic in TOPICS}}
     return {
-        topic: tuple(
-            compile_template(f"{topic}/{place}", topic, texts, tables) for place, texts in enumerate(part["templates"])
-        )
+        topic: tuple(Template(f"{topic}/{place}", topic, text, tables) for place, text in enumerate(part["templates"]))
         for topic, part in groups.items()
     }

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from modeling_tmde.data import CorpusError, load_parallel
+from modeling_tmde.data import load_parallel
 
 IDS = ["a", "a", None, "b"]
 TEXTS = [{"de": f"de{number}", "en": f"en{number}" if number != 1 else None} for number in range(4)]
@@ -38,6 +38,7 @@ def test_ids_stay_with_their_rows(kind, nested, ids, tmp_path):
         assert rows["doc_id"][:] == [None if name is None else str(name) for name in (ids[0], ids[2], ids[3])]
         assert [text["de"] for text in rows["translation"]] == ["de0", "de2", "de3"]
         assert "doc_id" not in rows.features["translation"]
+        assert list(load_parallel(source, languages, document_ids=True, streaming=True)) == list(rows)
     assert load_parallel(source, ["de", "en"]).column_names == ["translation"]
     assert load_parallel(source, ["de", "en"], streaming=True).column_names == ["translation"]
 
@@ -61,8 +62,3 @@ def test_ids_of_a_dataset_in_the_layout_of_the_hub(tmp_path):
     )
     rows = load_parallel(str(tmp_path), ["de", "en"], document_ids=True)
     assert rows["doc_id"][:] == ["a", None, "b"]
-
-
-def test_a_stream_has_no_ids(tmp_path):
-    with pytest.raises(CorpusError, match="'document_ids': found True, expected False for a stream"):
-        load_parallel(write("jsonl", True, tmp_path / "a.jsonl", IDS), document_ids=True, streaming=True)

@@ -104,7 +104,7 @@ def test_other_splits_and_bad_rows(streaming, hub_folder):
     found = texts(load_parallel(folder, split="test", streaming=streaming, report=report))
     assert sorted(found, key=str) == sorted(fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=str)
     assert (report.rows, report.kept, report.empty_texts, report.dropped_rows) == (7, 6, 1, 1)
-    with pytest.raises(CorpusError, match=r"europarl \(config de-en, split test\), row 2, field 'translation.de'"):
+    with pytest.raises(CorpusError, match=r"europarl \(config de-en, split test\), row 2, field 'de'"):
         list(load_parallel(folder, split="test", streaming=streaming, bad_rows="raise"))
 
 
@@ -117,7 +117,7 @@ def test_max_rows_are_shared(hub_folder):
 @pytest.mark.parametrize("streaming", [False, True])
 def test_unknown_split_and_config(streaming, hub_folder):
     folder = hub_folder(CONFIGS)
-    with pytest.raises(CorpusError, match=r"europarl: .*validation.*train.*Correct config= and split="):
+    with pytest.raises(ValueError, match="validation.*train"):
         load_parallel(folder, split="validation", streaming=streaming)
-    with pytest.raises(CorpusError, match=r"europarl: .*de-xx.*de-en.*Correct config= and split="):
+    with pytest.raises(ValueError, match="de-xx.*de-en"):
         load_parallel(folder, config="de-xx", streaming=streaming)

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from modeling_tmde.cli.main import app
+from tests.cli import conftest
 from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, write_rows
 
 
@@ -23,7 +22,7 @@ def place(tmp_path_factory) -> Path:
 def run(place: Path, output: str, *more: str, **changes: str):
     words = f"add-language bag {NEW} --train new.parquet --replay old.parquet --dev planted=dev.parquet -o".split()
     arguments = [changes.get(word.partition(".")[0], word) for word in [*words, output, *SHORT, *more]]
-    return CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
+    return conftest.run(*arguments, env={"COLUMNS": "300"})
 
 
 @pytest.mark.slow

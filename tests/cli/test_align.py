@@ -125,9 +125,8 @@ def test_known_pairs(bag, inputs):
 
 def test_lawdr(bag, inputs):
     out = inputs / "pairs.tsv"
-    result = ok(
-        "align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS
-    )
+    options = ["-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS]
+    result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     assert "16 documents by LAWDR (0 sentences truncated)" in result.stderr, result.output
     lawdr = Lawdr(DocumentEmbedder.from_pretrained(bag, device="cpu"), rank=2)
     vectors = lawdr.fit_transform(GERMAN + [ENGLISH[number] for number in ORDER], ["de"] * 8 + ["en"] * 8)
@@ -140,10 +139,8 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     model = save(tmp_path / "ntdv", NtdvModel(NtdvConfig(vocab_size=400, d_model=16, languages=LANGUAGES)), tokenizer)
     arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "pairs.tsv"]
     result = run(*arguments, "--language-a", "de")
-    assert (
-        result.exit_code == 1 and "--language-b: found None, expected a language of the model: de, en" in result.stderr
-    )
-    result = ok("align", *arguments, "--language-a", "de", "--language-b", "en")
+    assert result.exit_code == 1 and "--language-b: found None, expected a language of" in result.stderr
+    ok("align", *arguments, "--language-a", "de", "--language-b", "en")
 
 
 BAD = [
@@ -153,10 +150,7 @@ BAD = [
     (["-o", "out.tsv", "--language-a", "de", "--language-b", "de"], "--language-b: found 'de', that of --language-a"),
     (["-o", "out.tsv", "--language-a", "german"], "--language-a: found 'german', expected a language code"),
     (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
-    (
-        ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
-        "--pairs needs --rows and excludes --output",
-    ),
+    (["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "--pairs needs --rows and"),
     (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found"),
     (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
 ]

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from modeling_tmde.cli.compare import load_comparison, open_folder, write_table
-from modeling_tmde.cli.main import app
 from modeling_tmde.eval.results import Cell, TaskResult, write_results
 from modeling_tmde.training.recipe import packaged_names
+from tests.cli.conftest import run
 
 TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
 SHARED = {
@@ -151,7 +150,7 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
 
     def call(command: list[str], stdout, **options) -> SimpleNamespace:
         commands.append(command[3])
-        result = CliRunner().invoke(app, command[3:])
+        result = run(*command[3:])
         stdout.write(result.output)
         return SimpleNamespace(returncode=result.exit_code)
 
@@ -159,14 +158,14 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
     content = {**CONTENT, "systems": copy.deepcopy(CONTENT["systems"]), "start": {}, "contrasts": []}
     content["systems"]["warm"] = {"recipe": "bag", "overrides": TINY | {"freeze": ["nothing_of_this_name"]}}
     (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    command = ["compare", str(tmp_path / "file.yaml"), "-o", str(tmp_path / "out"), "--train", "sample"]
-    done = CliRunner().invoke(app, [*command, "--dev", "sample"])
+    command = ["compare", tmp_path / "file.yaml", "-o", tmp_path / "out", "--train", "sample", "--dev", "sample"]
+    done = run(*command)
     assert done.exit_code == 1 and "Error: warm-42: train: " in done.stderr and "Traceback" not in done.stderr
     table = (tmp_path / "out" / "table.md").read_text()
     assert "| bag " in table and "Not measured: warm-42: train" in table and "TF-IDF" in table
     assert commands == ["train", "eval", "train"]
     del content["systems"]["warm"]
     (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    again = CliRunner().invoke(app, [*command, "--dev", "sample"])
+    again = run(*command)
     assert again.exit_code == 0 and (tmp_path / "out" / "table.md").read_text() in again.stdout
     assert len(commands) == 3  # nothing was left to do

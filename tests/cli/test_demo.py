@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("lancedb")
 pytest.importorskip("gradio")
@@ -12,9 +11,9 @@ pytest.importorskip("plotly")
 from modeling_tmde.cli import demo_page as page_module
 from modeling_tmde.cli.demo import NOTHING, OTHERS, draw_collection
 from modeling_tmde.cli.demo_page import map_figure, search
-from modeling_tmde.cli.main import app
 from modeling_tmde.documents import DocumentIndex
 from modeling_tmde.embedding import DocumentEmbedder
+from tests.cli import conftest
 from tests.cli.conftest import ok, write_rows
 from tests.conftest import LANGUAGES
 
@@ -40,7 +39,7 @@ def serve(monkeypatch):
 
     def run(*arguments):
         shown.clear()
-        result = CliRunner().invoke(app, ["demo", *map(str, arguments), "--no-browser"])
+        result = conftest.run("demo", *arguments, "--no-browser")
         return result, shown[0] if shown else None
 
     monkeypatch.setattr(page_module, "demo_page", lambda collection: shown.append(collection) or Page())

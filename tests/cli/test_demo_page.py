@@ -9,10 +9,9 @@ import sys
 from urllib.parse import urlparse
 
 import pytest
-from typer.testing import CliRunner
 
-from modeling_tmde.cli.main import app
 from modeling_tmde.data.sample import sample_documents
+from tests.cli.conftest import ok
 
 pytest.importorskip("lancedb")
 pytest.importorskip("gradio")
@@ -31,8 +30,7 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "bag"
     keys = ["data.train=sample", "data.max_rows=1500", "tokenizer.vocab_size=1500", "model.d_model=48"]
     keys += ["training.max_steps=60", "training.learning_rate=0.02"]
-    result = CliRunner().invoke(app, ["train", "bag", "-o", str(out), *keys])
-    assert result.exit_code == 0, result.output
+    ok("train", "bag", "-o", out, *keys)
     return out
 
 

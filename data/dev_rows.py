@@ -87,18 +87,21 @@ def hold_out(rows: datasets.Dataset, number: int, seed: int) -> tuple[datasets.D
     Returns:
         The rest, and the rows held out; the rows of a document stand together.
     """
-    held = _rows_of_documents(rows, number, seed)
-    if held is None:
-        parts = rows.train_test_split(test_size=number, seed=seed)
-        return parts["train"], parts["test"]
-    return rows.select(np.setdiff1d(np.arange(len(rows)), held)), rows.select(held)
-
-
-def _rows_of_documents(rows: datasets.Dataset, number: int, seed: int) -> np.ndarray | None:
-    """Return rows of documents drawn with equal chances as long as they fit; None if there are none, or none fits."""
     documents = document_numbers(rows)
-    if documents is None:
-        return None
+    held = [] if documents is None else _draw_documents(documents, number, seed)
+    if len(held):
+        return rows.select(np.setdiff1d(np.arange(len(rows)), held)), rows.select(held)
+    if documents is not None:
+        logger.warning(
+            f"dev_rows: every document has more than {number:,} rows, so single rows of the training documents are "
+            "held out; raise dev_rows, or give dev"
+        )
+    parts = rows.train_test_split(test_size=number, seed=seed)
+    return parts["train"], parts["test"]
+
+
+def _draw_documents(documents: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """Return at most `number` rows: those of documents drawn with equal chances as long as they fit."""
     alone = documents < 0
     documents[alone] = documents.max() + 1 + np.arange(alone.sum())
     lengths = np.bincount(documents)
@@ -109,11 +112,5 @@ def _rows_of_documents(rows: datasets.Dataset, number: int, seed: int) -> np.nda
             left -= lengths[document]
         if left < lengths.min():
             break
-    if not chosen:
-        logger.warning(
-            f"dev_rows: every document has more than {number:,} rows, so single rows of the training documents are "
-            "held out; raise dev_rows, or give dev"
-        )
-        return None
     held = np.flatnonzero(np.isin(documents, chosen))
     return held[np.argsort(documents[held], kind="stable")]  # rows of corpora that are mixed do not stand together

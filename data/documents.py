@@ -82,9 +82,7 @@ class Documents:
         for option, value in (("--field", field), ("--language-field", language_field)):
             if self.kind in _NAMES and value is not None:
                 names = " and ".join(_NAMES[self.kind])
-                raise ValueError(
-                    f"{option} {value}: {source} is read as {self.kind}, whose fields are {names}; see --format"
-                )
+                raise ValueError(f"{option} {value}: {self.kind} has the fields {names}; see --format")
         self.name, self.path = "stdin" if source == "-" else source, source
         if source == "-" or not Path(source).is_file():  # parquet and JSONL are read twice
             spool = stack.enter_context(tempfile.NamedTemporaryFile())

@@ -16,7 +16,7 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .checks import Words, bad_value, check_languages, is_code
+from .checks import Words, bad_value, is_code
 
 AnyDataset = datasets.Dataset | datasets.IterableDataset
 Row = dict[str, Any]
@@ -57,7 +57,7 @@ def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> l
             files, or Moses files by language.
 
     Returns:
-        The files; None if `source` is a string that names nothing here but may be the id of a Hub dataset.
+        The files; None for a Hub dataset: a folder laid out like one, or what names nothing here but may be its id.
 
     Raises:
         CorpusError: Nothing matches, or the format is unknown.
@@ -66,9 +66,11 @@ def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> l
     if by_language := source if isinstance(source, Mapping) else _moses_files(path):
         codes = sorted(by_language)
         return [FileSource("moses", tuple(os.fspath(by_language[code]) for code in codes), tuple(codes))]
+    if is_hub_layout(path):
+        return None
     if os.path.isdir(path):
-        found = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-        found = [name for name in found if format_of(name)]
+        within = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
+        found = [name for name in within if format_of(name)]
     else:
         found = [path] if os.path.isfile(path) else glob.glob(path, recursive=True)
     found = sorted(filter(os.path.isfile, found))
@@ -103,34 +105,6 @@ def is_hub_layout(path: str | os.PathLike) -> bool:
     return os.path.isfile(readme) and bool((huggingface_hub.metadata_load(readme) or {}).get("configs"))
 
 
-def select_configs(
-    names: Sequence[str], languages: Sequence[str] | None, pivot_languages: Sequence[str] | None, place: str
-) -> list[str]:
-    """Return the configs to load, given the names of all of a dataset's.
-
-    Returns:
-        The pairs, such as `de-en`, of two `languages` (None: any) of which at least one is in `pivot_languages`
-        (None: any); or the only config, if there is one that is not a pair.
-
-    Raises:
-        CorpusError: A language is in no pair, or no config fits.
-    """
-    pairs = {name: set(name.split("-")) for name in names if name.count("-") == 1}
-    pairs = {name: pair for name, pair in pairs.items() if all(map(is_code, pair))}
-    if not pairs and len(names) == 1:
-        return list(names)
-    there = set().union(*pairs.values())
-    wanted, pivots = set(languages or there), set(pivot_languages or there)
-    if pairs:
-        check_languages(sorted(wanted | pivots), there, place)
-    chosen = sorted(name for name, pair in pairs.items() if pair <= wanted and pair & pivots)
-    if not chosen:
-        expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
-        advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
-        raise bad_value(place, None, "config", Words(f"the configs {sorted(names)}"), expected, advice)
-    return chosen
-
-
 # ---- Lines
 
 
@@ -144,7 +118,8 @@ def read_lines(path: str, place: str | None = None, name: str | None = None) -> 
         name: The field that the lines hold, for messages.
 
     Raises:
-        CorpusError: The file cannot be read, or has bytes that are not UTF-8.
+        CorpusError: The file is damaged, or has bytes that are not UTF-8.
+        OSError: There is no such file.
     """
     place, number = place or path, 0
     try:
@@ -158,9 +133,7 @@ def read_lines(path: str, place: str | None = None, name: str | None = None) -> 
         found = Words(f"the undecodable bytes {line[error.start : error.end]!r} in {near!r}")
         advice = "Convert the file to UTF-8 (for example: iconv -f latin1 -t utf-8) or correct the row."
         raise bad_value(place, number, name, found, "UTF-8", advice) from None
-    except FileNotFoundError:
-        raise bad_value(place, None, name, Words("no such file"), "a text file", "Correct the path.") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         found = Words(f"a damaged file ({error})")
         raise bad_value(place, number + 1, name, found, "a text file", "Fetch it again.") from error
 

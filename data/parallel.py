@@ -17,24 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .checks import Words, bad_value, check_languages, is_code
-from .files import (
-    AnyDataset,
-    FileSource,
-    Row,
-    blocks_of,
-    check_text,
-    find_files,
-    is_hub_layout,
-    open_parquet,
-    read_lines,
-    read_rows,
-    select_configs,
-)
+from .files import AnyDataset, FileSource, Row, blocks_of, check_text, find_files, open_parquet, read_lines, read_rows
 from .sample import LANGUAGES, sample_parallel
 
 logger = logging.getLogger("modeling_tmde.data")
 
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
+Columns = dict[str, list | pa.Array]
 
 DOCUMENT_ID = "doc_id"  # the column that names the document of a row, in the source and in the result
 BATCH_ROWS = 500  # what a stream reads and checks ahead of the row it gives
@@ -150,11 +139,12 @@ def load_parallel(
         Every row has at least two texts. With `document_ids`, also `doc_id`, a string, null where a source has none.
 
     Raises:
-        CorpusError: Bad input, whatever `bad_rows`: missing files, unknown languages, Moses files of different
+        CorpusError: Bad input, whatever `bad_rows`: no file found, unknown languages, Moses files of different
             lengths, bytes that are not UTF-8, wrong numbers of TSV fields, values that are not texts, invalid JSON,
             missing columns; with `bad_rows="raise"` also empty texts and rows with fewer than two languages. For a
             stream, what the rows hold is raised when they are read.
-        ValueError, OSError: From `datasets`, of a Hub dataset that can't be reached or lacks the config or the split.
+        OSError: A Moses file does not exist, or a Hub dataset can't be reached.
+        ValueError: From `datasets`: a Hub dataset lacks the config or the split.
 
     Example:
         >>> report = CorpusReport()
@@ -180,10 +170,13 @@ def load_parallel(
             parts.append(Part(raw, f"sample (split {split})", LANGUAGES, len(rows)))
             continue
         element = element if isinstance(element, Mapping) else os.path.expanduser(element)
-        files = None if isinstance(element, str) and is_hub_layout(element) else find_files(element)
+        files = find_files(element)
         if files is None:
-            access = {"revision": revision, "token": token}
-            parts += _hub_parts(element, stated, pivot_languages, config, split, streaming, **access)
+            access, configs = {"revision": revision, "token": token}, [config] if isinstance(config, str) else config
+            if config is None:
+                names = datasets.get_dataset_config_names(element, **access)
+                configs = select_configs(names, stated, pivot_languages, element)
+            parts += [_hub_part(element, name, split, stated, streaming=streaming, **access) for name in configs]
         elif config is not None or revision is not None or "[" in split:
             advice = "Files have none of these; a folder laid out like a Hub dataset lists `configs` in its README.md."
             found = Words(f"config={config!r}, revision={revision!r}, split={split!r}")
@@ -237,37 +230,51 @@ class Part:
     Args:
         source: A text file, or rows with `translation` or one column per language.
         place: Its name in messages.
-        languages: Those it holds; of a JSONL file those of its first rows.
+        languages: Those it holds; of a JSONL file at least the requested ones.
         rows: How many rows it has, if that is known.
         is_config: Whether it is a config of a Hub dataset.
     """
 
     source: FileSource | AnyDataset
     place: str
-    languages: tuple[str, ...]
+    languages: Sequence[str]
     rows: int | None = None
     is_config: bool = False
 
 
-def _hub_parts(
-    path: str,
-    stated: Sequence[str] | None,
-    pivots: Sequence[str] | None,
-    config: str | Sequence[str] | None,
-    split: str,
-    streaming: bool,
-    **access: Any,
-) -> list[Part]:
-    """Open the configs of a Hub dataset: the stated ones, or every pair of two requested languages with a pivot."""
-    if config is None:
-        config = select_configs(datasets.get_dataset_config_names(path, **access), stated, pivots, path)
-    parts = []
-    for name in [config] if isinstance(config, str) else config:
-        raw = datasets.load_dataset(path, name, split=split, streaming=streaming, **access)
-        place, counted = f"{path} (config {name}, split {split})", (raw.info.splits or {}).get(split)
-        rows = len(raw) if isinstance(raw, datasets.Dataset) else counted and counted.num_examples or None
-        parts.append(Part(raw, place, _languages_of(raw.take(1), place, stated), rows, is_config=True))
-    return parts
+def select_configs(
+    names: Sequence[str], languages: Sequence[str] | None, pivot_languages: Sequence[str] | None, place: str
+) -> list[str]:
+    """Return the configs to load, given the names of all of a dataset's.
+
+    Returns:
+        The pairs, such as `de-en`, of two `languages` (None: any) of which at least one is in `pivot_languages`
+        (None: any); or the only config, if there is one that is not a pair.
+
+    Raises:
+        CorpusError: A language is in no pair, or no config fits.
+    """
+    pairs = {name: set(name.split("-")) for name in names if name.count("-") == 1}
+    pairs = {name: pair for name, pair in pairs.items() if all(map(is_code, pair))}
+    if not pairs and len(names) == 1:
+        return list(names)
+    there = set().union(*pairs.values())
+    wanted, pivots = set(languages or there), set(pivot_languages or there)
+    if pairs:
+        check_languages(sorted(wanted | pivots), there, place)
+    chosen = sorted(name for name, pair in pairs.items() if pair <= wanted and pair & pivots)
+    if not chosen:
+        expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
+        advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
+        raise bad_value(place, None, "config", Words(f"the configs {sorted(names)}"), expected, advice)
+    return chosen
+
+
+def _hub_part(path: str, config: str, split: str, stated: Sequence[str] | None, **options: Any) -> Part:
+    raw = datasets.load_dataset(path, config, split=split, **options)
+    place, counted = f"{path} (config {config}, split {split})", (raw.info.splits or {}).get(split)
+    rows = len(raw) if isinstance(raw, datasets.Dataset) else counted and counted.num_examples or None
+    return Part(raw, place, _languages_of(raw.take(1), place, stated), rows, is_config=True)
 
 
 def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) -> Part:
@@ -285,9 +292,7 @@ def _file_part(file: FileSource, stated: Sequence[str] | None, streaming: bool) 
     return Part(file, place, names, rows)
 
 
-def _languages_of(
-    rows: Iterable[Row], place: str, stated: Sequence[str] | None, differ: bool = False
-) -> tuple[str, ...]:
+def _languages_of(rows: Iterable[Row], place: str, stated: Sequence[str] | None, differ: bool = False) -> list[str]:
     """Return the languages of rows: the fields of `translation`, or else the columns, that are named by a language
     code or are stated.
 
@@ -307,7 +312,7 @@ def _languages_of(
         expected = "an object `translation` of texts by language, or one column per language, named by its code"
         advice = "Rename the columns, or pass languages=[...] with those to take."
         raise bad_value(place, None, "translation", columns, expected, advice)
-    return tuple(sorted(found))
+    return sorted(found)
 
 
 # ---- Limits and mixing
@@ -346,17 +351,13 @@ def _mix(loaded: list[AnyDataset], parts: Sequence[Part], temperature: float | N
 
 
 def _check(
-    columns: dict[str, list | pa.Array],
-    numbers: Sequence[int],
-    place: str,
-    known: Sequence[str],
-    languages: Sequence[str],
-    bad_rows: str,
+    columns: Columns, numbers: Sequence[int], place: str, languages: Sequence[str], has_others: bool, bad_rows: str
 ) -> pa.Table:
-    """Check numbered rows, whose languages are some of `known`.
+    """Check numbered rows.
 
     Args:
         columns: The texts by language, and perhaps `doc_id`.
+        has_others: Whether the source has further languages.
 
     Returns:
         The rows, good and bad, with the columns of [`features_of`], how many of their texts were `empty`, their
@@ -369,14 +370,13 @@ def _check(
             texts.append(values if isinstance(values, pa.Array) else pa.array(values, pa.string()))
         except (pa.ArrowException, UnicodeError):
             for number, value in zip(numbers, values, strict=True):
-                if value is not None:
-                    check_text(value, place, number, name)
+                check_text("" if value is None else value, place, number, name)
             raise
     blank = [pc.fill_null(pc.equal(pc.binary_length(pc.utf8_trim_whitespace(text)), 0), False) for text in texts]
     there = np.stack([text.is_valid() for text in texts], axis=1)  # (rows, languages)
     empty = np.stack(blank, axis=1)
     state = np.where((there & ~empty).sum(axis=1) >= 2, KEPT, BAD)
-    if not set(known) <= set(languages):
+    if has_others:
         state[there.sum(axis=1) < 2] = OTHER
     examples, advice = list(nothing), 'Delete the row, or pass bad_rows="report" to skip it.'
     for row in np.flatnonzero(empty.any(axis=1) | (state == BAD))[:MAX_EXAMPLES]:
@@ -436,7 +436,7 @@ def _load(
     wanted = features_of(check["languages"], document_ids)
     counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
     features = datasets.Features(features_of(check["languages"], document_ids=True) | counted)
-    check |= {"place": part.place, "known": part.languages}
+    check |= {"place": part.place, "has_others": not set(part.languages) <= set(check["languages"])}
     options = {"with_indices": True, "batched": True, "batch_size": BATCH_ROWS if streaming else 20 * BATCH_ROWS}
     if isinstance(part.source, FileSource):
         stamps = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, part.source.paths)]
@@ -451,15 +451,13 @@ def _load(
         check_table = partial(_check_table, check=check)
         checked = raw.with_format("arrow").map(check_table, features=features, **options).with_format(None)
     if streaming:
-        keep = partial(_keep, place=part.place, report=report, wanted=list(wanted))
+        keep = partial(_keep, part.place, report, list(wanted))
         return checked.map(keep, remove_columns=list(features), features=wanted, **options)
     kept = report.add(part.place, checked.select_columns(list(counted))[:], len(checked))
     rows = checked.select_columns(list(wanted))
     return rows if len(kept) == len(rows) else rows.select(kept)
 
 
-def _keep(
-    batch: dict[str, list], indices: Sequence[int], place: str, report: CorpusReport, wanted: Sequence[str]
-) -> dict[str, list]:
+def _keep(place: str, report: CorpusReport, wanted: list[str], batch: Columns, indices: list[int]) -> Columns:
     kept = report.add(place, batch, indices[-1] + 1)
     return {name: [batch[name][index] for index in kept] for name in wanted}

@@ -109,7 +109,6 @@ class Tokens:
 
     Args:
         table: From `tokenize`, perhaps of a memory-mapped cache.
-        languages: Their codes.
         documents: Of `document_numbers`, by which rows follow each other. Without it, a row is followed by the next
             one with the same languages: the rows are a stream of sentences.
         texts: The rows themselves, where something needs to read them.
@@ -121,17 +120,10 @@ class Tokens:
         documented: Whether the documents are known.
     """
 
-    def __init__(
-        self,
-        table: pa.Table,
-        languages: Sequence[str],
-        documents: np.ndarray | None = None,
-        texts: pa.Table | None = None,
-    ):
-        self.table, self.languages, self.documents, self.texts = table, list(languages), documents, texts
+    def __init__(self, table: pa.Table, documents: np.ndarray | None = None, texts: pa.Table | None = None):
+        self.table, self.documents, self.texts = table, documents, texts
         self.lengths, self.words = (
-            table[name].combine_chunks().flatten().to_numpy().reshape(-1, len(languages))
-            for name in ("lengths", "words")
+            table[name].combine_chunks().flatten().to_numpy().reshape(len(table), -1) for name in ("lengths", "words")
         )
         self._ids, starts = _flat(table["ids"])
         lengths = np.maximum(self.lengths, 0)
@@ -140,7 +132,7 @@ class Tokens:
         self.following = self._follow()
 
     def __reduce__(self) -> tuple:
-        return Tokens, (self.table, self.languages, self.documents, self.texts)
+        return Tokens, (self.table, self.documents, self.texts)
 
     def _follow(self) -> np.ndarray:
         following = np.full(len(self), -1, dtype=np.int64)
@@ -167,14 +159,13 @@ def _flat(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 
     The array spans all buffers, whether of one memory-mapped file or of several: a position in it is an address.
     """
-    chunks = column.chunks or [column.combine_chunks()]
-    blocks = [chunk.values.to_numpy() for chunk in chunks]
+    blocks = [chunk.values.to_numpy() for chunk in column.chunks]
     filled = [block for block in blocks if len(block)] or blocks  # the address of an empty one is anything
     begin = min(block.ctypes.data for block in filled)
     end = max(block.ctypes.data + block.nbytes for block in filled)
     starts = [
         (block.ctypes.data - begin) // block.itemsize + chunk.offsets.to_numpy()[:-1].astype(np.int64)
-        for block, chunk in zip(blocks, chunks, strict=True)
+        for block, chunk in zip(blocks, column.chunks, strict=True)
     ]
     return np.frombuffer(pa.foreign_buffer(begin, end - begin, column), blocks[0].dtype), np.concatenate(starts)
 
@@ -205,8 +196,6 @@ def map_once(
     Raises:
         OSError: A folder that can't be written.
     """
-    if not len(rows):
-        return datasets.Dataset.from_dict({name: [] for name in features}, features=features)
     fingerprint = Hasher.hash([rows._fingerprint, len(rows), content, str(features)])
     options = {"batched": True, "batch_size": BLOCK_ROWS, "writer_batch_size": BLOCK_ROWS, "features": features}
     options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint, "desc": desc}
@@ -248,12 +237,7 @@ def open_tokens(
     encoder = TextEncoder(tokenizer)
     each = datasets.List(datasets.Value("int32"), length=len(languages))
     ids = datasets.List(datasets.Value(encoder.dtype.name))
-    made = map_once(
-        rows.select_columns("translation"),
-        lambda table: tokenize(table, encoder, languages),
-        datasets.Features({"ids": ids, "lengths": each, "words": each}),
-        [list(languages), encoder.backend.to_str()],
-        folder,
-        "Tokenizing",
-    )
-    return Tokens(made.with_format("arrow")[:], languages, document_numbers(rows))
+    features = datasets.Features({"ids": ids, "lengths": each, "words": each})
+    texts, content = rows.select_columns("translation"), [list(languages), encoder.backend.to_str()]
+    made = map_once(texts, lambda table: tokenize(table, encoder, languages), features, content, folder, "Tokenizing")
+    return Tokens(made.with_format("arrow")[:], document_numbers(rows))

@@ -234,7 +234,7 @@ class ParallelBatches(IterableDataset):
         type_of_rows = features_of(self.languages).arrow_schema
         for chunk in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
             rows = pa.table({"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)})
-            tokens = Tokens(tokenize(rows, encoder, self.languages), self.languages, texts=rows)
+            tokens = Tokens(tokenize(rows, encoder, self.languages), texts=rows)
             yield tokens, np.arange(len(tokens))
 
     # ---- Planning

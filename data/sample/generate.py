@@ -65,12 +65,8 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
         if misses == _PATIENCE:
             raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {len(drawn)}")
         drawn[sentence] = None
-    features = Features(_TRANSLATION | {"topic": Value("string")})
-    columns = {
-        "translation": [template.render(number) for template, number in drawn],
-        "topic": [template.topic for template, _ in drawn],
-    }
-    return Dataset.from_dict(columns, features=features)
+    rows = [{"translation": template.render(number), "topic": template.topic} for template, number in drawn]
+    return Dataset.from_list(rows, features=Features(_TRANSLATION | {"topic": Value("string")}))
 
 
 def _document(rng: random.Random, topic: str, length: int, split: str) -> dict[str, str]:
@@ -90,10 +86,7 @@ def _document(rng: random.Random, topic: str, length: int, split: str) -> dict[s
 
 
 def sample_documents(
-    num_documents: int = 400,
-    split: str = "test",
-    seed: int = 0,
-    languages: Sequence[str] = LANGUAGES,
+    num_documents: int = 400, split: str = "test", seed: int = 0, languages: Sequence[str] = LANGUAGES
 ) -> Dataset:
     """Labelled documents that are parallel in the languages.
 

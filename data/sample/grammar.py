@@ -19,7 +19,7 @@ NEUTRAL = "neutral"
 Row = list[str]  # one phrase in the five languages, in the order of LANGUAGES
 
 _SLOT = re.compile(r"\{([a-z_]+)(\d?)(?::([a-z]+|\d))?\}")
-_GERMAN_DATIVE = {"der": "dem", "das": "dem", "die": "der"}
+_GERMAN_ARTICLES = {"acc": {"der": "den"}, "gen": {"die": "der"}, "dat": {"der": "dem", "das": "dem", "die": "der"}}
 _PREPOSITIONS = {"es": {"of": "de", "to": "a"}, "fr": {"of": "de", "to": "à"}, "it": {"of": "di", "to": "a"}}
 _ITALIAN_STEMS = {"of": "de", "to": "a"}
 _ITALIAN_ENDINGS = {"il": "l ", "lo": "llo ", "la": "lla ", "i": "i ", "gli": "gli ", "le": "lle "}
@@ -33,14 +33,12 @@ _CONTRACTIONS = {
 def _german(parts: list[str], name: str) -> str:
     """Case of a German phrase: given in full (four parts), or derived from the nominative; the genitive of other than
     feminine phrases is given."""
-    article, _, rest = parts[0].partition(" ")
+    article = parts[0].partition(" ")[0]
     if len(parts) == 4:
         return parts[("acc", "gen", "dat").index(name) + 1]
-    if name == "gen":
-        return f"der {rest}" if article == "die" else parts[1]
-    if name == "acc":
-        return f"den {rest}" if article == "der" else parts[0]
-    return f"{_GERMAN_DATIVE[article]} {rest}" if article in _GERMAN_DATIVE else parts[0]
+    if name == "gen" and article != "die":
+        return parts[1]
+    return parts[0].replace(article, _GERMAN_ARTICLES[name].get(article, article), 1)
 
 
 def _romance(language: str, phrase: str, name: str) -> str:

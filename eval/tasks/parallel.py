@@ -10,7 +10,7 @@ import datasets
 
 from modeling_tmde.data import load_parallel
 from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import select_configs
+from modeling_tmde.data.parallel import select_configs
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .sources import (

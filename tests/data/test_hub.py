@@ -5,8 +5,7 @@ import math
 import pytest
 
 from modeling_tmde.data import CorpusError, CorpusReport, load_parallel
-from modeling_tmde.data.files import select_configs
-from modeling_tmde.data.parallel import mixing_probabilities
+from modeling_tmde.data.parallel import mixing_probabilities, select_configs
 
 
 def pair(first: str, second: str, size: int) -> list[dict]:

@@ -48,13 +48,12 @@ def push(
     if repo_type == "dataset":
         if data_license or results:
             raise ValueError("--data-license and --results are for models; the license of a corpus is --license")
-        publication = push_corpus(path, repo_id, **options)
+        sizes, commit = push_corpus(path, repo_id, **options)
     else:
         licenses = dict(value.rpartition("=")[::2] for value in data_license or [])
         if "" in licenses:
             raise ValueError(f"--data-license: found {licenses['']!r}, expected NAME=LICENSE")
-        publication = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
-    sizes, commit = publication.sizes, publication.commit
+        sizes, commit = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
     total = f"{len(sizes)} files ({sum(sizes.values()) / 1e6:.1f} MB)"
     if commit is not None:
         typer.echo(f"Pushed {total}: {commit.pr_url or commit.repo_url}")

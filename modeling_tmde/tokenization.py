@@ -188,21 +188,6 @@ def extend_tokenizer(
     return _append_merges(tokenizer, kept, new_tokens)
 
 
-def tokens_per_word(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> float:
-    """Fertility: tokens, without special ones, per whitespace-separated word; 0 without words."""
-    texts = list(texts)
-    tokens = sum(len(encoding.ids) for encoding in _encodings(tokenizer, texts))
-    words = sum(len(text.split()) for text in texts)
-    return tokens / words if words else 0.0
-
-
-def share_of_changed_texts(old: PreTrainedTokenizerBase, new: PreTrainedTokenizerBase, texts: Iterable[str]) -> float:
-    """The share of texts that two tokenizers encode differently; 0 without texts."""
-    texts = list(texts)
-    pairs = zip(_encodings(old, texts), _encodings(new, texts), strict=True)
-    return sum(before.ids != after.ids for before, after in pairs) / max(len(texts), 1)
-
-
 def _encodings(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator:
     """Encodings without special tokens; a literal `<s>` is text, and nothing is truncated."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())

@@ -23,14 +23,21 @@ from transformers.utils import cached_file, logging
 
 from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.embedding import local_or_hub
-from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe, share_of_changed_texts, tokens_per_word
+from modeling_tmde.embedding import DocumentEmbedder, local_or_hub
+from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
 from modeling_tmde.training.evaluation import check_metric, dev_retrieval, language_pairs, load_eval_tasks
 from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, load_recipe, section_keys
-from modeling_tmde.training.train import check_inputs_stay, check_run_folder, save_best, train_recipe, write_card
+from modeling_tmde.training.train import (
+    check_inputs_stay,
+    check_run_folder,
+    check_same_run,
+    save_best,
+    train_recipe,
+    write_card,
+)
 from modeling_tmde.training.trainer import TmdeTrainer
 from modeling_tmde.training.warm_start import warm_start
 
@@ -76,10 +83,7 @@ def extension_recipe(
     """
     config = open_config(checkpoint, "Checkpoint")
     if config.model_type in ("tmde_ntdv", "tmde_aligned"):
-        raise RecipeError(
-            f"Checkpoint {checkpoint}: a model of type {config.model_type!r} has an encoder for each language, "
-            "and none can be added; train one with all languages (tmde train RECIPE --warm-start CHECKPOINT)"
-        )
+        raise RecipeError(f"{checkpoint} has an encoder for each language: train all of them, tmde train --warm-start")
     old, new = list(config.languages), list(languages)
     if not new or len({*old, *new}) < len(old) + len(new) or not all(map(is_code, new)):
         raise RecipeError(
@@ -89,9 +93,7 @@ def extension_recipe(
     try:
         base = load_recipe(recipe or cached_file(local_or_hub(checkpoint), "recipe.yaml"))
     except OSError as error:
-        raise RecipeError(
-            f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with fitting objectives"
-        ) from error
+        raise RecipeError(f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits") from error
     source = {"new": train, "new_languages": new, "replay": replay, "replay_share": replay_share}
     all_pivots = list(dict.fromkeys([*config.pivot_languages, *pivots]))
     sizes, architecture = json.loads(config.to_json_string(use_diff=False)), architecture_of(config)
@@ -109,11 +111,8 @@ def extension_recipe(
     extended = Recipe("add_language", sections, description)
     extended.check()
     extended.override(overrides)
-    if pushed := [key for key in extended.sections["training"] if key.startswith(("push_to_hub", "hub_"))]:
-        raise RecipeError(
-            f"{', '.join(pushed)}: the result would be published before it is known what the old languages lost; push "
-            "afterwards with `tmde push`"
-        )
+    if extended.sections["training"].get("push_to_hub"):
+        raise RecipeError("push_to_hub: push afterwards with `tmde push`, when you know what the old languages lost")
     return extended
 
 
@@ -158,11 +157,10 @@ def add_languages(
         overwrite: Delete an earlier run in the folder.
 
     Returns:
-        What `languages.json` holds: `checkpoint`, `old_languages`, `new_languages`; `tokenizer` with `new_tokens`,
-        `vocab_size`, and `by_language` the tokens a word before and after and the share of the dev texts whose tokens
-        are others now; `data`, the training rows of `old` and `new` pairs;
-        `before` and `after`, retrieval by dev set and measure, their `means`, and the `fall` of the old pairs in
-        points; `max_drop`; and `trained_share`, how much of the trained weights is in the result.
+        What `languages.json` holds: `checkpoint`, `old_languages`, `new_languages`; `tokenizer` with `new_tokens`
+        and `vocab_size`; `data`, the training rows of `old` and `new` pairs; `before` and `after`, retrieval by dev
+        set and measure, their `means`, and the `fall` of the old pairs in points; `max_drop`; and `trained_share`, how
+        much of the trained weights is in the result.
 
     Raises:
         ValueError: Names what was found and what was expected; also where even the untrained model's retrieval is
@@ -171,7 +169,10 @@ def add_languages(
     folder = Path(output_dir).absolute()
     start = folder / STAGE_FOLDER
     if resume:
-        report = _begun(recipe, folder)
+        if not (start / REPORT_NAME).is_file():
+            raise ValueError(f"{folder} holds no run of add-language to resume")
+        check_same_run(recipe, folder, "data", "warm_start", "objectives")
+        report = json.loads((start / REPORT_NAME).read_text(encoding="utf-8"))
     else:
         if overwrite:
             check_inputs_stay(recipe, folder)
@@ -181,8 +182,7 @@ def add_languages(
     if max_drop is not None and fall(report) is None:
         raise RecipeError(
             f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
-            f"({', '.join(report['old_languages'])}), so what they lose would not be measured; give --dev with such "
-            "rows"
+            f"({', '.join(report['old_languages'])}); give --dev with such rows"
         )
     recipe.sections["tokenizer"]["path"] = str(start)
     if not resume:
@@ -195,25 +195,6 @@ def add_languages(
     trainer = train_recipe(recipe, folder, resume=True)
     _measure_result(recipe, trainer, folder, report)
     return report
-
-
-def _begun(recipe: Recipe, folder: Path) -> Report:
-    """What was measured before the first step of the run in the folder.
-
-    Raises:
-        ValueError: There is none, or it has another recipe; only its training settings may differ, such as its
-            length.
-    """
-    if not (folder / STAGE_FOLDER / REPORT_NAME).is_file():
-        raise ValueError(f"{folder} holds no run of add-language to resume")
-    begun = load_recipe(str(folder / "recipe.yaml")).sections
-    for name in ("data", "warm_start", "model", "objectives"):
-        if begun[name] != recipe.sections[name]:
-            raise RecipeError(
-                f"{folder} holds a run with other arguments: {name} was {begun[name]} and is now "
-                f"{recipe.sections[name]}. Give those of the run, or choose another folder, or --overwrite it"
-            )
-    return json.loads((folder / STAGE_FOLDER / REPORT_NAME).read_text(encoding="utf-8"))
 
 
 # ---- Before the first step
@@ -232,17 +213,12 @@ def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None) -> tuple[PreT
     new_rows = sum(any(row.get(language) for language in new) for row in train["translation"])
     if new_rows == len(train):
         logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
-    encoder = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device).eval()
-    by_language = {}
-    dev_rows = [row for dataset in dev.values() for row in dataset["translation"][:]]
-    for language in languages:
-        if texts := [row[language] for row in dev_rows if row.get(language)]:
-            fertility = [tokens_per_word(tokenizer, texts) for tokenizer in (before, after)]
-            by_language[language] = [*fertility, share_of_changed_texts(before, after, texts)]
-    tokenizer = {"new_tokens": len(after) - len(before), "vocab_size": len(after), "by_language": by_language}
+    model = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device)
+    embedder = DocumentEmbedder(model, before, max_length=arguments.embed_max_length)
+    tokenizer = {"new_tokens": len(after) - len(before), "vocab_size": len(after)}
     report = {"checkpoint": recipe.warm_start.checkpoint, "old_languages": old, "new_languages": new}
     report |= {"tokenizer": tokenizer, "data": {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}}
-    report["before"] = {name: dev_retrieval(encoder, before, rows, languages, arguments) for name, rows in dev.items()}
+    report["before"] = {name: dev_retrieval(embedder, rows, languages, arguments) for name, rows in dev.items()}
     return after, report
 
 
@@ -304,8 +280,9 @@ def fall(report: Report) -> float | None:
 
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
     """Fills the report and writes it; averages weights until the old languages lose no more than they may."""
-    parallel, tokenizer = trainer.accelerator.unwrap_model(trainer.model).eval(), trainer.processing_class
-    model, languages, dev = parallel.model, recipe.data.languages, trainer.eval_dataset
+    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).model, trainer.processing_class
+    args, dev, languages = trainer.args, trainer.eval_dataset or {}, recipe.data.languages
+    embedder = DocumentEmbedder(model, tokenizer, max_length=args.embed_max_length)
     limit = math.inf if report["max_drop"] is None else report["max_drop"] + 1e-9
     for share in SHARES:
         if share == 0.9:  # too much was lost
@@ -316,10 +293,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
             for name, value in model.state_dict().items():
                 if value.is_floating_point():
                     value.copy_(torch.lerp(first[name].to(value), last[name], share))
-        report["after"] = {
-            name: dev_retrieval(parallel.encoder, tokenizer, rows, languages, trainer.args)
-            for name, rows in dev.items()
-        }
+        report["after"] = {name: dev_retrieval(embedder, rows, languages, args) for name, rows in dev.items()}
         report |= {"means": means(report), "fall": fall(report), "trained_share": share}
         if not (too_far := (report["fall"] or 0.0) > limit):
             break
@@ -328,7 +302,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
         path = folder / "results.json"  # which is of the model in the folder
         results = json.loads(path.read_text(encoding="utf-8")) | {"trained_share": share}
         if results["best"] is not None:  # None with eval_strategy=no
-            results["best"] |= {f"eval_{key}": value for key, value in trainer.measure().items()}
+            results["best"] |= trainer.evaluate()
         write_atomically(path, json.dumps(results, indent=2))
     write_atomically(folder / REPORT_NAME, json.dumps(report, indent=2, ensure_ascii=False))
     write_atomically(folder / "languages.md", describe(report))
@@ -351,19 +325,17 @@ def describe(report: Report) -> str:
     allowed = "no limit was asked for" if report["max_drop"] is None else f"{report['max_drop']:g} were allowed"
     summary = f"The old languages' mean {found} ({allowed})."
     if report["trained_share"] < 1:
-        summary += f" To stay within it, the weights are {report['trained_share']:.0%} of the trained ones and "
-        summary += "otherwise those before the first step."
+        summary += (
+            f" The weights are {report['trained_share']:.0%} of the trained ones, the rest those before training."
+        )
     tokenizer, (new, old) = report["tokenizer"], (report["data"][kind]["rows"] for kind in ("new", "old"))
-    words = [[language, *both, 100 * changed] for language, (*both, changed) in tokenizer["by_language"].items()]
-    header = ["dev set", "texts", "pair", "before", "after", "change"]
-    header_of_words = ["language", "tokens a word before", "after", "texts changed (%)"]
+    header = ("dev set", "texts", "pair", "before", "after", "change")
     parts = [
         f"# {', '.join(report['new_languages'])} added to {', '.join(report['old_languages'])}",
         "Retrieval P@1 (%) of the dev rows, both directions, before and after.",
         tabulate(rows, header, "github", floatfmt=("", "", "", ".1f", ".1f", "+.1f")),
         summary,
         f"{tokenizer['new_tokens']:,} tokens were added to make {tokenizer['vocab_size']:,}.",
-        tabulate(words, header_of_words, "github", floatfmt=("", ".2f", ".2f", ".1f")),
         f"Training rows: {new:,} of new pairs, {old:,} of old ones ({old / max(new + old, 1):.1%}).",
     ]
     return "\n\n".join(parts) + "\n"

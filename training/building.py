@@ -21,7 +21,7 @@ from modeling_tmde.data.dev_rows import hold_out_rows
 from modeling_tmde.tokenization import train_tokenizer
 from modeling_tmde.training.evaluation import language_pairs
 from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, open_config, token_settings
-from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, load_recipe, section_keys
+from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.replay import load_replayed
 from modeling_tmde.training.warm_start import BAG, warm_start
 
@@ -135,22 +135,6 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
         raise RecipeError(f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take another")
     known = {field.name for field in fields(recipe.model_class.config_class)}
     return recipe.model_class(recipe.build_config(**{name: settings[name] for name in known & settings.keys()}))
-
-
-def check_same_model(recipe: Recipe, model: PreTrainedModel, checkpoint: Path) -> None:
-    """Compares a model with the checkpoint of the run to resume.
-
-    Raises:
-        RecipeError: They differ; names both values.
-    """
-    configs = (model.config, open_config(checkpoint))
-    now, begun = (json.loads(config.to_json_string(use_diff=False)) for config in configs)
-    for name in ("model_type", *section_keys("model", recipe.architecture)):
-        if now.get(name) != begun.get(name):
-            raise RecipeError(
-                f"{checkpoint.parent} cannot be resumed with another model: {name} is {now.get(name)!r}, and the run "
-                f"was begun with {begun.get(name)!r}. Give what it was begun with, or choose another folder"
-            )
 
 
 # ---- Warm starts
@@ -268,8 +252,7 @@ def apply_warm_start(
 ) -> dict[str, Any]:
     """Changes a new model to begin as the checkpoint ended; returns the `warm_start` of `run.json`."""
     start = recipe.warm_start
-    options = {"residual_scale": start.residual_scale, "new_columns_std": start.new_columns_std}
-    report = warm_start(model, tokenizer, checkpoint, direct_path=start.direct_path, **options)
+    report = warm_start(model, tokenizer, checkpoint, start.residual_scale, start.new_columns_std, start.direct_path)
     if PartialState().is_main_process:
         logger.warning("%s", report)
     results = Path(checkpoint) / "results.json"

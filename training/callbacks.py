@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
-from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments
+from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
@@ -86,8 +86,7 @@ class EarlyStopping(EarlyStoppingCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if args.eval_strategy == "no":
             raise ValueError(
-                f"early_stopping_patience={self.early_stopping_patience} counts evaluations, of which there are none: "
-                "give dev rows or eval_task, and an eval_strategy"
+                "early_stopping_patience counts evaluations: give dev rows or eval_task, and eval_strategy"
             )
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks.get(type(self).__name__)
@@ -126,7 +125,7 @@ class RunProgress(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
-            write_atomically(Path(args.output_dir) / "epochs.md", epoch_table(state.log_history, args))
+            write_atomically(Path(args.output_dir) / "epochs.md", epoch_table(state.log_history))
 
     def on_train_end(self, args, state, control, **kwargs):
         self.bar.close()
@@ -138,27 +137,16 @@ class RunProgress(TrainerCallback):
                 logger.warning(f"curves.png could not be drawn: {type(error).__name__}: {error}")
 
 
-def epoch_table(log_history: Sequence[Mapping[str, Any]], args: TrainingArguments) -> str:
+def epoch_table(log_history: Sequence[Mapping[str, Any]]) -> str:
     """Markdown table of every evaluation, in percent, as tables 4.8 to 4.11 of the thesis.
 
-    The checkpoint that `args.metric_for_best_model` chooses is bold. Columns that no evaluation has are left out.
+    Columns that no evaluation has are left out.
     """
-    rows: dict[int, Mapping[str, Any]] = {}
-    for entry in log_history:
-        if "eval_minutes" in entry:
-            rows.setdefault(entry["step"], entry)
-    metric, chosen = f"eval_{args.metric_for_best_model.removeprefix('eval_')}", None
-    if args.load_best_model_at_end:
-        # The first of equals, as in transformers; before the first step nothing is saved.
-        measured = {step: row[metric] for step, row in rows.items() if metric in row and step}
-        chosen = (max if args.greater_is_better else min)(measured, key=measured.get, default=None)
-    names = [name for name in COLUMNS if any(name in row for row in rows.values())]
-    lines = []
-    for step, row in rows.items():
-        scores = [f"{100 * row[name]:.2f}" if name in row else "-" for name in names]
-        cells = [f"{row['epoch']:.2f}", f"{step}", *scores]
-        lines.append([f"**{cell}**" for cell in cells] if step == chosen else cells)
+    rows = [entry for entry in log_history if "eval_minutes" in entry]
+    names = [name for name in COLUMNS if any(name in row for row in rows)]
+    lines = [
+        [f"{row['epoch']:.2f}", row["step"], *(f"{100 * row[name]:.2f}" if name in row else "-" for name in names)]
+        for row in rows
+    ]
     headers = ["epoch", "step", *(COLUMNS[name] for name in names)]
-    table = tabulate(lines, headers, "pipe", colalign=["right"] * len(headers), disable_numparse=True)
-    note = "" if chosen is None else f"\n\nBold: the chosen checkpoint, by {COLUMNS.get(metric, metric)}."
-    return f"{table}{note}\n"
+    return tabulate(lines, headers, "pipe", colalign=["right"] * len(headers), disable_numparse=True) + "\n"

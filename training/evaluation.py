@@ -10,7 +10,7 @@ from statistics import fmean
 import datasets
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde.data.dev_rows import MIN_DOCUMENTS, documents_of, join_documents
@@ -89,11 +89,7 @@ def retrieval_pools(
 
 
 def dev_retrieval(
-    encoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    rows: datasets.Dataset,
-    languages: Sequence[str],
-    args: TmdeTrainingArguments,
+    embedder: DocumentEmbedder, rows: datasets.Dataset, languages: Sequence[str], args: TmdeTrainingArguments
 ) -> dict[str, float]:
     """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once in each of its languages."""
     pools = retrieval_pools(rows, languages, args)
@@ -102,7 +98,7 @@ def dev_retrieval(
         unique[pool.source_language] |= dict.fromkeys(pool.sources)
         unique[pool.target_language] |= dict.fromkeys(pool.targets)
     texts = {language: list(found) for language, found in unique.items()}
-    system = _encode(encoder, tokenizer, texts.items(), args)
+    system = _encode(embedder, texts.items())
     vectors = {
         language: dict(zip(found, system.represent(found, language=language), strict=True))
         for language, found in texts.items()
@@ -116,21 +112,15 @@ def dev_retrieval(
     }
 
 
-def _encode(
-    encoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Iterable[tuple[str, list[str]]],
-    args: TmdeTrainingArguments,
-) -> EmbeddingSystem:
+def _encode(embedder: DocumentEmbedder, texts: Iterable[tuple[str, list[str]]]) -> EmbeddingSystem:
     """A system that keeps the vectors of these texts, given with their language. Warns if texts are truncated."""
-    embedder = DocumentEmbedder(encoder, tokenizer, max_length=args.embed_max_length)
     system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
     for language, of_language in texts:
         system.represent(of_language, language=language)
     if system.truncated:
         logger.warning_once(
             f"{system.truncated:,} of {system.texts:,} dev texts are longer than embed_max_length="
-            f"{args.embed_max_length} and are truncated at every evaluation; raise it if the model can take more"
+            f"{embedder.max_length} and are truncated at every evaluation; raise it if the model can take more"
         )
     return system
 
@@ -191,11 +181,7 @@ def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str])
 
 
 def measure_task(
-    encoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    data: ClassificationData,
-    args: TmdeTrainingArguments,
-    autocast: AbstractContextManager,
+    embedder: DocumentEmbedder, data: ClassificationData, args: TmdeTrainingArguments, autocast: AbstractContextManager
 ) -> dict[str, float]:
     """Evaluation II (thesis 4.4.2): a classifier for each language's `train` labels, applied to every language.
 
@@ -209,7 +195,7 @@ def measure_task(
     splits = [(language, split) for language, of_language in data.splits.items() for split in of_language.values()]
     texts = [(language, side) for language, split in splits for side in (split.texts, split.second_texts) if side]
     with autocast:
-        system = _encode(encoder, tokenizer, texts, args)
+        system = _encode(embedder, texts)
     scores = {}
     with torch.enable_grad():  # for heads that are trained by gradients
         for split, prefix, names in (("dev", "", TASK_METRICS), ("test", "test_", ("same", "cross"))):
@@ -237,17 +223,18 @@ def evaluate_model(
         several tasks; `retrieval` and `document_retrieval`, means over all sets and pairs; the mean of each score over
         the tasks; and `mix`, the mean of those of `MIX` that are measured.
     """
+    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
     metrics: dict[str, float] = {}
     groups: dict[str, list[float]] = defaultdict(list)
     for name, rows in dev_sets.items():
         with autocast():
-            retrieval = dev_retrieval(model.encoder, tokenizer, rows, model.config.languages, args)
+            retrieval = dev_retrieval(embedder, rows, model.config.languages, args)
             measured = retrieval | dev_losses(model, tokenizer, rows, args)
         metrics |= {f"{name}_{key}": value for key, value in measured.items()}
         for key, value in retrieval.items():
             groups["document_retrieval" if key.startswith("doc_") else "retrieval"].append(value)
     for name, task in tasks.items():
-        for key, value in measure_task(model.encoder, tokenizer, task, args, autocast()).items():
+        for key, value in measure_task(embedder, task, args, autocast()).items():
             groups[key].append(value)
             if len(tasks) > 1:
                 metrics[f"{name}_{key}"] = value

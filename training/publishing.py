@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -47,14 +46,6 @@ class HubUploadError(OSError):
     """Nothing was published; the message says why and what to do."""
 
 
-@dataclass
-class Publication:
-    """What was pushed, or would be. `sizes`: bytes by path in the repository; `commit`: None after a dry run."""
-
-    sizes: dict[str, int]
-    commit: CommitInfo | None = None
-
-
 # ---- Models
 
 
@@ -66,7 +57,7 @@ def push_model(
     results: Sequence[str | os.PathLike] = (),
     message: str | None = None,
     **options: Any,
-) -> Publication:
+) -> tuple[dict[str, int], CommitInfo | None]:
     """Uploads a trained model in one commit: weights, configuration, remote code, tokenizer, the files of
     sentence-transformers, card and recipe.
 
@@ -81,6 +72,9 @@ def push_model(
         results: Folders that `tmde eval` wrote, see `model_card`.
         message: Of the commit.
         options: Of `Repository`: `private`, `revision`, `create_pr`, `token`, `overwrite`, `dry_run`.
+
+    Returns:
+        Bytes by path in the repository, and the commit; None after a dry run.
 
     Raises:
         ValueError: `folder` holds no complete model, or the Hub rejects `repo_id` or `license`.
@@ -98,7 +92,7 @@ def push_model(
     repository.check_kind(model.config.model_type)
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
-        _stage_model(folder, stage, os.symlink)
+        _stage_model(folder, stage)
         if not (stage / "modules.json").is_file():
             write_sentence_transformers_files(model, stage)
         if recipe := hub_cards.public_recipe(folder):
@@ -112,8 +106,8 @@ def push_model(
         return repository.commit(stage, message or f"Upload {folder.resolve().name}", STALE_MODEL)
 
 
-def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any]) -> None:
-    """Puts the files of a model that may be published into `stage`."""
+def _stage_model(folder: Path, stage: Path) -> None:
+    """Links the files of a model that may be published into `stage`."""
     files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
     config = json.loads((folder / "config.json").read_text("utf-8"))
     for reference in (config.get("auto_map") or {}).values():
@@ -127,7 +121,7 @@ def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any]) -
     for path in files:
         target = stage / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
-        copy(path.resolve(), target)
+        target.symlink_to(path.resolve())
 
 
 # ---- Corpora
@@ -135,7 +129,7 @@ def _stage_model(folder: Path, stage: Path, copy: Callable[[Path, Path], Any]) -
 
 def push_corpus(
     source: str | os.PathLike, repo_id: str, license: str | None = None, message: str | None = None, **options: Any
-) -> Publication:
+) -> tuple[dict[str, int], CommitInfo | None]:
     """Uploads parallel rows in one commit, as parquet shards in the schema of Europarl, with a card.
 
     `load_dataset(repo_id)` and `tmde train --train repo_id` read them. They are the split `train`; other splits of the
@@ -289,7 +283,7 @@ class Repository:
         (stage / CARD).write_text(str(hub_cards.merge_card(card, here)), "utf-8")
 
     @_hub_errors()
-    def commit(self, stage: Path, message: str, stale: Sequence[str]) -> Publication:
+    def commit(self, stage: Path, message: str, stale: Sequence[str]) -> tuple[dict[str, int], CommitInfo | None]:
         """Uploads all files of `stage` in one commit, which deletes those that match `stale` and are not replaced.
 
         `HfApi.upload_folder` may make several commits of a large folder.
@@ -297,7 +291,7 @@ class Repository:
         paths = sorted(path for path in stage.rglob("*") if path.is_file())
         sizes = {path.relative_to(stage).as_posix(): path.stat().st_size for path in paths}
         if self.dry_run:
-            return Publication(sizes)
+            return sizes, None
         stale = ("*",) if self.overwrite else stale
         gone = [path for path in self.files if any(fnmatch(path, pattern) for pattern in stale)]
         kept = {*sizes, ".gitattributes"}
@@ -305,7 +299,7 @@ class Repository:
         operations += [CommitOperationAdd(path, str((stage / path).resolve())) for path in sizes]
         options = {"repo_type": self.repo_type, "revision": self.revision, "create_pr": self.create_pr}
         options |= {"commit_message": message, "parent_commit": None if self.create_pr else self.head}
-        return Publication(sizes, self.api.create_commit(self.repo_id, operations, **options))
+        return sizes, self.api.create_commit(self.repo_id, operations, **options)
 
 
 # ---- Training
@@ -317,8 +311,6 @@ def open_hub_repository(args: Any, model_type: str) -> Repository:
     Raises:
         HubUploadError: It cannot be pushed to, or holds something else.
     """
-    if args.hub_strategy not in ("end", "every_save"):
-        raise HubUploadError(f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'")
     name = args.hub_model_id or Path(args.output_dir).absolute().name
     repository = Repository(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
     repository.check_kind(model_type)
@@ -341,28 +333,26 @@ class HubTrainer(Trainer):
         name = self.hub_model_id or folder.name
         defaults = {"revision": args.hub_revision, "token": args.hub_token, "private": args.hub_private_repo}
         try:
-            return push_model(folder, name, message=commit_message, **(defaults | options)).commit
+            return push_model(folder, name, message=commit_message, **(defaults | options))[1]
         except HubUploadError as error:
             raise HubUploadError(f"{error}. The model is saved: `tmde push {folder} {name}`") from error
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Pushes the model of a checkpoint in the background, from a copy: later checkpoints delete this one."""
+        """Pushes the model of a checkpoint in the background, if it is there until then: later ones delete it."""
         args, step = self.args, self.state.global_step
         busy = self.push_in_progress is not None and not self.push_in_progress.is_done() and not args.hub_always_push
         if busy or not self.is_world_process_zero() or args.hub_strategy == "end":
             return
-        temporary = tempfile.TemporaryDirectory()
-        stage = Path(temporary.name)
-        _stage_model(Path(checkpoint_folder), stage, shutil.copyfile)
         model_type = self.accelerator.unwrap_model(self.model).model.config.model_type
 
         def push() -> None:
-            with temporary:
-                try:
+            try:
+                with tempfile.TemporaryDirectory() as name:
+                    _stage_model(Path(checkpoint_folder), Path(name))
                     repository = open_hub_repository(args, model_type)
-                    repository.commit(stage, f"Training in progress, step {step}", STALE_MODEL)
-                except Exception as error:
-                    logger.warning(f"A push during training failed, the next one makes up for it: {error}")
+                    repository.commit(Path(name), f"Training in progress, step {step}", STALE_MODEL)
+            except Exception as error:
+                logger.warning(f"A push during training failed, the next one makes up for it: {error}")
 
         # One thread runs all of these jobs in turn: the last one ends last.
         self.push_in_progress = PushInProgress([run_as_future(push)])

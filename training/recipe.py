@@ -200,8 +200,6 @@ def _check_values(values: dict[str, Any], hints: Mapping[str, Any]) -> None:
         types = typing.get_args(hints[key]) or (hints[key],)
         if isinstance(value, float) and value.is_integer() and int in types and float not in types:
             values[key] = int(value)
-        elif value is False and key.endswith("_strategy"):
-            values[key] = "no"  # which YAML reads as false
         elif not (type(value) is int and float in types):
             type_validator(key, value, hints[key])
 

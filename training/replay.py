@@ -90,8 +90,7 @@ def _check_new_rows(rows: datasets.Dataset, new: Collection[str], old: set[str],
         if not partners & expected:
             raise ValueError(
                 f"{language}: found it in rows with {', '.join(sorted(partners)) or 'nothing'}, expected rows that "
-                f"pair it with {' or '.join(sorted(expected))}"
-                + ("" if language in pivots else ", the pivots that the objectives need; or make it one (--pivot)")
+                f"pair it with {' or '.join(sorted(expected))}; or make it a pivot (--pivot)"
             )
 
 

@@ -27,12 +27,12 @@ from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.data.tokens import Tokens, map_once
+from modeling_tmde.training.objectives import Distillation
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from modeling_tmde.training.arguments import TmdeTrainingArguments
-    from modeling_tmde.training.objectives import Distillation
     from modeling_tmde.training.parallel_model import ParallelModel
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -147,13 +147,8 @@ class Teacher:
 
     @cached_property
     def model(self) -> SentenceTransformer:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise ImportError(
-                "objectives.distillation.teacher needs sentence-transformers: "
-                "pip install 'tmde[sentence-transformers]'"
-            ) from error
+        from sentence_transformers import SentenceTransformer
+
         name, commit = self.version.name, self.version.commit
         options = {"device": str(self.device), "revision": commit, "trust_remote_code": self.trust_remote_code}
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
@@ -253,8 +248,6 @@ def open_teacher_vectors(
             or gives numbers that are none.
         ValueError: Rows are joined or paired with their neighbors.
     """
-    from modeling_tmde.training.objectives import Distillation
-
     objective = next((each for each in parallel.objectives.values() if isinstance(each, Distillation)), None)
     if objective is None:
         return None
@@ -297,8 +290,6 @@ def prepare_teacher_vectors(
         ValueError: As `open_teacher_vectors`; or the run in `args.output_dir` began with another teacher, or no row
             to train on has a language that the teacher reads.
     """
-    from modeling_tmde.training.objectives import Distillation
-
     for objective in parallel.objectives.values():
         if isinstance(objective, Distillation):
             settle_version(objective, Path(args.output_dir))
@@ -308,7 +299,6 @@ def prepare_teacher_vectors(
                     languages = ", ".join(opened[0].teacher.languages)
                     raise ValueError(f"{KEY}_languages: found no row of the training data in {languages}")
                 _open_teacher.cache_clear()  # its weights take memory, and it has read all
-                opened[0].teacher.__dict__.pop("model", None)
 
 
 @lru_cache(maxsize=1)  # of the training rows and those of every evaluation

@@ -25,19 +25,7 @@ from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.embedding import position_limit
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
-from modeling_tmde.training.building import (
-    STAGE_FOLDER,
-    apply_warm_start,
-    build_model,
-    check_same_model,
-    check_warm_start,
-    find_checkpoint,
-    load_data,
-    named_sources,
-    prepare_tokenizer,
-    prepare_warm_start,
-    share_tokenizer,
-)
+from modeling_tmde.training import building
 from modeling_tmde.training.evaluation import check_metric, load_eval_tasks, loss_rows, retrieval_pools
 from modeling_tmde.training.hub_encoder import check_encoder
 from modeling_tmde.training.parallel_model import ParallelModel
@@ -61,8 +49,8 @@ def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None
         ValueError: The folder holds another run, or none to resume.
     """
     if resume:
-        checkpoint = find_checkpoint(folder)
-        if checkpoint is None and not (folder / STAGE_FOLDER).is_dir():
+        checkpoint = building.find_checkpoint(folder)
+        if checkpoint is None and not (folder / building.STAGE_FOLDER).is_dir():
             raise ValueError(f"{folder} holds no complete checkpoint to resume from")
         return checkpoint
     used = folder.exists() and any(folder.iterdir())
@@ -71,6 +59,23 @@ def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None
     if used and not (folder / "recipe.yaml").exists():
         raise ValueError(f"{folder} does not look like a training run; it is not overwritten")
     return None
+
+
+def check_same_run(recipe: Recipe, folder: Path, *sections: str) -> None:
+    """Compares sections of a recipe with those of the run to resume.
+
+    Raises:
+        RecipeError: They differ; names both values.
+    """
+    begun = load_recipe(str(folder / "recipe.yaml")).sections
+    for section in sections:
+        before, now = begun[section], recipe.sections[section]
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                raise RecipeError(
+                    f"{folder} cannot be resumed with other values: {section}.{key} is {now.get(key)!r}, and the run "
+                    f"was begun with {before.get(key)!r}. Give what it was begun with, or choose another folder"
+                )
 
 
 def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
@@ -121,7 +126,7 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
     try:
         return _train_recipe(recipe, folder, resume, overwrite)
     except Exception:
-        begun = any(folder.glob("checkpoint-*")) or (folder / STAGE_FOLDER).exists()
+        begun = any(folder.glob("checkpoint-*")) or (folder / building.STAGE_FOLDER).exists()
         if PartialState().is_main_process and not existed and not begun:
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -133,7 +138,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     if recipe.architecture != ADAPTED:
         recipe.build_config()
     if not resume:
-        check_warm_start(recipe)
+        building.check_warm_start(recipe)
         check_encoder(recipe)
         if overwrite:
             check_inputs_stay(recipe, folder)
@@ -142,12 +147,14 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     arguments, languages = recipe.build_arguments(str(folder)), recipe.data.languages
     objectives = recipe.build_objectives()
     checkpoint = check_run_folder(folder, resume, overwrite)
+    if resume:
+        check_same_run(recipe, folder, "model")
     state.wait_for_everyone()  # all have seen the folder as it was
     with state.main_process_first():
         if state.is_main_process and arguments.push_to_hub:  # before hours of training
             open_hub_repository(arguments, recipe.model_class.config_class.model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, languages)
-        train, dev, report = load_data(recipe)
+        train, dev, report = building.load_data(recipe)
         if dev or eval_tasks:
             check_metric(arguments, dev, eval_tasks, languages)
         # Recorded where the run is: elsewhere `a/b` may be a folder.
@@ -160,18 +167,16 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / "recipe.yaml", recipe_yaml)  # now --overwrite may delete the folder
         if checkpoint is None:
-            share_tokenizer(recipe, train, folder / "tokenizer")
-    start = prepare_warm_start(recipe, folder, checkpoint, train_recipe)
+            building.share_tokenizer(recipe, train, folder / "tokenizer")
+    start = building.prepare_warm_start(recipe, folder, checkpoint, train_recipe)
     with state.main_process_first():
-        tokenizer = prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)
+        tokenizer = building.prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)
     # Made before the clock of the run begins; the trainer finds it.
     open_tokens(train, tokenizer, languages, arguments.token_cache_dir)
     set_seed(arguments.seed)
-    model = build_model(recipe, tokenizer, checkpoint)
-    if checkpoint is not None:
-        check_same_model(recipe, model, checkpoint)
+    model = building.build_model(recipe, tokenizer, checkpoint)
     tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
-    started_from = apply_warm_start(recipe, model, tokenizer, start) if start and checkpoint is None else None
+    started_from = building.apply_warm_start(recipe, model, tokenizer, start) if start and checkpoint is None else None
     if arguments.train_max_length > position_limit(model):
         limit = f"max_position_embeddings={model.config.max_position_embeddings}"
         raise RecipeError(f"train_max_length={arguments.train_max_length} is more than the model takes, {limit}")
@@ -330,7 +335,7 @@ def train(
     if train_data:
         chosen.set("data.train", one_or_all(train_data))
     if dev_data:
-        chosen.set("data.dev", named_sources(dev_data))
+        chosen.set("data.dev", building.named_sources(dev_data))
     if warm_start:
         for key in ("recipe", "overrides"):  # of a first stage, whose place the checkpoint takes
             chosen.sections["warm_start"].pop(key, None)

@@ -22,7 +22,7 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
 from modeling_tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from modeling_tmde.training.distributed import gathered_weights, is_sharded, load_weights, prepare_fsdp, whole_model
-from modeling_tmde.training.evaluation import check_metric, evaluate_model
+from modeling_tmde.training.evaluation import evaluate_model
 from modeling_tmde.training.memory import keep_freed_memory
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
@@ -71,10 +71,8 @@ class TmdeTrainer(HubTrainer):
     ):
         self.step_limit = limit_steps(args, streaming=not isinstance(train_dataset, datasets.Dataset))
         self.eval_tasks = eval_tasks or {}
-        if eval_dataset or eval_tasks:
-            check_metric(args, eval_dataset or {}, self.eval_tasks, model.config.languages)
         args.remove_unused_columns = False
-        args.ignore_data_skip = True  # the data resume at a position, see `_load_data_state`
+        args.ignore_data_skip = True  # the data resume at a position, see `train`
         args.logging_nan_inf_filter = False  # which would wait for the accelerator at every step
         if args.ddp_find_unused_parameters is None:  # of the languages that a batch lacks
             args.ddp_find_unused_parameters = getattr(model.encoder, "needs_language_ids", False)
@@ -236,12 +234,6 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Evaluation
 
-    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        try:
-            return super()._determine_best_metric(metrics, trial)
-        except KeyError as error:  # whose text names what was measured
-            raise ValueError(error.args[0]) from error
-
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Retrieval precision at 1 for the language pairs of every dev set, the losses on its rows, and the tasks.
@@ -254,25 +246,20 @@ class TmdeTrainer(HubTrainer):
             `eval_mix` (see `evaluate_model`). Every process returns what the first one measured.
         """
         begin = time.perf_counter()
-        metrics = {f"{metric_key_prefix}_{key}": value for key, value in self.measure(eval_dataset).items()}
+        trained: ParallelModel = self.accelerator.unwrap_model(self.model)
+        was_training = trained.training
+        dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
+        tasks = self.eval_tasks if self.is_world_process_zero() else {}
+        model, autocast = whole_model(trained).eval(), self.compute_loss_context_manager
+        measured = evaluate_model(model, self.processing_class, dev_sets, tasks, self.args, autocast)
+        trained.train(was_training)
+        metrics = {f"{metric_key_prefix}_{key}": value for key, value in measured.items()}
         metrics[f"{metric_key_prefix}_minutes"] = round(self.meter.seconds / 60, 3)
         if self.args.world_size > 1:  # which must choose the same checkpoint, and stop at the same step
             metrics = broadcast_object_list([metrics])[0]
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         self.meter.interval_begin += time.perf_counter() - begin  # words per second are of training alone
-        return metrics
-
-    @torch.no_grad()
-    def measure(self, dev_sets: dict[str, datasets.Dataset] | None = None) -> dict[str, float]:
-        """What `evaluate` returns, without `eval_` and the minutes; nothing is logged."""
-        trained: ParallelModel = self.accelerator.unwrap_model(self.model)
-        was_training = trained.training
-        dev_sets = self.eval_dataset if dev_sets is None else dev_sets
-        tasks = self.eval_tasks if self.is_world_process_zero() else {}  # for all processes, see `evaluate`
-        model, autocast = whole_model(trained).eval(), self.compute_loss_context_manager
-        metrics = evaluate_model(model, self.processing_class, dev_sets, tasks, self.args, autocast)
-        trained.train(was_training)
         return metrics
 
     # ---- Checkpoints
@@ -284,8 +271,6 @@ class TmdeTrainer(HubTrainer):
             super().save_model(output_dir, _internal_call)
             return
         self._save(output_dir, state_dict=gathered_weights(model.model))
-        if self.args.push_to_hub and not _internal_call:
-            self.push_to_hub(commit_message="Model save")
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         """Writes the inner model as a folder that every Auto class opens, and the position in the data.
@@ -306,11 +291,6 @@ class TmdeTrainer(HubTrainer):
         model = self.accelerator.unwrap_model(self.model if model is None else model)
         load_weights(model.model, resume_from_checkpoint)
 
-    def _load_data_state(self, checkpoint: str) -> None:
-        state = json.loads((Path(checkpoint) / DATA_STATE_NAME).read_text())
-        self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]
-        self.meter.load_state(state, (self.position.epoch, self.position.chunk))
-
     def _load_best_model(self) -> None:
         load_weights(self.accelerator.unwrap_model(self.model).model, self.state.best_model_checkpoint)
 
@@ -320,6 +300,8 @@ class TmdeTrainer(HubTrainer):
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
         if isinstance(resume_from_checkpoint, str):  # before the batches are made; sharded weights are loaded after
-            self._load_data_state(resume_from_checkpoint)
+            state = json.loads((Path(resume_from_checkpoint) / DATA_STATE_NAME).read_text())
+            self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]
+            self.meter.load_state(state, (self.position.epoch, self.position.chunk))
         self.meter.start()
         return super().train(resume_from_checkpoint, *args, **kwargs)

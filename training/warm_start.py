@@ -29,8 +29,6 @@ class WarmStartReport:
     tokens_copied, tokens_mapped, tokens_left: Entries of the new vocabulary that the old one has as well, that are
         means of their pieces in the old one, and that keep their initial vectors.
     checkpoint_width, width: d_model of the two.
-    table_scale: Factor on a bag's table; 1 from a checkpoint of the same kind.
-    kept_variance: Share of a bag's weighted sum of squares in the directions that a narrower model keeps.
     tensors_copied, tensors_kept: From the same kind, how many parameters were taken, tables counted, and the names of
         those that keep their initial values, since the checkpoint lacks them or has another shape.
     """
@@ -42,8 +40,6 @@ class WarmStartReport:
     tokens_copied: int
     tokens_mapped: int
     tokens_left: int
-    table_scale: float = 1.0
-    kept_variance: float = 1.0
     tensors_copied: int = 0
     tensors_kept: list[str] = field(default_factory=list)
 
@@ -101,7 +97,12 @@ def warm_start(
         ValueError: If the checkpoint cannot be opened or is of another kind, its width does not fit, it has token
             weights and the model no direct path for them, or the vocabularies cannot be compared.
     """
-    source, source_tokenizer, missing = _open(str(checkpoint))
+    model_class, path = ARCHITECTURES[architecture_of(open_config(checkpoint))], local_or_hub(checkpoint)
+    source, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+    try:
+        source_tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"Warm start from {checkpoint}: expected its tokenizer's files beside it; {error}") from error
     kind, source_kind = model.config.model_type, source.config.model_type
     names = _names_in(source, model)
     if names is None and source_kind != BAG:
@@ -126,12 +127,13 @@ def warm_start(
     old_table = source.get_input_embeddings().weight
     vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
     if names is not None:
-        details = _copy(model, source, missing, vocabulary, names)
+        copied_tensors = _copy(model, source, set(loading["missing_keys"]), vocabulary, names)
     else:
-        details = _from_bag(model, source, vocabulary, new_columns_std, residual_scale if direct else None)
+        copied_tensors = {}
+        _from_bag(model, source, vocabulary, new_columns_std, residual_scale if direct else None)
     known, copied = int(vocabulary.known.sum()), vocabulary.copied
     tokens = {"tokens_copied": copied, "tokens_mapped": known - copied, "tokens_left": vocabulary.size - known}
-    return WarmStartReport(str(checkpoint), source_kind, source_width, width, **tokens, **details)
+    return WarmStartReport(str(checkpoint), source_kind, source_width, width, **tokens, **copied_tensors)
 
 
 def _width(config: PreTrainedConfig) -> int:
@@ -155,41 +157,29 @@ def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str]
     return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
 
 
-def _open(checkpoint: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, set[str]]:
-    """The checkpoint's model in float32, its tokenizer, and the parameters that its file lacks."""
-    model_class, path = ARCHITECTURES[architecture_of(open_config(checkpoint))], local_or_hub(checkpoint)
-    model, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
-    try:
-        return model, AutoTokenizer.from_pretrained(path), set(loading["missing_keys"])
-    except (OSError, ValueError) as error:
-        raise ValueError(f"Warm start from {checkpoint}: expected its tokenizer's files beside it; {error}") from error
-
-
 def _from_bag(
     model: PreTrainedModel,
     bag: PreTrainedModel,
     vocabulary: VocabularyMap,
     columns_std: float,
     residual_scale: float | None,
-) -> dict[str, float]:
-    """Tables from a bag; returns what the report says of them. Each has its own width and scale, and those of the
-    encoder are weighted. With the direct path (a `residual_scale`), which takes the token weights, all are the same
-    table, and the branches beside the path are scaled."""
+) -> None:
+    """Takes the tables of a bag. Each has its own width and scale, and those of the encoder are weighted. With the
+    direct path (a `residual_scale`), which takes the token weights, all are the same table, and the branches beside
+    the path are scaled."""
     direct = residual_scale is not None
     inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
     known, log_weights = vocabulary.known, vocabulary.log_weights(bag.token_weights)
     modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES]
-    scale, details = None, {}
+    scale = None
     for key, weight in {id(module.weight): module.weight for module in modules}.items():  # once if they are shared
         if scale is None or not direct:
-            fitted, kept = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1], columns_std)
+            fitted = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1], columns_std)
             table = vocabulary.table(fitted, bag.token_weights)
             if key in inside and not direct:
                 table = table * (log_weights - log_weights[known].median()).exp()[:, None]
             scale = _size(weight[known]) / _size(table[known])
         weight[known] = (scale * table[known]).to(weight)
-        if weight is model.get_input_embeddings().weight:
-            details = {"table_scale": float(scale), "kept_variance": kept}
     for module in modules:
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             module.weight[module.padding_idx] = 0
@@ -200,7 +190,6 @@ def _from_bag(
             for output in (layer.self_attn.out_proj, layer.fc2):
                 output.weight *= residual_scale
                 output.bias *= residual_scale
-    return details
 
 
 def _size(rows: torch.Tensor) -> torch.Tensor:
@@ -208,19 +197,16 @@ def _size(rows: torch.Tensor) -> torch.Tensor:
     return rows.float().square().sum(dim=1).mean().sqrt()
 
 
-def _fit_width(
-    table: torch.Tensor, log_weights: torch.Tensor, d_model: int, columns_std: float
-) -> tuple[torch.Tensor, float]:
-    """The table (vocabulary, width) with `d_model` columns, and the share of its weighted sum of squares kept."""
+def _fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int, columns_std: float) -> torch.Tensor:
+    """The table (vocabulary, width) with `d_model` columns."""
     rows, width = table.shape
     if d_model >= width:
         new = torch.randn(rows, d_model - width) * columns_std * table.square().mean().sqrt()
-        return torch.cat([table, new], dim=1), 1.0
+        return torch.cat([table, new], dim=1)
     weighted = table.double() * (log_weights - log_weights.max()).double().exp().unsqueeze(1)
     # The right singular vectors of the weighted table, the largest last, from its small Gram matrix.
-    squares, directions = torch.linalg.eigh(weighted.T @ weighted)
-    kept = float(squares[-d_model:].sum() / squares.sum())
-    return (table.double() @ directions[:, -d_model:].flip(1)).float(), kept
+    _, directions = torch.linalg.eigh(weighted.T @ weighted)
+    return (table.double() @ directions[:, -d_model:].flip(1)).float()
 
 
 def _copy(

@@ -264,8 +264,8 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
     assert set(first) == set(second)
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor, atol=1e-6, rtol=1e-5)
-    again = ["--train", rows_file, *SMALL_RUN, "-o", resumed, "--resume"]
-    assert "pooling is 'mean', and the run was begun with 'cls'" in failure("adapted", *again, "model.pooling=mean")
+    message = "pooling is 'mean', and the run was begun with 'cls'"
+    assert message in failure(*options, "model.pooling=mean", "-o", resumed, "--resume")
 
 
 @pytest.mark.slow

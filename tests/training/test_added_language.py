@@ -144,7 +144,7 @@ def test_a_report_by_hand():
     report["after"] = after
     assert fall(report) == pytest.approx(1.5)  # sentences: 80 to 78.5; documents: 50 to 49
     assert means(report)["new_sentences"] == {"before": 0.2, "after": 0.6}
-    tokenizer = {"new_tokens": 3, "vocab_size": 9, "by_language": {"en": [1.5, 1.25, 0.125]}}
+    tokenizer = {"new_tokens": 3, "vocab_size": 9}
     report |= {"means": means(report), "fall": fall(report), "max_drop": 1.0, "tokenizer": tokenizer}
     text = describe({**report, "data": {"new": {"rows": 3}, "old": {"rows": 1}}})
     assert "fell by 1.5 points (1 were allowed)" in text and "3 of new pairs, 1 of old ones (25.0%)" in text
@@ -152,7 +152,6 @@ def test_a_report_by_hand():
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert ["a", "sentences", "pt-BR-zh-CN", "20.0", "60.0", "+40.0"] in rows
     assert ["all", "documents", "mean of old pairs", "50.0", "49.0", "-1.0"] in rows
-    assert ["en", "1.50", "1.25", "12.5"] in rows
 
 
 @pytest.mark.parametrize("step", [1, 5])
@@ -169,7 +168,7 @@ def test_an_interrupted_run_goes_on(step, added, place, tmp_path, monkeypatch):
     weights = [AutoModel.from_pretrained(path).state_dict() for path in (tmp_path, added[0])]
     for name, value in weights[0].items():
         torch.testing.assert_close(value, weights[1][name], atol=1e-6, rtol=0)
-    with pytest.raises(RecipeError, match="holds a run with other arguments: data"):
+    with pytest.raises(RecipeError, match="cannot be resumed with other values: data"):
         add_languages(recipe_of(place, languages=["xx"]), ".", resume=True)
 
 
@@ -244,10 +243,10 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
         ({"languages": ["Greek"]}, "Languages: found Greek, expected codes such as it or pt-BR"),
         ({"pivots": ["fr"]}, "found 'fr', expected one of the languages"),
         ({"overrides": ["learning_rte=3"]}, "Recipe key 'learning_rte' is unknown; did you mean"),
-        ({"overrides": ["push_to_hub=true"]}, "push_to_hub: .* push afterwards with `tmde push`"),
+        ({"overrides": ["push_to_hub=true"]}, "push_to_hub: push afterwards with `tmde push`"),
         ({"replay_share": 1.5}, "replay_share=1.5 must lie in"),
         ({"checkpoint": "no/such/place"}, "Checkpoint no/such/place: no folder"),
-        ({"checkpoint": "aligned"}, "a model of type 'tmde_aligned' has an encoder for each language"),
+        ({"checkpoint": "aligned"}, "aligned has an encoder for each language"),
         ({"checkpoint": "no recipe"}, "has no recipe.yaml: give --recipe"),
     ],
 )

@@ -427,18 +427,6 @@ def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
 # ---- Errors
 
 
-@pytest.mark.parametrize(
-    ("languages", "options", "message"),
-    [
-        (["en"], {}, r"languages=\['en'\]: expected at least two"),
-        (["de", "en"], {"temperature": 0.0}, "pair_temperature=0.0 must lie in"),
-    ],
-)
-def test_constructor_errors(tokenizer, languages, options, message):
-    with pytest.raises(ValueError, match=message):
-        ParallelBatches(make_dataset(numbered_rows(3)), tokenizer, languages, ["en"], **options)
-
-
 @SOURCES
 @pytest.mark.parametrize("epochs", [1, None])
 def test_a_corpus_without_any_usable_row_is_an_error(tokenizer, kind, epochs):

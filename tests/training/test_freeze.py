@@ -10,50 +10,23 @@ from tests.conftest import tiny_model
 from tests.training.trainers import tiny_trainer
 
 
-def named_linears(*names: str) -> nn.Module:
-    """A model whose parameters have these names, each a part of a path."""
-    model = nn.Module()
-    for name in names:
-        *path, last = name.split(".")
-        owner = model
-        for part in path:
-            if not hasattr(owner, part):
-                owner.add_module(part, nn.Module())
-            owner = getattr(owner, part)
-        owner.register_parameter(last, nn.Parameter(torch.zeros(2)))
-    return model
-
-
-NAMES = ["model.encoders.d.weight", "model.encoders.de.weight", "model.layers.1.weight", "model.layers.10.weight"]
-NAMES += ["model.embed.weight", "model.embed_tokens.weight", "decoder.model.weight", "lm_head.weight"]
-
-
 @pytest.mark.parametrize(
     ("prefixes", "frozen"),
-    [
-        (["model.encoders.d"], {"model.encoders.d.weight"}),
-        (["model"], {name for name in NAMES if name.startswith("model.")}),  # not `decoder.model`
-        (["lm_head", "model.layers"], {"lm_head.weight", "model.layers.1.weight", "model.layers.10.weight"}),
-        (None, set()),
-    ],
+    [(["1"], {"1.weight"}), (["2", "10"], {"2.weight", "10.weight"}), (None, set())],
 )
 def test_prefixes_are_whole_parts_of_names(prefixes, frozen):
-    model = named_linears(*NAMES)
+    model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(11)))
     freeze(model, prefixes)
     assert {name for name, parameter in model.named_parameters() if not parameter.requires_grad} == frozen
 
 
 @pytest.mark.parametrize(
     ("prefixes", "message"),
-    [
-        (["lm_head", "model.encoders.f"], "freeze: found 'model.encoders.f', expected .*such as model.encoders"),
-        (["odel"], "freeze: found 'odel'"),
-        (["model", "lm_head", "decoder"], "leaves nothing to train"),
-    ],
+    [(["0", "11"], "freeze: found '11', expected .*such as 0.weight"), (["0", "1"], "leaves nothing to train")],
 )
 def test_a_prefix_of_no_parameter_or_of_all_is_refused(prefixes, message):
     with pytest.raises(ValueError, match=message):
-        freeze(named_linears(*NAMES), prefixes)
+        freeze(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)), prefixes)
 
 
 FROZEN = ["model.embed_tokens", "model.layers.1", "model.token_weights", "lm_head", "decoder.embed_languages"]

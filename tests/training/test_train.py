@@ -261,7 +261,7 @@ def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(finishe
     ]
     before, after = (load_file(path / "checkpoint-4" / "model.safetensors") for path in (finished[0], folder))
     assert all(torch.equal(after[name], value) for name, value in before.items())
-    with pytest.raises(RecipeError, match=r"encoder_layers is 3, and the run was begun with 2"):
+    with pytest.raises(RecipeError, match=r"model.encoder_layers is 3, and the run was begun with 2"):
         train_recipe(tiny_recipe(corpus, "encoder_layers=3"), folder, resume=True)
     trainer = train_recipe(tiny_recipe(corpus, "max_steps=6"), folder, resume=True)
     assert trainer.state.global_step == 6

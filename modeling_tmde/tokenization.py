@@ -1,4 +1,4 @@
-"""The byte-level BPE tokenizer that all languages share: train it, extend it; and any tokenizer: load it, run it."""
+"""The byte-level BPE tokenizer that all languages share: train it, extend it; and any tokenizer: cut, load, run it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, cycle, groupby, islice
@@ -25,6 +25,7 @@ WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\
 
 _FIRST_SYMBOL = 0xF0000  # of the supplementary private use planes: one character for each token of a vocabulary
 _SPARE = 1.5  # merges learned for each one asked for: some of them fire in texts of the old languages too
+_LATIN_END = 0x250  # the first code point after the Latin letters
 _CHUNK = 2048  # texts tokenized at once: enough for the tokenizer's threads, little memory
 
 Word = tuple[int, ...]  # token ids of a pre-token
@@ -249,11 +250,8 @@ def _append_merges(
 ) -> PreTrainedTokenizerBase:
     """The tokenizer with the first merges that give `new_tokens` entries."""
     names = {chr(_FIRST_SYMBOL + id): token for token, id in tokenizer.get_vocab().items()}
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        path = Path(folder, "tokenizer.json")
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["truncation"] = content["padding"] = None  # left by the last call
+
+    def edit(content: dict) -> None:
         vocabulary, ranked = content["model"]["vocab"], content["model"]["merges"]
         known, first = {tuple(merge) for merge in ranked}, max(tokenizer.get_vocab().values()) + 1
         new: dict[str, int] = {}
@@ -268,10 +266,86 @@ def _append_merges(
                 known.add(parts)
                 ranked.append(list(parts))
         vocabulary |= new
+
+    return _edited(tokenizer, edit)
+
+
+def _edited(tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]) -> PreTrainedTokenizerBase:
+    """A copy of a tokenizer after `edit` has changed the content of its tokenizer.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        path = Path(folder, "tokenizer.json")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["truncation"] = content["padding"] = None  # left by the last call
+        edit(content)
         path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-        extended = AutoTokenizer.from_pretrained(folder)
-    extended.name_or_path = tokenizer.name_or_path
-    return extended
+        edited = AutoTokenizer.from_pretrained(folder)
+    edited.name_or_path = tokenizer.name_or_path
+    return edited
+
+
+def cut_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_tokens: int | None = None, min_count: int = 1
+) -> tuple[PreTrainedTokenizerBase, list[int]]:
+    """Cuts a Unigram (XLM-R) or WordPiece (BERT) vocabulary to the tokens of some texts.
+
+    Special tokens, Latin letters and all characters of the texts stay, so that any text in these scripts has tokens.
+    A text whose tokens are all kept has the same tokens as before, with new ids in the old order.
+
+    Args:
+        tokenizer: It is not changed.
+        texts: Texts of all languages to keep.
+        max_tokens: Most entries to keep; of the tokens of the texts, the most frequent.
+        min_count: Tokens that the texts have less often are left out.
+
+    Returns:
+        The new tokenizer, and the old id of each of its entries: `old_embeddings[kept_ids]` are its embeddings.
+
+    Raises:
+        ValueError: The vocabulary is of another kind.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = json.loads(backend.to_str()) if backend is not None else {"model": {"type": "slow"}}
+    kind = content["model"]["type"]
+    if kind not in ("Unigram", "WordPiece"):
+        raise ValueError(
+            f"{tokenizer.name_or_path}: its vocabulary, of type {kind}, cannot be cut; expected Unigram (XLM-R) or "
+            "WordPiece (BERT): the merges of a BPE build on one another"
+        )
+    names = {id: name for name, id in tokenizer.get_vocab().items()}
+    counts: Counter[int] = Counter()
+    for encoding in _encodings(tokenizer, texts):
+        counts.update(encoding.ids)
+    frequent = [id for id, count in counts.most_common() if count >= min_count]
+    characters = {character for id in frequent for character in names[id]}
+    characters.update(map(chr, range(_LATIN_END)))
+    kept = {token["id"] for token in content["added_tokens"]}
+    if kind == "Unigram":
+        scores = [score for _, score in content["model"]["vocab"]]
+        kept |= {content["model"]["unk_id"], scores.index(min(scores))}  # the lowest sets the score of <unk>
+        kept.update(id for id, name in names.items() if name.startswith("<0x"))  # bytes, if it falls back to them
+    kept.update(id for id, name in names.items() if name.removeprefix("##") in characters)
+    room = len(frequent) if max_tokens is None else max(0, max_tokens - len(kept))
+    kept.update([id for id in frequent if id not in kept][:room])
+    kept_ids = sorted(kept)
+    new_ids = {old: new for new, old in enumerate(kept_ids)}
+
+    def edit(content: dict) -> None:
+        model, added = content["model"], content["added_tokens"]
+        if kind == "Unigram":
+            model["unk_id"] = new_ids[model["unk_id"]]
+            model["vocab"] = [model["vocab"][id] for id in kept_ids if id < len(model["vocab"])]
+        else:
+            model["vocab"] = {token: new_ids[id] for token, id in model["vocab"].items() if id in new_ids}
+        content["added_tokens"] = [token | {"id": new_ids[token["id"]]} for token in added]
+        processor = content["post_processor"] or {}
+        for part in [processor, *processor.get("processors", [])]:
+            for token in part.get("special_tokens", {}).values():  # of a template
+                token["ids"] = [new_ids[id] for id in token["ids"]]
+            for name in {"cls", "sep"} & part.keys():  # of BERT's and RoBERTa's
+                part[name][1] = new_ids[part[name][1]]
+
+    return _edited(tokenizer, edit), kept_ids
 
 
 def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBase:

@@ -14,8 +14,10 @@ from modeling_tmde.tokenization import (
     SPECIAL_TOKENS,
     TextTokenizer,
     balanced_texts,
+    cut_tokenizer,
     extend_tokenizer,
 )
+from tests import hub_encoders
 from tests.conftest import WORDS
 from tests.tiny_embedders import make_tokenizer
 
@@ -166,6 +168,49 @@ def test_merges_that_old_texts_would_use_are_left_out(known):
     for old, limit, changed in [(frequent, 0.03, 0), (rare, 0.0, 0), (rare, 0.03, 1), (frequent, 1e9, 1)]:
         extended = extend_tokenizer(known, new, 5, old, max_old_share=limit)
         assert (ids(known, "bzqb") != ids(extended, "bzqb")) == bool(changed), (old, limit)
+
+
+@pytest.fixture(scope="module", params=["unigram", "wordpiece"])
+def cut(request, tmp_path_factory):
+    """A tokenizer of four languages, the same cut to the words of two of them, and the ids that it kept."""
+    texts = [" ".join(words) + " Haus-boot ñandú" for words in WORDS.values()]
+    whole = hub_encoders.make_tokenizer(request.param, texts * 5, vocabulary=400)
+    smaller, kept = cut_tokenizer(whole, [" ".join(WORDS["de"]), " ".join(WORDS["en"])])
+    folder = tmp_path_factory.mktemp("cut")
+    smaller.save_pretrained(folder)
+    return whole, AutoTokenizer.from_pretrained(folder), kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(words=st.lists(st.sampled_from([*itertools.chain(*WORDS.values()), "ñandú", "漢", "<s>", "x!"]), max_size=6))
+def test_texts_of_kept_tokens_keep_their_tokens(cut, words):
+    whole, smaller, kept = cut
+    text = " ".join(words)
+    before, after = whole(text)["input_ids"], smaller(text)["input_ids"]
+    if set(before) <= set(kept):
+        assert [kept[id] for id in after] == before
+    if whole.unk_token_id not in before:  # letters that stand for a token that was cut
+        assert smaller.unk_token_id not in after
+
+
+def test_a_cut_tokenizer_has_the_tokens_of_its_texts(cut):
+    whole, smaller, kept = cut
+    assert len(smaller) == len(kept) < len(whole)
+    assert smaller.special_tokens_map == whole.special_tokens_map
+    for language in ("de", "en"):
+        text = " ".join(WORDS[language])
+        assert set(whole(text)["input_ids"]) <= set(kept)
+    smallest, _ = cut_tokenizer(whole, [" ".join(WORDS["de"])], max_tokens=0)
+    some, _ = cut_tokenizer(whole, ["haus " * 5 + " ".join(WORDS["de"])], max_tokens=len(smallest) + 1)
+    (added,) = set(some.get_vocab()) - set(smallest.get_vocab())
+    assert added in whole.tokenize("haus")
+    rare, _ = cut_tokenizer(whole, [" ".join(WORDS["de"])], min_count=1000)
+    assert set(rare.get_vocab()) <= set(smallest.get_vocab())
+
+
+def test_merges_cannot_be_cut(tokenizer):
+    with pytest.raises(ValueError, match="of type BPE, cannot be cut; expected Unigram"):
+        cut_tokenizer(tokenizer, ["haus"])
 
 
 @settings(max_examples=40, deadline=None)

@@ -14,14 +14,14 @@ from modeling_tmde.documents.alignment import AlignedPair, align_documents, alig
 from modeling_tmde.documents.lawdr import Lawdr
 from modeling_tmde.documents.mining import read_gold_pairs
 from modeling_tmde.documents.parallel_rows import parallel_rows
-from modeling_tmde.embedding import DocumentEmbedder, progress_bar
+from modeling_tmde.embedding import DEFAULT_MODEL, DocumentEmbedder, progress_bar
 
 
 @common.with_options(**document_sets.SIDES_OPTIONS, **common.MODEL_OPTIONS, **common.LONG_OPTIONS)
 def align(
     a: Annotated[str, Argument(metavar="A", help="File of documents of one language, or - for stdin.")],
     b: Annotated[str, Argument(metavar="B", help="File of documents of the other language.")],
-    model: common.ModelOption,
+    model: common.ModelOption = DEFAULT_MODEL,
     out: Annotated[Path | None, Option("--output", "-o", metavar="OUT", help="Pairs to write, .tsv.")] = None,
     rows: Annotated[Path | None, Option(help="Corpus to write, .jsonl: aligned sentences of the pairs.")] = None,
     url_field: Annotated[str | None, Option(help="Field of the URL, by which pages are paired first.")] = None,
@@ -42,7 +42,7 @@ def align(
     OUT has a line for each pair, best first, after a header: score, id_a, id_b, and URLs if there are any. Text input
     holds one document a line.
 
-        tmde align german.jsonl english.jsonl -o pairs.tsv -m path/to/model
+        tmde align german.jsonl english.jsonl -o pairs.tsv
 
     On to a parallel corpus (look at the rows of lowest score, and choose --min-score by them), and to a model:
 

@@ -46,10 +46,13 @@ class Collection:
 
 @common.with_options(**common.MODEL_OPTIONS)
 def demo(
-    model: Annotated[str, Argument(metavar="MODEL", help="Folder of a model, a Hub id, or an index with its model.")],
+    model: Annotated[
+        str | None,
+        Argument(metavar="[MODEL]", help="Folder or Hub id. Default: an index's own, else `default`."),
+    ] = None,
     collection: Annotated[
         str | None,
-        Argument(metavar="COLLECTION", help="File of documents (- for stdin), or an index. Default: a sample."),
+        Argument(metavar="[COLLECTION]", help="File of documents (- for stdin), or an index. Default: a sample."),
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
@@ -68,17 +71,18 @@ def demo(
     Works offline; needs the packages of the extra `demo`. Ctrl-C ends it. A file is indexed in a temporary folder with
     all its fields, as by `tmde index`.
 
-        tmde demo path/to/model
+        tmde demo
 
-        tmde demo path/to/model news.jsonl --label-field topic
+        tmde demo news.jsonl --label-field topic
+
+        tmde demo path/to/model news.jsonl
 
         tmde demo news.index
     """
     from modeling_tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
 
-    model_name: str | None = model
-    if os.path.exists(os.path.join(model, SETTINGS)):
-        model_name, collection = None, model
+    if collection is None and model and (model == "-" or os.path.isfile(model) or _is_index(model)):
+        model, collection = None, model
     name = Path(collection).name if collection else "the built-in sample"
     temporary = tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True)
     with temporary as folder, index_commands.truncation_counted():
@@ -87,18 +91,22 @@ def demo(
             rows = sample_documents(SAMPLE_DOCUMENTS)
             ids = [f"{row['doc_id']} ({row['language']})" for row in rows]
             rows.remove_columns("doc_id").add_column("id", ids).to_json(collection, force_ascii=False)
-        if not os.path.exists(os.path.join(collection, SETTINGS)):
+        if not _is_index(collection):
             reading = {"format": format, "field": field, "id_field": id_field, "language_field": language_field}
             options = dict.fromkeys([*common.MODEL_OPTIONS, *common.LONG_OPTIONS]) | loading
             index_commands.index(documents=collection, out=Path(folder, "index"), model=model, **reading, **options)
             collection = f"{folder}/index"
-        index = index_commands.open_index(collection, model_name, loading)
+        index = index_commands.open_index(collection, model, loading)
         page = demo_page(draw_collection(index, name, label_field or (), points, projection))
         address = launch_page(page, host, port)
         typer.echo(f"The page is at {address} (Ctrl-C ends it)")
         if browser and (sys.platform in ("win32", "darwin") or "DISPLAY" in os.environ):
             webbrowser.open(address)
         page.block_thread()
+
+
+def _is_index(path: str) -> bool:
+    return os.path.exists(os.path.join(path, SETTINGS))
 
 
 def draw_collection(

@@ -27,13 +27,14 @@ from modeling_tmde import __version__
 from modeling_tmde.cli import options as common
 from modeling_tmde.data.documents import VECTOR_COLUMN, Documents
 from modeling_tmde.data.io import replacing, write_atomically
+from modeling_tmde.embedding import DEFAULT_MODEL
 
 
 @common.with_options(**common.MODEL_OPTIONS, **common.LONG_OPTIONS)
 def embed(
     source: Annotated[str, Argument(metavar="INPUT", help="File of documents, or - for stdin.")],
     out: Annotated[Path, Option("--output", "-o", metavar="OUT", help="File to write: .npy or .parquet.")],
-    model: common.ModelOption,
+    model: common.ModelOption = DEFAULT_MODEL,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     language: common.LanguageOption = None,
@@ -51,7 +52,7 @@ def embed(
     Text input holds one document a line; an empty line is an empty document, so that row i is line i.
     Parquet output keeps the columns of the input and adds "embedding".
 
-        tmde embed news.txt -o news.npy -m path/to/model
+        tmde embed news.txt -o news.npy
 
         zcat news.txt.gz | tmde embed - -o news.npy -m path/to/model
 

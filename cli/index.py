@@ -20,7 +20,7 @@ from modeling_tmde.cli.document_sets import checked_ids
 from modeling_tmde.data.documents import VECTOR_COLUMN, Documents
 from modeling_tmde.data.files import read_lines
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
-from modeling_tmde.embedding import progress_bar
+from modeling_tmde.embedding import DEFAULT_MODEL, progress_bar
 
 BATCH = 1024  # documents embedded and committed at a time: at most one batch is embedded again after an interruption
 
@@ -29,7 +29,9 @@ BATCH = 1024  # documents embedded and committed at a time: at most one batch is
 def index(
     documents: Annotated[str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")] = None,
     out: Annotated[Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")] = ...,
-    model: Annotated[str | None, Option("--model", "-m", help="Folder or Hub id. Default: that of the index.")] = None,
+    model: Annotated[
+        str | None, Option("--model", "-m", help="Folder or Hub id. Default: that of the index; at first, `default`.")
+    ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     id_field: common.IdFieldOption = None,
@@ -46,7 +48,7 @@ def index(
     replaced. The other fields of DOCS are kept as metadata. Every 1,024 documents, the work is on disk: after an
     interruption, the same command goes on.
 
-        tmde index news.jsonl -o news.index -m path/to/model
+        tmde index news.jsonl -o news.index
 
         tmde index -o news.index --delete 17 --delete 18
     """
@@ -67,10 +69,8 @@ def index(
             id_field = id_field or ("id" if "id" in opened.fields else None)
             if (out / SETTINGS).exists():
                 found = open_index(out, model, loading)
-            elif model is None:
-                raise ValueError(f"{out}: there is no index yet; give --model to make one")
             else:
-                embedder = common.load_embedder(model, **{"long_documents": "sentences"} | loading)
+                embedder = common.load_embedder(model or DEFAULT_MODEL, **{"long_documents": "sentences"} | loading)
                 found = DocumentIndex.create(out, embedder, revision=loading.get("revision"))
             if id_field is None and opened.name == "stdin" and len(found):
                 raise ValueError(
@@ -161,7 +161,8 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
     try:
         found.embedder = common.load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
-        hint = "" if model or Path(found.settings["model"]).exists() else "; if the model was moved, give --model"
+        known = model or found.settings["model"] == DEFAULT_MODEL or Path(found.settings["model"]).exists()
+        hint = "" if known else "; if the model was moved, give --model"
         raise ValueError(f"{error}{hint}") from None
     return found
 

@@ -10,6 +10,7 @@ from typer import Argument, Option
 from modeling_tmde.cli import document_sets
 from modeling_tmde.cli.options import MODEL_OPTIONS, OverwriteOption, check_output, with_options
 from modeling_tmde.documents import mining
+from modeling_tmde.embedding import DEFAULT_MODEL
 
 Retrieval = Literal["max", "intersection", "forward", "backward"]
 Search = Literal["auto", "exact", "hnsw"]
@@ -20,7 +21,9 @@ def mine(
     a: Annotated[str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")],
     b: Annotated[str, Argument(metavar="B", help="File of sentences of the other language.")],
     out: Annotated[Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")],
-    model: Annotated[str | None, Option("--model", "-m", help="Folder of a saved model, or a Hub id.")] = None,
+    model: Annotated[
+        str | None, Option("--model", "-m", help="Folder or Hub id. Default: the model that comes with tmde.")
+    ] = None,
     vectors_a: Annotated[Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")] = None,
     vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None,
     scoring: document_sets.ScoringOption = "ratio",
@@ -40,25 +43,26 @@ def mine(
     A repeated sentence takes part once, the first time it occurs. Without --threshold or --max-pairs every sentence
     that finds a partner is written, right or wrong: look at the scores, or let a gold list choose.
 
-        tmde mine news.de.txt news.en.txt -o pairs.tsv -m path/to/model --threshold 1.1
+        tmde mine news.de.txt news.en.txt -o pairs.tsv --threshold 1.1
 
     With --language-a and --language-b, JSONL is a corpus that `tmde train` reads:
 
-        tmde mine de.txt en.txt -o pairs.jsonl -m MODEL --language-a de --language-b en --threshold 1.1
+        tmde mine de.txt en.txt -o pairs.jsonl --language-a de --language-b en --threshold 1.1
 
     Embed long files first, which can be resumed, and mine their vectors as often as you like:
 
-        tmde embed de.txt -o de.npy -m MODEL --resume
+        tmde embed de.txt -o de.npy --resume
 
         tmde mine de.txt en.txt -o pairs.tsv --vectors-a de.npy --vectors-b en.npy
 
     A threshold from a train split, by a gold list of ids, for another split; BUCC's lines are an id, a tab and a text:
 
-        tmde mine train.de train.en -o train.tsv -m MODEL --format tsv --gold train.gold --optimize-threshold
+        tmde mine train.de train.en -o train.tsv --format tsv --gold train.gold --optimize-threshold
     """
     target = check_output(out, overwrite, (".tsv", ".jsonl"))
-    if (model is None) != (vectors_a is not None and vectors_b is not None):
-        raise ValueError("give --model, or the vectors of both sides (--vectors-a and --vectors-b) and no --model")
+    by_vectors = sum(path is not None for path in (vectors_a, vectors_b))
+    if (by_vectors == 1 and model is None) or (by_vectors == 2 and model is not None):
+        raise ValueError("give --vectors-a and --vectors-b and no --model, or one of them and its --model")
     if optimize_threshold and (gold is None or threshold is not None or max_pairs is not None):
         raise ValueError("--optimize-threshold needs --gold, and excludes --threshold and --max-pairs")
     sides = document_sets.read_sides(a, b, loading)
@@ -71,7 +75,9 @@ def mine(
     if gold is not None:  # a pair of repeated sentences is that of their first occurrences, which alone are mined
         pairs = mining.read_gold_pairs(gold, sides[0].ids, sides[1].ids)
         right = {(int(occurrences[0][i]), int(occurrences[1][j])) for i, j in pairs}
-    embedder = None if model is None else document_sets.load_embedder_of_sides(model, sides, **loading)
+    embedder = None
+    if by_vectors < 2:
+        embedder = document_sets.load_embedder_of_sides(model or DEFAULT_MODEL, sides, **loading)
     for number, (side, rows) in enumerate(zip(sides, kept, strict=True)):
         if vectors[number] is None:
             vectors[number] = side.embed(rows, embedder)

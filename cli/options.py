@@ -10,14 +10,16 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from modeling_tmde.data.documents import InputFormat
-from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.embedding import DEFAULT_MODEL, DocumentEmbedder
 
 _input = functools.partial(Option, rich_help_panel="Input")
 _model = functools.partial(Option, rich_help_panel="Model")
 _long = functools.partial(Option, rich_help_panel="Long documents")
 
 ModelArgument = Annotated[str, Argument(metavar="MODEL", help="Folder of a saved model, or a Hub id.")]
-ModelOption = Annotated[str, Option("--model", "-m", help="Folder of a saved model, or a Hub id.")]
+ModelOption = Annotated[
+    str, Option("--model", "-m", help="Folder of a saved model, or a Hub id; `default` comes with tmde.")
+]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
 # Of a file of documents.
@@ -100,7 +102,8 @@ def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
     try:
         return DocumentEmbedder.from_pretrained(model, **loading)
     except (OSError, ValueError, RuntimeError, KeyError, AssertionError) as error:  # torch without CUDA asserts
-        missing = "" if Path(model).expanduser().exists() else "no such folder, and as a Hub id: "
+        known = model == DEFAULT_MODEL or Path(model).expanduser().exists()
+        missing = "" if known else "no such folder, and as a Hub id: "
         raise ValueError(f"{model}: {missing}{error}") from error
 
 

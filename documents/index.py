@@ -28,7 +28,7 @@ from sklearn.preprocessing import normalize
 
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.documents.neighbours import TIE
-from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
+from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, DocumentEmbedder, EncodeReport
 from modeling_tmde.long_documents import split_sentences
 
 SETTINGS = "index.json"  # a folder with this file is an index
@@ -482,10 +482,14 @@ def _settings_of(embedder: DocumentEmbedder) -> dict[str, Any]:
 def _embedding_settings(embedder: DocumentEmbedder, folder: Path, revision: str | None) -> dict[str, Any]:
     """Settings of the embedder that are stored in the index (JSON values); also saves its density, if it has one."""
     name, settings = str(embedder.model.name_or_path), _settings_of(embedder)
+    if name == str(DEFAULT_FOLDER):
+        name = DEFAULT_MODEL  # wherever the package is
+    elif os.path.isdir(name):
+        name = os.path.abspath(name)
     if settings.get("aggregation", "").startswith("density"):
         embedder.aggregation.save(folder / DENSITY)
     return settings | {
-        "model": os.path.abspath(name) if os.path.isdir(name) else name,
+        "model": name,
         "revision": revision,
         "uses_language": embedder.needs_language or settings["long_documents"] == "sentences",
         "probes": np.round(_probe_vectors(embedder).astype(float), 4).tolist(),

@@ -2,7 +2,7 @@
 
 from modeling_tmde import DocumentEmbedder
 
-embedder = DocumentEmbedder.from_pretrained("path/to/checkpoint")
+embedder = DocumentEmbedder.from_pretrained()  # the model that comes with the package, or a folder, or a Hub id
 vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
 """
 
@@ -35,6 +35,8 @@ from .tokenization import TextTokenizer, TokenizedTexts, load_tokenizer
 logger = logging.getLogger(__name__)
 
 POOLINGS = ("cls", "mean")
+DEFAULT_MODEL = "default"  # the name of the model that comes with the package
+DEFAULT_FOLDER = Path(__file__).with_name("default")
 _DEFAULT_LENGTH = 750  # tokens, for a model of the Hub that names no limit
 _GROUP_CHARACTERS = 2**22  # of texts tokenized at once, about 100 MB
 _PROGRESS_BAR_FROM = 2000  # texts
@@ -134,7 +136,7 @@ class DocumentEmbedder:
     @classmethod
     def from_pretrained(
         cls,
-        path_or_hub_id: str | os.PathLike,
+        path_or_hub_id: str | os.PathLike = DEFAULT_MODEL,
         pooling: str | None = None,
         max_length: int | None = None,
         device: str | torch.device | None = None,
@@ -152,7 +154,8 @@ class DocumentEmbedder:
         """Loads model and tokenizer from a folder or the Hub, ready to encode.
 
         Args:
-            path_or_hub_id: What `AutoModel.from_pretrained` takes.
+            path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"`, the model that comes with the
+                package (a folder of that name is `"./default"`).
             pooling, max_length, long_documents, window, stride, aggregation: See the class.
             device: Default: cuda, else mps, else cpu; untouched when `device_map` is given.
             dtype: Of the weights, e.g. `torch.bfloat16` or `"bfloat16"`; default: that of the checkpoint. Vectors are
@@ -431,12 +434,13 @@ def position_limit(model: PreTrainedModel) -> int:
 
 
 def local_or_hub(path: str | os.PathLike) -> str:
-    """The folder or the Hub id, with a better error for what can be neither than the Hub client's.
+    """The folder or the Hub id, with a better error for what can be neither than the Hub client's; of `default` the
+    folder in the package.
 
     Raises:
         FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
     """
-    folder = Path(path).expanduser()
+    folder = DEFAULT_FOLDER if path == DEFAULT_MODEL else Path(path).expanduser()
     if folder.is_dir():
         if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")

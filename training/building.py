@@ -12,13 +12,14 @@ from typing import Any
 import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport, load_parallel
 from modeling_tmde.data.dev_rows import hold_out_rows
-from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub
+from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer, train_tokenizer
 from modeling_tmde.training.evaluation import language_pairs
 from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, open_config, token_settings
 from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, load_recipe
@@ -98,7 +99,7 @@ def prepare_tokenizer(
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
     try:
-        return AutoTokenizer.from_pretrained(path)
+        return AutoTokenizer.from_pretrained(DEFAULT_FOLDER if path == DEFAULT_MODEL else path)
     except (OSError, ValueError) as error:
         raise RecipeError(f"tokenizer.path={path}: {error}") from error
 
@@ -171,6 +172,22 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     return stage
 
 
+def begin_with(recipe: Recipe, checkpoint: str) -> None:
+    """Puts a checkpoint in the place of a recipe's first stage, as `--warm-start` does.
+
+    Of the recipe, what could not begin with the checkpoint becomes as it is there: the width of a bag, and a
+    vocabulary that cannot be mapped, which is any but a byte-level BPE.
+    """
+    for key in ("recipe", "overrides"):
+        recipe.sections["warm_start"].pop(key, None)
+    recipe.set("warm_start.checkpoint", checkpoint)
+    start = open_config(checkpoint)
+    if _stays_narrow(recipe, start) or (recipe.architecture == "bag" and start.model_type == BAG):
+        recipe.set("model.d_model", start.d_model)
+    if recipe.sections["tokenizer"] and not is_byte_level_bpe(load_tokenizer(local_or_hub(checkpoint))):
+        recipe.sections["tokenizer"] = {}
+
+
 def check_warm_start(recipe: Recipe) -> None:
     """Checks the checkpoint or first stage before anything is deleted or trained.
 
@@ -181,14 +198,19 @@ def check_warm_start(recipe: Recipe) -> None:
     if stage is None and checkpoint is None:
         return
     start = open_config(checkpoint) if stage is None else stage.build_config()
-    frozen = recipe.sections["training"].get("embedding_learning_rate") == 0
-    if recipe.architecture == "tmde" and start.model_type == BAG and frozen and not recipe.warm_start.new_columns_std:
+    if _stays_narrow(recipe, start):
         width = recipe.build_config().d_model
-        if width > start.d_model:
-            raise RecipeError(
-                f"d_model={width}: the columns that a bag with d_model={start.d_model} lacks would stay zero with "
-                f"embedding_learning_rate=0; set model.d_model={start.d_model} or embedding_learning_rate=null"
-            )
+        raise RecipeError(
+            f"d_model={width}: the columns that a bag with d_model={start.d_model} lacks would stay zero with "
+            f"embedding_learning_rate=0; set model.d_model={start.d_model} or embedding_learning_rate=null"
+        )
+
+
+def _stays_narrow(recipe: Recipe, start: PreTrainedConfig) -> bool:
+    """Whether a model begins with a narrower bag and never fills its other columns."""
+    frozen = recipe.sections["training"].get("embedding_learning_rate") == 0 and not recipe.warm_start.new_columns_std
+    is_t_mde_on_a_bag = recipe.architecture == "tmde" and start.model_type == BAG
+    return is_t_mde_on_a_bag and frozen and recipe.build_config().d_model > start.d_model
 
 
 def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:

@@ -309,7 +309,8 @@ def train(
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     warm_start: Annotated[
-        str | None, typer.Option("--warm-start", help="Begin with this bag or T-MDE model, a folder or Hub id.")
+        str | None,
+        typer.Option("--warm-start", help="Begin with this bag or T-MDE model: folder, Hub id, `default`."),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -337,9 +338,8 @@ def train(
     if dev_data:
         chosen.set("data.dev", building.named_sources(dev_data))
     if warm_start:
-        for key in ("recipe", "overrides"):  # of a first stage, whose place the checkpoint takes
-            chosen.sections["warm_start"].pop(key, None)
-        chosen.set("warm_start.checkpoint", warm_start)
+        building.begin_with(chosen, warm_start)
+        chosen.override(overrides or ())  # again: what the user sets goes
     if overwrite and not resume and Path(recipe).name != "recipe.yaml":  # which is written again
         check_inputs_stay(chosen, output, recipe)
     try:

@@ -82,6 +82,14 @@ def test_the_sample_and_an_index(serve, bag, tmp_path):
         assert result.exit_code == 0 and set(shown.groups) == {"language", "label"}, result.output
 
 
+def test_the_default_model(serve, tmp_path):
+    path = write_rows(tmp_path / "docs.jsonl", ROWS)
+    for arguments, documents in (((), 300), ((path,), 5)):
+        result, shown = serve(*arguments, "--projection", "pca")
+        assert result.exit_code == 0 and len(shown.index) == documents, result.output
+        assert shown.index.settings["model"] == "default"
+
+
 def collect(bag, tmp_path, rows, label_fields=()):
     index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(str(bag)))
     metadata = [{key: row[key] for key in row if key not in ("id", "text")} for row in rows]

@@ -142,7 +142,7 @@ def test_lines_of_an_id_a_tab_and_a_text(bag, inputs, monkeypatch):
 BAD = [
     (["a.txt", "b.txt", "-o", "out.csv", "-m", "x"], "--output out.csv: expected a file that ends in .tsv or .jsonl"),
     (["-", "-", "-o", "out.tsv", "-m", "x"], "A and B are both -"),
-    (["a.txt", "b.txt", "-o", "out.tsv", "--vectors-b", "b.npy"], "give --model, or the vectors of both sides"),
+    (["a.txt", "b.txt", "-o", "out.tsv", "--vectors-b", "b.npy"], "or one of them and its --model"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--optimize-threshold"], "--optimize-threshold needs --gold"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--language-a", "de"], "expected both or neither"),
     (["empty.txt", "b.txt", "-o", "out.tsv", "-m", "x"], "empty.txt: found no document that is not empty"),

@@ -159,7 +159,6 @@ def test_bad_arguments_to_index(made, bag, docs, tmp_path):
     twice = write_rows(tmp_path / "twice.jsonl", [ROWS[0], ROWS[1], ROWS[0]])
     new = tmp_path / "new"
     for arguments, message in [
-        ((docs, "-o", new), "there is no index yet; give --model"),
         (("-o", new), "DOCS is missing (or --delete)"),
         (("-o", made, "--delete", "a", "--prune"), "DOCS is missing; --prune removes what is not in it"),
         ((docs, "-o", tmp_path / "full", "-m", bag), "is not an index or an empty folder; expected a new name"),

@@ -1,0 +1,123 @@
+"""The model that comes with the package: opened without a name, by every command, and to begin a training with."""
+
+import json
+
+import numpy as np
+import pytest
+
+from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde.cli import quickstart
+from modeling_tmde.data.sample import sample_documents, sample_sentences
+from modeling_tmde.embedding import DEFAULT_FOLDER
+from modeling_tmde.hub_cards import describe_origins
+from modeling_tmde.training.building import (
+    apply_warm_start,
+    begin_with,
+    build_model,
+    check_warm_start,
+    prepare_tokenizer,
+    prepare_warm_start,
+)
+from modeling_tmde.training.recipe import load_recipe
+from tests.cli.conftest import ok, write_rows
+from tests.conftest import LANGUAGES, save
+
+TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return DocumentEmbedder.from_pretrained(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rows = sample_sentences(200, "test")["translation"]
+    return {code: [row[code] for row in rows] for code in LANGUAGES}
+
+
+def test_the_package_is_small_and_complete(embedder):
+    files = [path for path in DEFAULT_FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 20e6
+    assert not [path.name for path in files if path.suffix == ".py"]  # AutoModel knows the class
+    assert (DEFAULT_FOLDER / "README.md").is_file() and tuple(embedder.model.config.languages) == LANGUAGES
+
+
+def test_no_name_and_the_name(embedder, tmp_path, monkeypatch, tokenizer):
+    """A folder that is called `default` too is another model."""
+    expected = embedder.encode(TEXTS)
+    assert np.isfinite(expected).all() and np.linalg.norm(expected, axis=1) == pytest.approx(1, abs=1e-5)
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "default", BagModel(BagConfig(vocab_size=400, d_model=48)), tokenizer)
+    assert (DocumentEmbedder.from_pretrained("default", device="cpu").encode(TEXTS) == expected).all()
+    assert DocumentEmbedder.from_pretrained("./default").dimension == 48
+
+
+def test_translations_are_found(embedder, sentences):
+    vectors = {code: embedder.encode(texts) for code, texts in sentences.items()}
+    for code in set(LANGUAGES) - {"en"}:
+        found = (vectors["en"] @ vectors[code].T).argmax(axis=1)
+        assert (found == np.arange(200)).mean() > 0.8, code
+
+
+def test_embed(embedder, tmp_path):
+    ok("embed", write_rows(tmp_path / "docs.jsonl", [{"text": text} for text in TEXTS]), "-o", tmp_path / "v.npy")
+    assert np.load(tmp_path / "v.npy") == pytest.approx(embedder.encode(TEXTS), abs=1e-6)
+
+
+def test_index_and_search(tmp_path, monkeypatch):
+    pytest.importorskip("lancedb")
+    rows = [{"id": f"{row['doc_id']}-{row['language']}", **row} for row in sample_documents(30)]
+    out = tmp_path / "index"
+    ok("index", write_rows(tmp_path / "docs.jsonl", rows), "-o", out)
+    assert json.loads((out / "index.json").read_text())["embedding"]["model"] == "default"  # wherever it is installed
+    assert "150 unchanged" in ok("index", tmp_path / "docs.jsonl", "-o", out).stderr
+    monkeypatch.chdir(tmp_path)
+    query, right = next((row["text"], row["doc_id"]) for row in rows if row["language"] == "en")
+    for code in LANGUAGES:
+        (hit,) = ok("search", query, "index", "-k", 1, "--filter", f"language={code}", "--json").stdout.splitlines()
+        assert json.loads(hit)["id"].startswith(right), code
+
+
+def test_align_and_mine(sentences, tmp_path):
+    for code in ("de", "en"):
+        (tmp_path / code).write_text("".join(f"{text}\n" for text in sentences[code]), "utf-8")
+    files = [tmp_path / "de", tmp_path / "en", "-o"]
+    ok("align", *files, tmp_path / "pairs.tsv")
+    ok("mine", *files, tmp_path / "mined.tsv")
+    for name in ("pairs.tsv", "mined.tsv"):
+        pairs = [line.split("\t")[1:3] for line in (tmp_path / name).read_text("utf-8").splitlines()[1:]]
+        assert sum(first == second for first, second in pairs) > 150, name
+
+
+def test_quickstart_begins_with_a_search(capsys):
+    quickstart._search(sample_documents(20))
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[3:5] in LANGUAGES] == [*LANGUAGES]
+
+
+@pytest.mark.parametrize("name", ["bag", "small"])
+def test_training_begins_with_it(embedder, name, tmp_path):
+    """With its tokenizer and, unless a recipe can be wider, its width."""
+    recipe = load_recipe(name, ["data.train=sample"])
+    begin_with(recipe, "default")
+    check_warm_start(recipe)
+    checkpoint = prepare_warm_start(recipe, tmp_path, None, None)
+    tokenizer = prepare_tokenizer(recipe, None, tmp_path / "tokenizer")
+    model = build_model(recipe, tokenizer)
+    report = apply_warm_start(recipe, model, tokenizer, checkpoint)
+    assert report["tokens_copied"] == len(tokenizer) and report["checkpoint"] == "default"
+    vectors = DocumentEmbedder(model.eval(), tokenizer).encode(TEXTS[:2])
+    expected = embedder.encode(TEXTS[:2])
+    if name == "small":  # whose first output is the bag through a LayerNorm
+        expected = (expected - expected.mean(1, keepdims=True)) / expected.std(1, keepdims=True)
+    assert vectors == pytest.approx(expected, abs=1e-3)
+    (origin,) = describe_origins(recipe.sections)["begun_with"]
+    assert origin["name"] == "default" and not origin["hub"]
+
+
+def test_a_byte_level_checkpoint_is_mapped_as_before(tokenizer, tmp_path):
+    save(tmp_path, BagModel(BagConfig(vocab_size=400, d_model=48)), tokenizer)
+    recipe, before = load_recipe("bag"), load_recipe("bag").sections
+    begin_with(recipe, str(tmp_path))
+    assert recipe.sections["tokenizer"] == before["tokenizer"]
+    assert recipe.sections["model"] == before["model"] | {"d_model": 48}

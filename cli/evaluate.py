@@ -92,7 +92,7 @@ def run(
     for name, path in hub.items():
         first = load_embedder(path, **loading | {"pooling": "cls"})
         kept = {key: value for key, value in loading.items() if key == "max_length" or key in LONG_OPTIONS}
-        mean = DocumentEmbedder(first.model, first.tokenizer, "mean", **kept)
+        mean = DocumentEmbedder(first.model, first.tokenizer, "mean", prompt=first.prompt, **kept)
         rows.append(EmbeddingSystem(f"{name} (first output)", first, cache))
         rows.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
     if tfidf:

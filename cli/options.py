@@ -40,6 +40,9 @@ MODEL_OPTIONS = {
         int | None,
         _model(min=1, help="Tokens of the longest input. Default: the model's limit; 750 if it names none."),
     ],
+    "prompt": Annotated[
+        str | None, _model(help="Before every text, such as 'query: '. Default: the one that the model carries.")
+    ],
     "dtype": Annotated[
         Literal["float32", "bfloat16", "float16"] | None, _model(help="Of the weights. Default: the checkpoint's.")
     ],
@@ -78,7 +81,7 @@ def with_options(**options: Any) -> Callable[[Callable], Callable]:
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
-            loading = {name: value for name in options if (value := given.pop(name))}
+            loading = {name: value for name in options if (value := given.pop(name)) not in (None, False)}
             command(**given, loading=loading)
 
         own = [each for each in inspect.signature(command).parameters.values() if each.name != "loading"]

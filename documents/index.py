@@ -165,7 +165,7 @@ class DocumentIndex:
         """Arguments of `DocumentEmbedder.from_pretrained`, besides the name, that open the embedder again."""
         if self.settings is None:
             raise ValueError(f"{self.folder}: made without an embedder, expected vectors and not texts")
-        names = ("pooling", "max_length", "long_documents", "window", "stride", "aggregation", "revision")
+        names = ("prompt", "pooling", "max_length", "long_documents", "window", "stride", "aggregation", "revision")
         options = {name: self.settings[name] for name in names if self.settings.get(name) is not None}
         if str(options.get("aggregation")).startswith("density"):
             options["aggregation"] = str(self.folder / DENSITY)
@@ -196,7 +196,7 @@ class DocumentIndex:
     @embedder.setter
     def embedder(self, embedder: DocumentEmbedder) -> None:
         if self.settings is not None:
-            stored = self.settings | {"dimension": self._settings["dimension"]}
+            stored = {"prompt": ""} | self.settings | {"dimension": self._settings["dimension"]}
             for name, value in _settings_of(embedder).items():
                 if value != stored.get(name):
                     raise ValueError(f"{self.folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}")
@@ -476,7 +476,7 @@ def shortened(text: str, width: int) -> str:
 
 def _settings_of(embedder: DocumentEmbedder) -> dict[str, Any]:
     settings = {"dimension": embedder.dimension, "pooling": embedder.pooling, "max_length": embedder.max_length}
-    return settings | embedder.long_document_settings
+    return settings | {"prompt": embedder.prompt} | embedder.long_document_settings
 
 
 def _embedding_settings(embedder: DocumentEmbedder, folder: Path, revision: str | None) -> dict[str, Any]:

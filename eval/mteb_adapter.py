@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 class MtebEncoder(AbsEncoder):
     """
-    MTEB's `EncoderProtocol` over a `DocumentEmbedder`: texts are embedded as they are, with no prompt, and compared by
-    cosine. A model with an encoder for each language embeds texts in the language of the subset, which must have
-    one.
+    MTEB's `EncoderProtocol` over a `DocumentEmbedder`: texts are embedded alike in all tasks, with the embedder's
+    prompt, and compared by cosine. A model with an encoder for each language embeds texts in the language of the
+    subset, which must have one.
 
     MTEB keeps results by name and revision (in `$MTEB_CACHE` or `~/.cache/mteb`, unless `mteb.evaluate` gets another
     `cache`) and measures nothing twice. The default revision is therefore the fingerprint of weights, tokenizer,

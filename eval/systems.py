@@ -88,7 +88,8 @@ class EmbeddingSystem:
         embedder = self.embedder
         long = embedder.long_document_settings if embedder.long_documents != "truncate" else {}
         dtype = str(embedder.model.dtype).removeprefix("torch.")
-        return {"pooling": embedder.pooling, "max_length": embedder.max_length, "dtype": dtype, **long}
+        prompt = {"prompt": embedder.prompt} if embedder.prompt else {}
+        return {"pooling": embedder.pooling, "max_length": embedder.max_length, "dtype": dtype, **prompt, **long}
 
     def represent(
         self, texts: Sequence[str], fit_on: Sequence[str] = (), language: str | Sequence[str] | None = None
@@ -148,7 +149,7 @@ class EmbeddingSystem:
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
-    """SHA-256 (16 hex digits) of all that affects vectors: weights, config, tokenizer, pooling, limits, code."""
+    """SHA-256 (16 hex digits) of all that affects vectors: weights, config, tokenizer, prompt, limits, code."""
     digest = hashlib.sha256()
     package = Path(inspect.getfile(type(embedder))).parent
     for code in [*sorted(package.glob("*.py")), Path(inspect.getfile(type(embedder.model)))]:
@@ -164,7 +165,8 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
     settings = [
         {**embedder.model.config.to_dict(), "_name_or_path": None},
         tokenizer,
-        [type(embedder.model).__name__, embedder.pooling, embedder.max_length, embedder.long_document_settings],
+        [type(embedder.model).__name__, embedder.pooling, embedder.prompt, embedder.max_length],
+        embedder.long_document_settings,
     ]
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     return digest.hexdigest()[:16]

@@ -30,6 +30,9 @@ class AdaptedConfig(EmbedderConfig):
             mean over the tokens of the text. `"mean"` is the better start for encoders whose first output was not
             trained (XLM-R, ModernBERT, DistilBERT) or belongs to a word (T5), `"cls"` for encoders that were trained
             as embedders with it.
+        prompt: What the encoder reads before every text, such as "query: " for E5. The model itself puts its tokens
+            there, so that nobody who calls it can forget them; texts for the decoder have none.
+        prompt_ids: Its tokens.
         reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. If not (T5), only the
             decoder's texts begin with it.
         decoder_layers: Layers of the translation decoder.
@@ -38,8 +41,8 @@ class AdaptedConfig(EmbedderConfig):
         dropout, attention_dropout: Of the decoder; the encoder's are in `encoder_config`.
         activation_function: Of the decoder, the name of a transformers activation.
         max_position_embeddings: Longest text in tokens, special tokens counted, of encoder and decoder. Default: all
-            that the encoder has positions for (XLM-R's 514 are 512, since it counts from 2), or 2048 if it does not
-            say. The model settles it.
+            that the encoder has positions for beside the prompt (XLM-R's 514 are 512, since it counts from 2), or 2048
+            if it does not say. The model settles it.
         share_embeddings: One table for encoder input, decoder input and decoder output, of which an encoder of many
             languages has a large one. Default: where the encoder's table is as wide as its outputs; the model settles
             it.
@@ -59,6 +62,8 @@ class AdaptedConfig(EmbedderConfig):
 
     encoder_config: dict[str, Any] | PreTrainedConfig | None = None
     pooling: Literal["cls", "mean"] = "cls"
+    prompt: str = ""
+    prompt_ids: list[int] | None = None
     reads_bos: bool = True
     decoder_layers: int = size(default=1)
     decoder_attention_heads: int | None = None

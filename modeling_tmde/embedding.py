@@ -9,6 +9,7 @@ vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import os
 import re
@@ -27,6 +28,7 @@ from torch import nn
 from tqdm.auto import tqdm
 from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from .long_documents import NO_LIMIT, LongDocuments, SentenceDensity, SplitDocuments
 from .modeling_adapted import longest_input
@@ -88,6 +90,8 @@ class DocumentEmbedder:
             into windows as well. Default: half of the text in a window.
         aggregation: Of the vectors of a text's pieces: `"mean"`, `"max"` of each element, or a fitted
             `SentenceDensity` (or the file of a saved one), by whose weights the mean is taken.
+        prompt: Put before every text, and before every piece of a text that is split; its tokens count in `window`
+            and `max_length`. E5 was trained with "query: ".
 
     Attributes:
         max_length: What was asked for, within what model and tokenizer can take; 1,000,000,000 without a limit.
@@ -108,6 +112,7 @@ class DocumentEmbedder:
         window: int | None = None,
         stride: int | None = None,
         aggregation: str | os.PathLike | SentenceDensity = "mean",
+        prompt: str = "",
     ) -> None:
         self.model = model = encoder_body(model)
         self.tokenizer = tokenizer
@@ -117,9 +122,10 @@ class DocumentEmbedder:
         self.last_report: EncodeReport | None = None
         # A bag of tokens needs no padding. A mean is taken over the outputs of a padded batch.
         self._ragged = hasattr(model, "embed_ragged") and self.pooling == "cls" and not self.needs_language
-        self.max_length = _length_limit(model, tokenizer, max_length)
+        self.prompt = prompt
+        self.max_length = _length_limit(model, tokenizer, max_length, prompt)
         self._pad_id, self._empty_id = _filler_ids(model, tokenizer)
-        self._tokenize = TextTokenizer(tokenizer, self.max_length, self._empty_id)
+        self._tokenize = TextTokenizer(tokenizer, self.max_length, self._empty_id, prompt)
         self.long_documents = long_documents
         self.aggregation = aggregation
         self._long: LongDocuments | None = None
@@ -149,6 +155,7 @@ class DocumentEmbedder:
         window: int | None = None,
         stride: int | None = None,
         aggregation: str | os.PathLike | SentenceDensity = "mean",
+        prompt: str | None = None,
         **model_kwargs,
     ) -> DocumentEmbedder:
         """Loads model and tokenizer from a folder or the Hub, ready to encode.
@@ -162,6 +169,7 @@ class DocumentEmbedder:
                 float32 in any case.
             compile: Run by `torch.compile`, which takes up to a minute at the first batch; on a CPU it needs a C++
                 compiler. A bag gains nothing from it.
+            prompt: See the class. Default: the one that the model carries, see `default_prompt`; "" is none.
             trust_remote_code, revision, token, **model_kwargs: Passed on to `AutoModel` and `AutoTokenizer` (the last
                 only to `AutoModel`).
 
@@ -173,6 +181,8 @@ class DocumentEmbedder:
         name = local_or_hub(path_or_hub_id)
         shared = {"trust_remote_code": trust_remote_code, "revision": revision or "main", "token": token}
         tokenizer = load_tokenizer(name, **shared)
+        if prompt is None:
+            prompt = default_prompt(name, revision=revision, token=token)
         if dtype is not None:
             model_kwargs["dtype"] = dtype
         model = encoder_body(AutoModel.from_pretrained(name, **shared, **model_kwargs).eval())
@@ -182,7 +192,7 @@ class DocumentEmbedder:
             model.to(device)
         if compile:
             model.compile(dynamic=True)
-        return cls(model, tokenizer, pooling, max_length, long_documents, window, stride, aggregation)
+        return cls(model, tokenizer, pooling, max_length, long_documents, window, stride, aggregation, prompt)
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:
@@ -222,7 +232,7 @@ class DocumentEmbedder:
         convert_to_tensor: bool = False,
         language: str | Sequence[str] | None = None,
     ) -> np.ndarray | torch.Tensor:
-        """Embeds texts, as they are: no lower-casing, no prompt.
+        """Embeds texts, as they are but for the prompt: no lower-casing.
 
         A vector does not depend on the other texts of the call, nor on `batch_tokens` (in float32 to 1e-5). An empty
         text is a text: where the tokenizer adds no special token, the model gets one end-of-sequence (else begin, else
@@ -450,6 +460,31 @@ def local_or_hub(path: str | os.PathLike) -> str:
     return str(path)
 
 
+def default_prompt(name: str | os.PathLike, **hub: str | bool | None) -> str:
+    """The prompt that a model carries for every text: in its `config_sentence_transformers.json`, the one of `prompts`
+    that `default_prompt_name` names. Empty without that file or name.
+
+    Args:
+        name: Folder or Hub id.
+        hub: `revision` and `token`, of a Hub id.
+
+    Raises:
+        ValueError: There is no prompt of that name.
+    """
+    path = cached_file(
+        name,
+        "config_sentence_transformers.json",
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        **hub,
+    )
+    content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    prompts, chosen = content.get("prompts") or {}, content.get("default_prompt_name")
+    if chosen is not None and chosen not in prompts:
+        raise ValueError(f"{path}: default_prompt_name is {chosen!r}, expected one of {sorted(prompts)}")
+    return prompts.get(chosen, "")
+
+
 def has_fast_bf16(use_cpu: bool) -> bool:
     """Whether this machine multiplies matrices in bfloat16 faster than in float32; `bf16: auto` of a recipe.
 
@@ -474,7 +509,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None) -> int:
+def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None, prompt: str) -> int:
     """See `DocumentEmbedder.max_length`; where a model of ours has no positions (a bag), nothing limits it."""
     limit = position_limit(model)
     if limit < NO_LIMIT or not is_ours(model):
@@ -483,9 +518,10 @@ def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, as
         limit = min(asked, limit)
     elif limit >= NO_LIMIT and not is_ours(model):
         limit = _DEFAULT_LENGTH
-    special_tokens = tokenizer.num_special_tokens_to_add(pair=False)
-    if limit <= special_tokens:
-        raise ValueError(f"max_length: found {limit}, expected more than the {special_tokens} special tokens")
+    taken = tokenizer.num_special_tokens_to_add(pair=False)
+    taken += len(tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else 0
+    if limit <= taken:
+        raise ValueError(f"max_length: found {limit}, expected more than the {taken} special tokens and the prompt's")
     return limit
 
 

@@ -67,8 +67,8 @@ class LongDocuments:
             raise ValueError(f"long_documents: found {mode!r}, expected one of {MODES}")
         self.mode = mode
         self.aggregation = load_aggregation(aggregation)
-        self._tokenize = TextTokenizer(tokenize.tokenizer, NO_LIMIT, tokenize.empty_id)
-        self._affixes = _special_affixes(tokenize.tokenizer)
+        self._tokenize = TextTokenizer(tokenize.tokenizer, NO_LIMIT, tokenize.empty_id, tokenize.prompt)
+        self._affixes = _affixes(tokenize.tokenizer, tokenize.prompt)
         max_length = tokenize.max_length
         self.window = max_length if window is None else window
         least = sum(self._affixes) + 1 if mode == "chunk" else 1
@@ -198,11 +198,12 @@ def load_aggregation(aggregation: str | os.PathLike | SentenceDensity) -> str | 
         ) from error
 
 
-def _special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """How many special tokens the tokenizer puts before a text, and after it."""
+def _affixes(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[int, int]:
+    """How many tokens stand before a text (special tokens, those of the prompt), and after it (special tokens)."""
     text, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
     prefix = next(start for start in range(len(whole)) if whole[start : start + len(text)] == text)
-    return prefix, len(whole) - len(text) - prefix
+    prompted = tokenizer(prompt + "a", add_special_tokens=False)["input_ids"]
+    return prefix + len(prompted) - len(text), len(whole) - len(text) - prefix
 
 
 def split_sentences(text: str, language: str | None = None) -> list[str]:

@@ -96,8 +96,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
     The encoder with its bottleneck: documents in, embeddings out.
 
     The embedding P is the encoder's first output, or the mean of its outputs over the tokens of the text
-    (`config.pooling`), without projection, dropout or L2 normalization. Before training, it equals the vector that
-    `DocumentEmbedder` gives for the plain encoder with the same pooling.
+    (`config.pooling`) and of the prompt (`config.prompt`), without projection, dropout or L2 normalization. Before
+    training, it equals the vector that `DocumentEmbedder` gives for the plain encoder with that pooling and prompt.
 
     Example:
 
@@ -116,12 +116,14 @@ class AdaptedModel(AdaptedPreTrainedModel):
         model_class = encoder_class(config.encoder_config)
         self.encoder = model_class(config.encoder_config, **pooler_options(model_class))
         limit = longest_input(self.encoder)
+        if limit is not None:
+            limit -= len(config.prompt_ids or ())
         if config.max_position_embeddings is None:
             config.max_position_embeddings = limit or DEFAULT_POSITIONS
         elif limit is not None and config.max_position_embeddings > limit:
             raise ValueError(
                 f"max_position_embeddings={config.max_position_embeddings} is more than the {limit} tokens for which "
-                f"the encoder ({config.encoder_config.model_type!r}) has positions"
+                f"the encoder ({config.encoder_config.model_type!r}) has positions beside the prompt"
             )
         takes = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in takes
@@ -152,13 +154,14 @@ class AdaptedModel(AdaptedPreTrainedModel):
             token_type_ids: (batch, length); zeros by default, and ignored by encoders without token types.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts them.
             output_hidden_states, output_attentions: Also return those of the encoder.
-            kwargs: Other arguments of the encoder, such as `position_ids`.
+            kwargs: Other arguments of the encoder; `position_ids` only without a prompt.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0 is P, so that CLS
             pooling gives it too: (batch, length, d_model) with `pooling="cls"`, the encoder's outputs behind P; with
             `"mean"` (batch, 1, d_model), and the encoder's outputs are `hidden_states[-1]`. Behind padding, P is
-            at the text's first place too. `attentions` are those of texts that begin at position 0.
+            at the text's first place too. `attentions` are those of texts that begin at position 0, with the
+            prompt's tokens, which all other outputs leave out.
 
         Raises:
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the mask does not fit.
@@ -174,24 +177,46 @@ class AdaptedModel(AdaptedPreTrainedModel):
         # Encoders count positions from the first column: move padding on the left behind the text, and back later.
         firsts = first_places(attention_mask)
         given = {name: _turn(value, firsts, tokens.shape[:2]) for name, value in given.items()}
+        given = self._with_prompt(given)
         # Without these, the encoder would follow its own config.
         wanted = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         given |= {name: getattr(self.config, name) if value is None else value for name, value in wanted.items()}
         outputs = self.encoder(return_dict=True, **given)
-        states = _turn(outputs.last_hidden_state, -firsts, tokens.shape[:2])  # (batch, length, d_model)
-        hidden_states = outputs.get("hidden_states")
-        if hidden_states is not None:
-            hidden_states = tuple(_turn(state, -firsts, tokens.shape[:2]) for state in hidden_states)
-        embedding = pool_states(states, attention_mask, self.config.pooling)  # (batch, d_model)
+        read = outputs.last_hidden_state  # (batch, prompt + length, d_model)
+        embedding = pool_states(read, given["attention_mask"], self.config.pooling)  # (batch, d_model)
+        states, *hidden_states = (
+            _turn(self._without_prompt(state), -firsts, tokens.shape[:2])
+            for state in (read, *(outputs.get("hidden_states") or ()))
+        )  # (batch, length, d_model) each
         output = embedding[:, None]
         if self.config.pooling == "cls":
             output = torch.cat([output, states[:, 1:]], dim=1)
         return BaseModelOutputWithPooling(
             last_hidden_state=output,
             pooler_output=embedding,
-            hidden_states=hidden_states,
+            hidden_states=tuple(hidden_states) or None,
             attentions=outputs.get("attentions"),
         )
+
+    def _with_prompt(self, given: dict[str, object]) -> dict[str, object]:
+        """The encoder's inputs, each (batch, length, ...), with those of the prompt behind `<s>`."""
+        if not self.config.prompt_ids:
+            return given
+        mask = given["attention_mask"]
+        ids = torch.tensor(self.config.prompt_ids, device=mask.device).expand(len(mask), -1)  # (batch, prompt)
+        prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+        if "inputs_embeds" in given:
+            prompt["inputs_embeds"] = self.get_input_embeddings()(ids)
+        start, added = int(self.config.reads_bos), {}
+        for name in prompt.keys() & given.keys():
+            value = given[name]
+            added[name] = torch.cat([value[:, :start], prompt[name].to(value.dtype), value[:, start:]], dim=1)
+        return given | added
+
+    def _without_prompt(self, states: torch.Tensor) -> torch.Tensor:
+        """(batch, prompt + length, d_model) -> (batch, length, d_model)"""
+        start, number = int(self.config.reads_bos), len(self.config.prompt_ids or ())
+        return torch.cat([states[:, :start], states[:, start + number :]], dim=1) if number else states
 
 
 def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object:

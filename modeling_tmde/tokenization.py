@@ -436,12 +436,14 @@ class TextTokenizer:
         tokenizer: Fast or slow.
         max_length: Longest result in tokens, including special tokens; longer texts are truncated and counted.
         empty_id: Token for an empty text, where the tokenizer adds no special tokens.
+        prompt: Put before every text, and counted in its length.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int, empty_id: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int, empty_id: int, prompt: str = "") -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.empty_id = empty_id
+        self.prompt = prompt
         # Some classes do more to a text than their backend does (Luke, Udop).
         self._backend_is_all = (
             isinstance(tokenizer, PreTrainedTokenizerFast)
@@ -451,6 +453,8 @@ class TextTokenizer:
 
     def __call__(self, texts: list[str]) -> TokenizedTexts:
         """Token ids of texts."""
+        if self.prompt:
+            texts = [self.prompt + text for text in texts]
         flags = {"padding": False, "truncation": False, "return_attention_mask": False, "return_token_type_ids": False}
         if self._backend_is_all:
             self.tokenizer("", **flags)  # sets the backend's truncation and padding

@@ -8,13 +8,19 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.data.tokens import text_bounds
-from modeling_tmde.embedding import local_or_hub, position_limit
+from modeling_tmde.embedding import default_prompt, local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, section_keys
 
 PADDING = 8  # tokens behind the text that an encoder is tried on
 PADDING_TOLERANCE = 1e-4  # share of the largest output
+
+
+def prompt_settings(prompt: str, tokenizer: PreTrainedTokenizerBase) -> dict[str, str | list[int]]:
+    """A prompt and its tokens, by the names of [`AdaptedConfig`]. A space at its end belongs to the word behind it."""
+    ids = tokenizer(prompt.strip(), add_special_tokens=False)["input_ids"] if prompt else []
+    return {"prompt": prompt, "prompt_ids": ids}
 
 
 def token_settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, int | bool | None]:
@@ -139,14 +145,18 @@ def build_adapted(
     Raises:
         RecipeError: See `open_encoder`; or sizes that do not fit together.
     """
-    checkpoint = resumed or recipe.warm_start.checkpoint
+    checkpoint, prompt = resumed or recipe.warm_start.checkpoint, recipe.sections["model"].get("prompt")
     if checkpoint is None:
         encoder = open_encoder(recipe.sections["model"]["encoder"])
-        config = recipe.build_config(encoder_config=encoder.config, **token_settings(tokenizer))
+        if prompt is None:
+            prompt = default_prompt(local_or_hub(recipe.sections["model"]["encoder"]))
+        settings = token_settings(tokenizer) | prompt_settings(prompt, tokenizer)
+        config = recipe.build_config(encoder_config=encoder.config, **settings)
         model = AdaptedForConditionalGeneration(config)
         model.take_encoder(encoder)
         return model
     known = open_config(checkpoint, kind=AdaptedConfig.model_type)
     open_keys = section_keys("model", ADAPTED).keys() - recipe.sections["model"].keys() - {"encoder", "architecture"}
     values = {name: getattr(known, name) for name in open_keys | {"encoder_config", "decoder_embedding_scale"}}
-    return AdaptedForConditionalGeneration(recipe.build_config(**values, **token_settings(tokenizer)))
+    values |= token_settings(tokenizer) | prompt_settings(known.prompt if prompt is None else prompt, tokenizer)
+    return AdaptedForConditionalGeneration(recipe.build_config(**values))

@@ -45,7 +45,8 @@ ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
 }
 ADAPTED = "adapted"  # the architecture on an encoder of the Hub
 # Keys of a config that the tokenizer, the `data` section or the encoder decides.
-SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "decoder_embedding_scale"}
+SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "prompt_ids"}
+SETTLED_KEYS |= {"decoder_embedding_scale"}
 
 
 class RecipeError(ValueError):
@@ -316,9 +317,12 @@ class Recipe:
             if not separator:
                 raise RecipeError(f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4")
             try:
-                self.set(key.strip(), yaml.load(value, PlainLoader))
+                content = yaml.load(value, PlainLoader)
             except yaml.YAMLError as error:
                 raise RecipeError(f"The value of {override} is not YAML: {error}") from error
+            if key.strip() in ("prompt", "model.prompt") and not isinstance(content, str):
+                content = value  # "query: " is a mapping in YAML
+            self.set(key.strip(), content)
 
     def check(self) -> None:
         """

@@ -18,7 +18,7 @@ from tests.documents.index_writer import DIMENSION, check, operate
 class WordCounts:
     """Counts of words, hashed to few columns: vectors that can be worked out, and a record of what was embedded."""
 
-    dimension, pooling, max_length, needs_language = 64, "cls", 1000, False
+    dimension, pooling, max_length, prompt, needs_language = 64, "cls", 1000, "", False
     long_document_settings = {"long_documents": "truncate"}
 
     def __init__(self) -> None:

@@ -57,6 +57,7 @@ def test_fingerprint_is_of_everything_that_decides_a_vector(embedder, tokenizer)
     densities = [SentenceDensity(components=2).fit(rng.normal(size=(30, 32))) for _ in range(2)]
     options = [
         {"max_length": 11},
+        {"prompt": "query: "},
         {"pooling": "mean"},
         {"long_documents": "chunk", "window": 9},
         {"long_documents": "chunk", "window": 9, "stride": 2},

@@ -22,6 +22,7 @@ from modeling_tmde import (
 )
 from modeling_tmde.embedding import DocumentEmbedder, EncodeReport, progress_bar
 from modeling_tmde.long_documents import NO_LIMIT
+from tests import hub_encoders
 from tests.conftest import save
 from tests.tiny_embedders import COMMON, TEXTS, aligned, encoder, laser, make_tables, make_tokenizer, make_xlmr, ntdv
 
@@ -229,3 +230,29 @@ def test_wrong_languages_are_named(tokenizer):
     assert next(few).shape == (2, 16)
     with pytest.raises(ValueError, match="language: found 0 codes for 1 texts"):
         next(few)
+
+
+def test_prompts_as_in_sentence_transformers(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.models")
+    transformer = modules.Transformer(str(hub_encoders.save_encoder(tmp_path / "encoder", "xlm-roberta")))
+    prompts = {"prompts": {"query": "haus: "}, "default_prompt_name": "query"}
+    peer = sentence_transformers.SentenceTransformer(
+        modules=[transformer, modules.Pooling(32)], device="cpu", **prompts
+    )
+    peer.save(str(tmp_path / "peer"))
+    texts = ["house dog", "", "haus hund katze baum " * 40]
+    found = {}
+    for prompt, options in [(None, {}), ("cat. ", {"prompt": "cat. "}), ("", {"prompt": ""})]:
+        embedder = DocumentEmbedder.from_pretrained(tmp_path / "peer", device="cpu", prompt=prompt)
+        assert embedder.prompt == ("haus: " if prompt is None else prompt)
+        found[prompt] = embedder.encode(texts)
+        np.testing.assert_allclose(found[prompt], peer.encode(texts, **options), rtol=0, atol=1e-5)
+    assert abs(found[None] - found[""]).max() > 1e-2
+    assert DocumentEmbedder.from_pretrained(tmp_path / "encoder").prompt == ""
+    with pytest.raises(ValueError, match="max_length: found 5, expected more than"):
+        DocumentEmbedder.from_pretrained(tmp_path / "peer", max_length=5, prompt="haus hund katze baum")
+    path = tmp_path / "peer" / "config_sentence_transformers.json"
+    path.write_text(path.read_text().replace('"default_prompt_name": "query"', '"default_prompt_name": "other"'))
+    with pytest.raises(ValueError, match=r"default_prompt_name is 'other', expected one of \[.*'query'"):
+        DocumentEmbedder.from_pretrained(tmp_path / "peer")

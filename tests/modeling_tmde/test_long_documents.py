@@ -43,12 +43,13 @@ def cut(ids, length, stride, prefix, suffix):
 
 def inputs_by_hand(embedder, text, mode, window, stride=None, affixes=(1, 1)):
     """The token ids of each input of the model."""
-    ids = embedder.tokenizer(text)["input_ids"]
+    tokens = [embedder.tokenizer(embedder.prompt + part)["input_ids"] for part in (text, *split_sentences(text))]
+    ids, *sentences = tokens
     length = window if mode == "chunk" else embedder.max_length
     stride = stride or max(1, (length - sum(affixes)) // 2)
     if len(ids) <= window:
         return [ids]
-    parts = [ids] if mode == "chunk" else [embedder.tokenizer(part)["input_ids"] for part in split_sentences(text)]
+    parts = [ids] if mode == "chunk" else sentences
     return [piece for part in parts or [ids] for piece in cut(part, length, stride, *affixes)]
 
 
@@ -84,30 +85,32 @@ DOCUMENTS = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=8)), max
     texts=st.lists(DOCUMENTS, min_size=1, max_size=5),
     mode=st.sampled_from(MODES),
     aggregation=st.sampled_from(AGGREGATIONS),
-    sizes=st.tuples(st.integers(4, 40), st.integers(0, 38), st.integers(3, 40)),
+    sizes=st.tuples(st.integers(6, 40), st.integers(0, 38), st.integers(5, 40)),
+    prompt=st.sampled_from(["", "Q:"]),
     batch_tokens=st.integers(1, 300),
     seed=st.randoms(use_true_random=False),
 )
 def test_any_document_by_hand_and_in_any_company(
-    model, tokenizer, texts, mode, aggregation, sizes, batch_tokens, seed
+    model, tokenizer, texts, mode, aggregation, sizes, prompt, batch_tokens, seed
 ):
     max_length, step, window = sizes
     window = min(window, max_length)
-    content = (window if mode == "chunk" else max_length) - 2
+    affixes = (1 + len(prompt), 1)  # of Q and : each is a token
+    content = (window if mode == "chunk" else max_length) - sum(affixes)
     stride = min(step, content) or None
     options = {"window": window, "stride": stride, "aggregation": aggregation}
-    embedder = DocumentEmbedder(model, tokenizer, max_length=max_length, long_documents=mode, **options)
-    expected = np.stack([reference(embedder, text, mode, **options) for text in texts])
+    embedder = DocumentEmbedder(model, tokenizer, max_length=max_length, long_documents=mode, prompt=prompt, **options)
+    expected = np.stack([reference(embedder, text, mode, affixes=affixes, **options) for text in texts])
     order = list(range(len(texts)))
     seed.shuffle(order)
     together = embedder.encode([texts[i] for i in order], batch_tokens=batch_tokens)
     np.testing.assert_allclose(together, expected[order], rtol=0, atol=1e-5)
-    inputs = [inputs_by_hand(embedder, text, mode, window, stride) for text in texts]
+    inputs = [inputs_by_hand(embedder, text, mode, window, stride, affixes) for text in texts]
     counts = list(map(len, inputs))
     report = EncodeReport(
         texts=len(texts),
         tokens=sum(len(ids) for pieces in inputs for ids in pieces),
-        longest=max(len(tokenizer(text)["input_ids"]) for text in texts),
+        longest=max(len(tokenizer(prompt + text)["input_ids"]) for text in texts),
         seconds=embedder.last_report.seconds,
         split=sum(count > 1 for count in counts),
         pieces=sum(counts),

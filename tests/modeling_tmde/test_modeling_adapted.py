@@ -8,6 +8,7 @@ from transformers import AlbertConfig, AutoModel, AutoTokenizer, BartConfig, Ber
 
 from modeling_tmde import AdaptedConfig, AdaptedForConditionalGeneration, AdaptedModel, DocumentEmbedder
 from modeling_tmde.embedding import position_limit
+from modeling_tmde.training.hub_encoder import prompt_settings
 from tests.conftest import make_rows
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 
@@ -34,19 +35,48 @@ def small(kind: type = BertConfig, **changes) -> AdaptedConfig:
     return AdaptedConfig(encoder_config=encoder, **{"languages": LANGUAGES, "pivot_languages": ["en"]} | changes)
 
 
+@pytest.mark.parametrize("prompted", [False, True])
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_begins_as_the_bare_encoder(kind, pooling, folders):
+def test_begins_as_the_bare_encoder(kind, pooling, prompted, folders):
     tokenizer = AutoTokenizer.from_pretrained(folders[kind])
     bare = AutoModel.from_pretrained(folders[kind])
-    expected = DocumentEmbedder(bare, tokenizer, pooling=pooling).encode(TEXTS)
-    embedder = DocumentEmbedder(adapted(folders[kind], pooling=pooling), tokenizer)
+    prompt = ("hund." if kind == "modernbert" else "hund. ") if prompted else ""  # its tokenizer keeps spaces
+    expected = DocumentEmbedder(bare, tokenizer, pooling=pooling, prompt=prompt).encode(TEXTS)
+    settings = {"pooling": pooling, **prompt_settings(prompt, tokenizer)}
+    embedder = DocumentEmbedder(adapted(folders[kind], **settings), tokenizer)
     assert embedder.pooling == "cls"  # position 0 is the embedding in every variant
     found = embedder.encode(TEXTS)
     assert found.shape == (len(TEXTS), 32) and abs(found).max() > 0.01
     assert abs(found - expected).max() < 1e-5 * max(1, abs(expected).max())
-    other = adapted(folders[kind], pooling=POOLINGS[pooling == "cls"])
-    assert abs(DocumentEmbedder(other, tokenizer).encode(TEXTS) - expected).max() > 1e-3
+    for change in ({"pooling": POOLINGS[pooling == "cls"]}, prompt_settings("haus haus " * (not prompted), tokenizer)):
+        other = adapted(folders[kind], **settings | change)
+        assert abs(DocumentEmbedder(other, tokenizer).encode(TEXTS) - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+def test_a_prompt_counts_in_the_length_and_is_in_no_other_output(kind, pooling, folders):
+    tokenizer = AutoTokenizer.from_pretrained(folders[kind])
+    settings = prompt_settings("hund katze: ", tokenizer)
+    whole, number = adapted(folders[kind], pooling=pooling, **settings), len(settings["prompt_ids"])
+    model = whole.model
+    assert position_limit(model) == {"bert": 62 - number, "t5": 2048}[kind]
+    outputs = {}
+    for side in ("right", "left"):
+        tokenizer.padding_side = side
+        inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
+        outputs[side] = model(**inputs, output_hidden_states=True)
+    torch.testing.assert_close(outputs["left"].pooler_output, outputs["right"].pooler_output)
+    shape = (*inputs["input_ids"].shape, 32)
+    assert {state.shape for state in outputs["left"].hidden_states} == {shape}
+    assert outputs["left"].last_hidden_state.shape == (shape if pooling == "cls" else (len(TEXTS), 1, 32))
+    labels = tokenizer(TEXTS[:1], return_tensors="pt")["input_ids"]  # the decoder's texts have no prompt
+    loss = whole(**tokenizer(TEXTS[:1], return_tensors="pt"), labels=labels, target_language="en").loss
+    again = whole(encoder_outputs=model(labels).pooler_output, labels=labels, target_language="en").loss
+    assert loss.item() == pytest.approx(again.item())
+    inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
+    torch.testing.assert_close(model(**inputs).pooler_output, outputs["left"].pooler_output)
 
 
 # ---- The decoder

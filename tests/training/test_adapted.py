@@ -250,6 +250,34 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
         assert abs(found - vectors).max() < 1e-5
 
 
+def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file, tmp_path):
+    """Without a decoder's losses, as large batches are trained."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
+    shutil.copytree(encoders["bert"], encoder)
+    prompts = {"prompts": {"query": "katze: "}, "default_prompt_name": "query"}
+    (encoder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, "max_steps=4", "objectives.translation=null"]
+    options += ["objectives.distance=null", "logging_steps=1", "objectives.infonce.temperature=0.03"]
+    logs = {}
+    for name, own in {
+        "plain": ["model.prompt=katze: "],
+        "less": ["gradient_checkpointing=true"],
+        "none": ["model.prompt="],
+    }.items():
+        log = trained(tmp_path / name, *options, *own)
+        logs[name] = [entry["loss"] for entry in log if "loss" in entry]
+    np.testing.assert_allclose(logs["plain"], logs["less"], rtol=1e-5)
+    assert abs(logs["plain"][0] - logs["none"][0]) > 1e-4
+    model = AutoModel.from_pretrained(tmp_path / "less")
+    assert model.config.prompt == "katze: " and AutoModel.from_pretrained(tmp_path / "none").config.prompt == ""
+    vectors = DocumentEmbedder.from_pretrained(tmp_path / "less", device="cpu").encode(texts)
+    peer = sentence_transformers.SentenceTransformer(str(tmp_path / "less"), trust_remote_code=True, device="cpu")
+    np.testing.assert_allclose(peer.encode(texts), vectors, rtol=0, atol=1e-5)
+    bare = DocumentEmbedder(model.encoder, peer.tokenizer, prompt="katze: ").encode(texts)
+    np.testing.assert_allclose(bare, vectors, rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tmp_path):
     encoder, whole, resumed = tmp_path / "encoder", tmp_path / "whole", tmp_path / "run"

@@ -12,7 +12,7 @@ from typing import Any
 import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
@@ -21,9 +21,16 @@ from modeling_tmde.data.dev_rows import hold_out_rows
 from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer, train_tokenizer
 from modeling_tmde.training.evaluation import language_pairs
-from modeling_tmde.training.hub_encoder import build_adapted, encoder_tokenizer, open_config, token_settings
-from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, load_recipe
+from modeling_tmde.training.hub_encoder import (
+    build_adapted,
+    encoder_tokenizer,
+    open_config,
+    open_encoder,
+    token_settings,
+)
+from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, architecture_of, load_recipe
 from modeling_tmde.training.replay import load_replayed
+from modeling_tmde.training.token_vectors import save_encoder_bag
 from modeling_tmde.training.warm_start import BAG, warm_start
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -141,6 +148,33 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
 # ---- Warm starts
 
 
+def begins_with_encoder(recipe: Recipe) -> bool:
+    """Whether a bag begins with the token vectors of an encoder that is no model of this package."""
+    checkpoint = recipe.warm_start.checkpoint
+    if recipe.architecture != "bag" or checkpoint is None:
+        return False
+    try:
+        return architecture_of(AutoConfig.from_pretrained(local_or_hub(checkpoint))) is None
+    except (OSError, ValueError):  # `check_warm_start` tells
+        return False
+
+
+def prepare_encoder_bag(recipe: Recipe, train: Any, folder: Path) -> None:
+    """Where a bag begins with an encoder, makes the bag of its token vectors in `warm_start/` of the folder, and takes
+    that for the checkpoint and the tokenizer of the run."""
+    if not begins_with_encoder(recipe):
+        return
+    stage, temporary = folder / STAGE_FOLDER, folder / f".{STAGE_FOLDER}.tmp"
+    if not stage.exists():
+        characters = recipe.sections["tokenizer"].get("max_characters", 20_000_000)
+        texts = texts_by_language(train, recipe.data.languages, characters, recipe.seed)
+        texts = itertools.chain.from_iterable(texts.values())
+        save_encoder_bag(recipe, recipe.warm_start.checkpoint, texts, temporary)
+        os.replace(temporary, stage)
+    recipe.sections["tokenizer"] = {"path": str(stage)}
+    recipe.set("warm_start.checkpoint", str(stage))
+
+
 def stage_recipe(recipe: Recipe) -> Recipe | None:
     """The recipe of a run's first stage, on the run's data; None if it has no such stage.
 
@@ -181,6 +215,8 @@ def begin_with(recipe: Recipe, checkpoint: str) -> None:
     for key in ("recipe", "overrides"):
         recipe.sections["warm_start"].pop(key, None)
     recipe.set("warm_start.checkpoint", checkpoint)
+    if begins_with_encoder(recipe):
+        return
     start = open_config(checkpoint)
     if _stays_narrow(recipe, start) or (recipe.architecture == "bag" and start.model_type == BAG):
         recipe.set("model.d_model", start.d_model)
@@ -196,6 +232,9 @@ def check_warm_start(recipe: Recipe) -> None:
     """
     stage, checkpoint = stage_recipe(recipe), recipe.warm_start.checkpoint
     if stage is None and checkpoint is None:
+        return
+    if begins_with_encoder(recipe):
+        open_encoder(checkpoint)
         return
     start = open_config(checkpoint) if stage is None else stage.build_config()
     if _stays_narrow(recipe, start):

@@ -129,7 +129,8 @@ class WarmStartSection:
     The `warm_start` section: what a new model begins with; nothing by default.
 
     Args:
-        checkpoint: Folder or Hub id of a bag, or of a model of the same architecture.
+        checkpoint: Folder or Hub id of a bag, or of a model of the same architecture; for a bag also any text encoder,
+            whose token vectors it takes, see `save_encoder_bag`.
         recipe: Without a checkpoint: the recipe of a first stage on the same data, trained in `warm_start/` of the
             run's folder.
         overrides: Keys of the first stage's recipe and their values. On the command line,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
@@ -27,6 +28,7 @@ from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.data.tokens import Tokens, map_once
+from modeling_tmde.embedding import has_fast_bf16
 from modeling_tmde.training.objectives import Distillation
 
 if TYPE_CHECKING:
@@ -86,9 +88,11 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
         return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
     if revision is not None:
         raise ValueError(f"{KEY}_revision: found {revision!r} of the folder {name}, expected null")
-    if not (folder / "modules.json").is_file():  # of BERT, sentence-transformers would make a mean of token vectors
-        raise ValueError(f"{KEY}={name}: found no modules.json, expected the folder of a sentence-transformers model")
-    modules = [folder / each["path"] for each in json.loads((folder / "modules.json").read_text()) if each["path"]]
+    modules = folder / "modules.json"  # without it, sentence-transformers takes the mean of an encoder's outputs
+    if not (modules.is_file() or (folder / "config.json").is_file()):
+        raise ValueError(f"{KEY}={name}: found no modules.json and no config.json, expected the folder of an encoder")
+    parts = [part["path"] for part in json.loads(modules.read_text())] if modules.is_file() else []
+    modules = [folder / part for part in parts if part]
     files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
     digest = hashlib.sha256()
     for path in sorted(path for path in files if path.name not in REPORTS):
@@ -133,7 +137,9 @@ class Teacher:
         version: From `find_version`.
         width: Of the vectors of the model that learns from it.
         languages: That it reads, by preference: of a row, the text in the first of these that it has.
-        device: Where it computes.
+        share: Of the rows, chosen by the checksum of their text, that it reads.
+        prompt: What stands before every text that it reads.
+        device: Where it computes; in bfloat16 where that is faster.
         batch_size: Texts that it reads at a time.
         trust_remote_code: Run code from its folder or repository.
     """
@@ -141,6 +147,8 @@ class Teacher:
     version: TeacherVersion
     width: int
     languages: tuple[str, ...] = ("en",)
+    share: float = 1.0
+    prompt: str = ""
     device: torch.device = torch.device("cpu")
     batch_size: int = 64
     trust_remote_code: bool = False
@@ -151,6 +159,7 @@ class Teacher:
 
         name, commit = self.version.name, self.version.commit
         options = {"device": str(self.device), "revision": commit, "trust_remote_code": self.trust_remote_code}
+        options["model_kwargs"] = {"dtype": torch.bfloat16 if self.half_precision else torch.float32}
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             try:
@@ -159,6 +168,10 @@ class Teacher:
                 found = f"{type(error).__name__}: {error}"
                 raise ValueError(f"{KEY}={name}: sentence-transformers can't open it: {found}") from error
 
+    @property
+    def half_precision(self) -> bool:
+        return has_fast_bf16(self.device.type == "cpu")
+
     @torch.no_grad()
     def encode(self, texts: list[str], language: str) -> np.ndarray:
         """Return (texts, d) float32 of texts in a language, as the teacher gives them.
@@ -166,7 +179,7 @@ class Teacher:
         Raises:
             ValueError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
         """
-        options = {"batch_size": self.batch_size, "show_progress_bar": False}
+        options = {"batch_size": self.batch_size, "show_progress_bar": False, "prompt": self.prompt or None}
         if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
             options["language"] = language
         with torch.autocast(self.device.type, enabled=False):  # of the training around it
@@ -194,11 +207,14 @@ class Teacher:
         for language in self.languages:
             texts = [(row or {}).get(language) for row in rows]
             own = [index for index, text in enumerate(texts) if text and states[index] == UNTAUGHT]
+            own = [index for index in own if zlib.crc32(texts[index].encode()) < self.share * 2**32]
             if own:
                 texts = [texts[index] for index in own]
                 vectors[own], states[own] = self.encode(texts, language), TAUGHT
                 if limited:
-                    encoded = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+                    encoded = tokenizer([self.prompt + text for text in texts], truncation=False, verbose=False)[
+                        "input_ids"
+                    ]
                     states[own] = [TRUNCATED if len(ids) > limit else TAUGHT for ids in encoded]
         lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.width)
         return pa.table({"vector": lists, "state": states})
@@ -263,14 +279,15 @@ def open_teacher_vectors(
         expected = f"some of data.languages=[{', '.join(config.languages)}]"
         raise ValueError(f"{KEY}_languages: found {unknown}, expected {expected}")
     version = objective.version or find_version(objective.teacher, objective.teacher_revision)
-    options = (objective.teacher_batch_size, objective.trust_remote_code)
-    teacher = _open_teacher(version, config.hidden_size, languages, args.device, *options)
+    reading = (languages, objective.teacher_share, objective.teacher_prompt)
+    options = (args.device, objective.teacher_batch_size, objective.trust_remote_code)
+    teacher = _open_teacher(version, config.hidden_size, *reading, *options)
     if not isinstance(rows, datasets.Dataset):
         args.dataloader_num_workers = 0  # the teacher reads a stream in the process that trains
         return TeacherVectors(teacher, None)
     vector = datasets.List(datasets.Value("float16"), length=config.hidden_size)
     features = datasets.Features({"vector": vector, "state": datasets.Value("uint8")})
-    content = ["teacher", version.identity, languages, config.hidden_size]
+    content = ["teacher", version.identity, *reading, config.hidden_size, teacher.half_precision]
     rows = rows.select_columns("translation")
     return TeacherVectors(
         teacher, map_once(rows, teacher.read, features, content, args.token_cache_dir, "Teacher reading")

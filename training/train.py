@@ -168,6 +168,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
             write_atomically(folder / "recipe.yaml", recipe_yaml)  # now --overwrite may delete the folder
         if checkpoint is None:
             building.share_tokenizer(recipe, train, folder / "tokenizer")
+            building.prepare_encoder_bag(recipe, train, folder)
     start = building.prepare_warm_start(recipe, folder, checkpoint, train_recipe)
     with state.main_process_first():
         tokenizer = building.prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)

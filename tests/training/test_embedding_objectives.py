@@ -123,6 +123,15 @@ def test_distillation():
     assert embeddings.grad.tolist() == [[[-6.0, -8.0], [0.0, 0.0]], [[0.0, -8.0], [0.0, -4.0]]]
 
 
+def test_distillation_of_centered_vectors():
+    """The mean of the taught rows, (2, 1), is removed, and what is left is scaled to length 1."""
+    embeddings = torch.tensor([[[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]])
+    vectors = torch.tensor([[5.0, 1.0], [100.0, 100.0], [-1.0, 1.0]])  # (3, 0) and (-3, 0) from the mean
+    output = Distillation("teacher", center=True)(embeddings, vectors, torch.tensor([True, False, True]))
+    assert output.loss.item() == pytest.approx(0 + 2)
+    assert output.components["cosine"].item() == pytest.approx(1 + 0)
+
+
 def test_distillation_skips_rows_without_a_vector():
     embeddings, vectors = drawn(2, 3, 4).requires_grad_(), drawn(3, 4, seed=1)
     vectors[1] = torch.nan

@@ -37,6 +37,22 @@ def english_of(text: str) -> str:
     return " ".join(meaning[word] for word in text.split())
 
 
+def test_a_teacher_reads_a_share_of_the_rows_after_its_prompt(taught, tmp_path):
+    folder, table = taught
+    rows = make_rows(200, seed=3)
+    word = WORDS["en"][0]
+    parallel = student(folder, teacher_languages=["en"], teacher_share=0.25, teacher_prompt=f"{word} ")
+    vectors, read = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(None, np.arange(200))
+    assert 25 < read.sum() < 75
+    backwards, again = open_teacher_vectors(make_dataset(rows[::-1]), parallel, arguments(tmp_path))(
+        None, np.arange(200)
+    )
+    assert again.tolist() == read[::-1].tolist()  # by their text, wherever they stand
+    for place in np.flatnonzero(read):
+        expected = expected_vector(table, f"{word} {rows[place]['en']}")
+        np.testing.assert_allclose(vectors[place], expected, atol=1e-2)  # of bfloat16, where that is faster
+
+
 @pytest.mark.parametrize("languages", [["en", "es"], ["es", "en"], ["en"], ["de"]])
 def test_a_row_has_the_vector_of_the_first_language_it_has(languages, taught, tmp_path, monkeypatch):
     monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 4)

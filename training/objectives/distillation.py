@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
-from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
 
 if TYPE_CHECKING:
     from modeling_tmde.training.teacher import TeacherVersion
@@ -22,12 +23,19 @@ class Distillation(Objective):
     libraries print, and for vectors of length 1 it is `2 - 2 cos`. The student so learns the teacher's space as it
     is, in languages that the teacher need not know.
 
+    Many encoders have all their vectors in a narrow cone. With `center`, M(s) is the teacher's vector minus the mean
+    over the rows of the batch, scaled to length 1: what tells a row from others, and what suits a student that is
+    trained with InfoNCE beside this loss.
+
     Args:
         teacher: Folder or Hub id of any model that sentence-transformers opens, one of this package among them. Its
-            vectors are taken as they are, normalized or not, as wide as the student's.
+            vectors are as wide as the student's, and taken as they are, normalized or not, unless `center` is set.
         weight: Factor of this loss in the total.
+        center: Take the teacher's vectors without their mean, see above.
         teacher_languages: Languages that the teacher knows; of every row it reads the first of these that the row
             has. None is the pivot languages. A row without any of them is not taught.
+        teacher_share: Share of the rows that the teacher reads, chosen by their text; the rest is not taught.
+        teacher_prompt: What the teacher wants before every text, such as `"query: "`.
         teacher_batch_size: Texts that the teacher reads at a time.
         trust_remote_code: Run code from the teacher's folder or repository, which some models need.
         teacher_revision: Branch, tag or commit of a teacher on the Hub; None is the newest when a run begins. Either
@@ -37,7 +45,7 @@ class Distillation(Objective):
     has one term for every text of such a row. Components: `loss`, and `cosine` of student and teacher.
 
     Raises:
-        ValueError: No teacher.
+        ValueError: No teacher, or a share that is not in (0, 1].
 
     Example:
 
@@ -54,6 +62,9 @@ class Distillation(Objective):
         self,
         teacher: str | None = None,
         weight: float = 1.0,
+        center: bool = False,
+        teacher_share: float = 1.0,
+        teacher_prompt: str = "",
         teacher_languages: list[str] | None = None,
         teacher_batch_size: int = 64,
         trust_remote_code: bool = False,
@@ -64,6 +75,10 @@ class Distillation(Objective):
             raise ValueError(
                 "objectives.distillation.teacher: give a model of sentence-transformers, folder or Hub id"
             )
+        check_range("teacher_share", teacher_share, "(0, 1]")
+        self.center = center
+        self.teacher_share = teacher_share
+        self.teacher_prompt = teacher_prompt
         self.teacher = teacher
         self.teacher_revision = teacher_revision
         self.version: TeacherVersion | None = None  # settled when a run begins
@@ -76,6 +91,9 @@ class Distillation(Objective):
 
     def forward(self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.BoolTensor) -> ObjectiveOutput:
         student, teacher = embeddings.float(), vectors.float()  # close vectors cancel in half precision
+        if self.center:
+            mean = torch.where(taught[:, None], teacher, 0.0).sum(dim=0) / taught.sum().clamp(min=1)
+            teacher = nn.functional.normalize(teacher - mean, dim=-1)
         # Chosen, not multiplied, and before the square: what stands for rows that are not taught may be anything.
         loss = torch.where(taught[:, None], student - teacher, 0.0).square().sum()
         cosines = torch.cosine_similarity(student.detach(), teacher.expand_as(student), dim=-1)  # (languages, rows)

@@ -1,0 +1,74 @@
+"""A bag that begins with the token vectors of an encoder of the Hub, so that it knows words before it is trained."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from modeling_tmde.data.tokens import TextEncoder, text_bounds
+from modeling_tmde.embedding import mean_pooled, progress_bar
+from modeling_tmde.modeling_bag import BagModel
+from modeling_tmde.tokenization import cut_tokenizer, load_tokenizer
+from modeling_tmde.training.hub_encoder import open_encoder, token_settings
+from modeling_tmde.training.recipe import Recipe
+
+RARE = 1e-4  # share of the tokens of a text at which a token's weight is half of a rare one's
+BATCH_SIZE = 512  # tokens, each a text
+
+
+@torch.no_grad()
+def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder: Path) -> None:
+    """
+    Saves a bag and its tokenizer that begin with an encoder, before any training.
+
+    The tokenizer is the encoder's, cut to the tokens of the texts. The vector of a token is the mean of the encoder's
+    outputs for that token alone, between its special tokens; of these vectors the mean is removed. A bag that is as
+    wide as the encoder so begins in its space; a narrower one has the leading principal directions. The weight of a
+    token with the relative frequency f is `1e-4 / (1e-4 + f)` (Arora et al. 2017, smooth inverse frequency).
+
+    Args:
+        recipe: Of a bag: `model.d_model`, at most the encoder's width, and `tokenizer.vocab_size`, the most tokens.
+        encoder: Folder or Hub id of an encoder whose tokenizer can be cut, see `cut_tokenizer`.
+        texts: In all languages of the run.
+        folder: Where the checkpoint will be.
+
+    Raises:
+        RecipeError: The encoder can't be opened.
+        ValueError: Its tokenizer can't be cut, or it is narrower than the bag.
+    """
+    texts = list(texts)
+    model = open_encoder(encoder)
+    full = load_tokenizer(encoder, trust_remote_code=False)
+    tokenizer, kept = cut_tokenizer(full, texts, recipe.sections["tokenizer"].get("vocab_size"))
+    bos, eos, _ = text_bounds(full)
+    table = []
+    for start in progress_bar(range(0, len(kept), BATCH_SIZE), desc="Token vectors"):
+        tokens = torch.tensor(kept[start : start + BATCH_SIZE])
+        ids = torch.stack([torch.full_like(tokens, bos), tokens, torch.full_like(tokens, eos)], dim=1)  # (tokens, 3)
+        mask = torch.ones_like(ids)
+        table.append(mean_pooled(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask))
+    settings = {name: value for name, value in token_settings(full).items() if name.endswith("_token_id")}
+    del settings["decoder_start_token_id"]
+    ids = {old: new for new, old in enumerate(kept)}
+    config = recipe.build_config(vocab_size=len(tokenizer), **{name: ids[old] for name, old in settings.items()})
+    bag = BagModel(config)
+    vectors = torch.cat(table)  # (tokens, width)
+    width = vectors.shape[1]
+    if config.d_model > width:
+        raise ValueError(f"model.d_model={config.d_model}: expected at most {width}, the width of {encoder}")
+    vectors = vectors - vectors.mean(dim=0)
+    if config.d_model < width:
+        _, directions = torch.linalg.eigh(vectors.T.double() @ vectors.double())  # the largest last
+        vectors = vectors @ directions[:, -config.d_model :].flip(1).float()
+    bag.embed_tokens.weight.copy_(vectors / vectors.norm(dim=1).mean())
+    used = np.fromiter(itertools.chain.from_iterable(TextEncoder(tokenizer)(texts)), dtype=np.int64)
+    counts = torch.from_numpy(np.bincount(used, minlength=len(tokenizer)))
+    weights = torch.log(RARE / (RARE + counts / counts.sum())).float()
+    special = torch.tensor(bag.config.special_token_ids)
+    bag.token_weights.copy_(weights.index_copy(0, special, bag.token_weights[special]))
+    bag.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,13 +1,17 @@
 """`tmde export`: a model written in another form, for other software to run."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from typer import Option
 
-from modeling_tmde.cli.options import MODEL_OPTIONS, ModelArgument, load_embedder, with_options
-from modeling_tmde.export import export_onnx, export_static_embedding
+from modeling_tmde.cli.options import MODEL_OPTIONS, FieldOption, ModelArgument, load_embedder, with_options
+from modeling_tmde.data import load_parallel
+from modeling_tmde.data.documents import Documents
+from modeling_tmde.export import export_onnx, export_static_embedding, export_vocabulary
 
 app = typer.Typer(no_args_is_help=True, help="Write a model in another form, for other software to run.")
 
@@ -60,8 +64,57 @@ def static(
 
     Every model of this package also opens as it is: SentenceTransformer(MODEL, trust_remote_code=True).
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"--output {output} exists already; give the name of a new folder")
+    _check_new(output)
     embedder = load_embedder(model, device="cpu", dtype="float32")
     difference = export_static_embedding(embedder.model, embedder.tokenizer, output)
     typer.echo(f"{output}: its vectors differ from the model's by {difference:.1e} at most")
+
+
+@app.command()
+@with_options(**{name: MODEL_OPTIONS[name] for name in ("pooling", "prompt", "trust_remote_code", "revision")})
+def vocabulary(
+    model: ModelArgument,
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
+    text: Annotated[list[str] | None, Option(metavar="FILE", help="Documents to read; repeatable.")] = None,
+    field: FieldOption = None,
+    train: Annotated[list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")] = None,
+    languages: Annotated[str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")] = None,
+    max_tokens: Annotated[int | None, Option(min=1, help="Most entries of the new vocabulary.")] = None,
+    min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur less often.")] = 1,
+    loading: dict[str, Any] = ...,
+) -> None:
+    """Cut the vocabulary of an encoder to the tokens of some texts, and write it as a new checkpoint.
+
+        tmde export vocabulary intfloat/multilingual-e5-small -o e5-de-en --train corpus/ --languages de,en
+
+    Special tokens, Latin letters and all characters of the texts stay. Texts of known tokens keep their vectors. The
+    checkpoint carries the prompt, so that nobody has to remember it:
+
+        tmde export vocabulary intfloat/multilingual-e5-small -o e5-news --text news.jsonl --prompt "query: "
+
+    For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary; a decoder or a head is left out.
+    """
+    _check_new(output)
+    if not text and not train:
+        raise ValueError("Found no texts to read; give --text FILE or --train SOURCE")
+    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    before, texts = len(embedder.tokenizer), _texts(text or (), field, train or (), languages)
+    after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)
+    typer.echo(f"{output}: {after:,} of {before:,} tokens; vectors of known tokens differ by {difference:.1e} at most")
+
+
+def _texts(files: Sequence[str], field: str | None, sources: Sequence[str], languages: str | None) -> Iterator[str]:
+    with ExitStack() as stack:
+        for file in files:
+            for chunk in Documents(stack, file, None, field, False, 8192).chunks:
+                yield from chunk.texts
+    if sources:
+        rows = load_parallel(list(sources), languages.split(",") if languages else None)
+        for batch in rows.iter(batch_size=1000):
+            for row in batch["translation"]:
+                yield from filter(None, row.values())
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"--output {folder} exists already; give the name of a new folder")

@@ -1,13 +1,16 @@
-"""A model in other forms: an ONNX graph, a table of static embeddings, files that sentence-transformers reads."""
+"""A model in other forms: an ONNX graph, a table of static embeddings, an encoder with fewer tokens, files that
+sentence-transformers reads."""
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,17 +18,19 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .embedding import DocumentEmbedder, encoder_body, evaluating, is_ours, mean_pooled, position_limit
 from .long_documents import NO_LIMIT
-from .tokenization import TextTokenizer
+from .tokenization import TextTokenizer, cut_tokenizer
 
 OUTPUT = "last_hidden_state"  # of every graph
 TOLERANCE = 1e-4  # relative to the largest output; what graph and model may differ by in float32
 # Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained ones 0.98.
 LEAST_COSINE = 0.9
 LONGEST = 1024  # tokens of the longest text that graph and model are compared on
+LEAST_CHANGE = 1e-5  # relative to the largest element; what vectors may differ by after a vocabulary was cut
+COMPARED = 256  # texts
 _INT64 = 7  # onnx.TensorProto.INT64
 _REFUSED = {
     "tmde_bag": "it adds up rows of a table; `tmde export static` writes it for sentence-transformers",
@@ -253,7 +258,70 @@ def export_static_embedding(
     return difference
 
 
-def write_sentence_transformers_files(model: PreTrainedModel, folder: str | os.PathLike) -> None:
+def export_vocabulary(
+    embedder: DocumentEmbedder,
+    texts: Iterable[str],
+    folder: str | os.PathLike,
+    max_tokens: int | None = None,
+    min_count: int = 1,
+) -> tuple[int, float]:
+    """Writes an encoder whose vocabulary is that of some texts, see `cut_tokenizer`. Of multilingual-e5-small, whose
+    table holds 81% of its parameters, the half or less is left.
+
+    Args:
+        embedder: With the prompt and the pooling that the new checkpoint carries.
+        folder: Made if missing.
+        texts, max_tokens, min_count: See `cut_tokenizer`.
+
+    Returns:
+        Entries of the new vocabulary; the largest difference between old and new vectors, over their largest element,
+        of those of the first 256 texts whose tokens are all kept.
+
+    Raises:
+        ValueError: The vocabulary is no Unigram or WordPiece, or vectors differ.
+    """
+    model, texts = copy.deepcopy(embedder.model), iter(texts)
+    first = list(itertools.islice(texts, COMPARED))
+    prompt = f"{embedder.prompt} {getattr(model.config, 'prompt', '')}"
+    options = {"max_tokens": max_tokens, "min_count": min_count, "keep": prompt}
+    tokenizer, kept = cut_tokenizer(embedder.tokenizer, itertools.chain(first, texts), **options)
+    _keep_rows(model, kept)
+    write_sentence_transformers_files(model, folder, embedder.pooling, embedder.prompt)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    found = DocumentEmbedder.from_pretrained(folder, embedder.pooling, device="cpu")
+    inputs = embedder.tokenizer(first)["input_ids"] if first else []
+    known = [text for text, ids in zip(first, inputs, strict=True) if set(kept).issuperset(ids)]
+    before, after = embedder.encode(known), found.encode(known)
+    difference = float(abs(before - after).max() / abs(before).max()) if known else 0.0
+    if not difference <= LEAST_CHANGE:
+        raise ValueError(
+            f"{folder}: the vectors of {type(model).__name__} change by {difference:.1e}, expected {LEAST_CHANGE:.0e}"
+        )
+    return len(kept), difference
+
+
+def _keep_rows(model: PreTrainedModel, kept: list[int]) -> None:
+    """Of all tables and weights of tokens, the rows of the kept ids; and the new ids in the config."""
+    size, new_ids = len(model.get_input_embeddings().weight), {old: new for new, old in enumerate(kept)}
+    for module in model.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            if len(weight) == size:
+                setattr(module, name, nn.Parameter(weight.detach()[kept]))
+    configs: list[PreTrainedConfig] = [model.config]
+    configs += [getattr(model.config, name) for name in model.config.sub_configs]
+    for config in configs:
+        config.vocab_size = len(kept)
+        for name, value in config.to_dict().items():
+            if name.endswith("_token_id") and isinstance(value, int):
+                setattr(config, name, new_ids.get(value))
+            elif name == "prompt_ids" and value:
+                config.prompt_ids = [new_ids[id] for id in value]
+
+
+def write_sentence_transformers_files(
+    model: PreTrainedModel, folder: str | os.PathLike, pooling: str = "cls", prompt: str = ""
+) -> None:
     """Writes the files by which sentence-transformers opens a checkpoint of this package.
 
         SentenceTransformer(folder, trust_remote_code=True).encode(["Guten Tag", "Good day"])
@@ -268,29 +336,31 @@ def write_sentence_transformers_files(model: PreTrainedModel, folder: str | os.P
     Args:
         model: With or without a decoder or a head.
         folder: Made if missing.
+        pooling: `"mean"` for a model of another package that takes the mean of its outputs.
+        prompt: That readers put before every text, where there is no `config_sentence_transformers.json` yet.
     """
     encoder = encoder_body(model)
     package = "sentence_transformers.models"  # the names of version 5, which later ones read too
     transformer: dict = {"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}
     if getattr(encoder, "needs_language_ids", False):
         transformer["kwargs"] = ["language"]
-    pooling = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{package}.Pooling"}
+    pooler = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{package}.Pooling"}
     # With positions, sentence-transformers takes the smaller of `max_position_embeddings` and `model_max_length`.
     limit = {"max_seq_length": NO_LIMIT} if position_limit(encoder) == NO_LIMIT else {}
     files = {
-        "modules.json": [transformer, pooling],
+        "modules.json": [transformer, pooler],
         "sentence_bert_config.json": limit | {"do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": encoder.config.hidden_size,
-            "pooling_mode_cls_token": True,
-            "pooling_mode_mean_tokens": False,
+            "pooling_mode_cls_token": pooling == "cls",
+            "pooling_mode_mean_tokens": pooling == "mean",
         },
     }
     if not (Path(folder) / "config_sentence_transformers.json").exists():
         files["config_sentence_transformers.json"] = {
             "model_type": "SentenceTransformer",
-            "prompts": {},
-            "default_prompt_name": None,
+            "prompts": {"default": prompt} if prompt else {},
+            "default_prompt_name": "default" if prompt else None,
             "similarity_fn_name": "cosine",
         }
     for name, content in files.items():

@@ -285,7 +285,11 @@ def _edited(tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]) ->
 
 
 def cut_tokenizer(
-    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_tokens: int | None = None, min_count: int = 1
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Iterable[str],
+    max_tokens: int | None = None,
+    min_count: int = 1,
+    keep: str = "",
 ) -> tuple[PreTrainedTokenizerBase, list[int]]:
     """Cuts a Unigram (XLM-R) or WordPiece (BERT) vocabulary to the tokens of some texts.
 
@@ -297,6 +301,7 @@ def cut_tokenizer(
         texts: Texts of all languages to keep.
         max_tokens: Most entries to keep; of the tokens of the texts, the most frequent.
         min_count: Tokens that the texts have less often are left out.
+        keep: A text whose tokens are kept in any case, such as a prompt.
 
     Returns:
         The new tokenizer, and the old id of each of its entries: `old_embeddings[kept_ids]` are its embeddings.
@@ -319,7 +324,7 @@ def cut_tokenizer(
     frequent = [id for id, count in counts.most_common() if count >= min_count]
     characters = {character for id in frequent for character in names[id]}
     characters.update(map(chr, range(_LATIN_END)))
-    kept = {token["id"] for token in content["added_tokens"]}
+    kept = {token["id"] for token in content["added_tokens"]} | set(next(_encodings(tokenizer, [keep])).ids)
     if kind == "Unigram":
         scores = [score for _, score in content["model"]["vocab"]]
         kept |= {content["model"]["unk_id"], scores.index(min(scores))}  # the lowest sets the score of <unk>

@@ -161,9 +161,7 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
     try:
         found.embedder = common.load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
-        known = model or found.settings["model"] == DEFAULT_MODEL or Path(found.settings["model"]).exists()
-        hint = "" if known else "; if the model was moved, give --model"
-        raise ValueError(f"{error}{hint}") from None
+        raise ValueError(f"{error} (the model of {folder} is {found.settings['model']}; see --model)") from None
     return found
 
 

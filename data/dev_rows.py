@@ -44,8 +44,8 @@ def join_documents(documents: Sequence[Sequence[Row]], source: str, target: str,
 def hold_out_rows(
     train: datasets.Dataset | datasets.IterableDataset, number: int, seed: int
 ) -> tuple[datasets.Dataset | datasets.IterableDataset, datasets.Dataset]:
-    """Split off `number` dev rows, but no more than a tenth, each once: of a dataset as `hold_out` draws them, of a
-    stream the first ones. The rest has no row with the very texts of one of them: mixed corpora repeat rows.
+    """Split off `number` dev rows, but no more than a tenth or two, each once: of a dataset as `hold_out` draws them,
+    of a stream the first ones. The rest has no row with the very texts of one of them: mixed corpora repeat rows.
 
     Returns:
         The rest, and the rows held out.
@@ -54,10 +54,13 @@ def hold_out_rows(
         ValueError: Nothing would be left to train.
     """
     if isinstance(train, datasets.Dataset):
-        train, held = hold_out(train, max(min(number, len(train) // 10), 1), seed)
+        share = min(number, max(len(train) // 10, 2))  # there is nothing to find in one row
+        if share >= len(train):
+            raise ValueError(f"dev_rows={number}: found {len(train)} rows in all, too few to hold out any; give --dev")
+        train, held = hold_out(train, share, seed)
     else:
         first = list(train.take(10 * number))
-        held = datasets.Dataset.from_list(first[: max(min(number, len(first) // 10), 1)], features=train.features)
+        held = datasets.Dataset.from_list(first[: min(number, max(len(first) // 10, 2))], features=train.features)
     places = {_key(row): place for place, row in reversed(list(enumerate(held["translation"][:])))}
     held = held.select(sorted(places.values()))
     # A dict, whose order does not depend on the process, so that all processes find the same cached tokens.

@@ -388,7 +388,7 @@ def _check(
         error = bad_value(place, numbers[row], name, found, expected, advice)
         if bad_rows == "raise":
             raise error
-        examples[row] = str(error).removesuffix(f" {advice}")
+        examples[row] = str(error).removesuffix(f". {advice}")
     texts = [pc.if_else(mask, pa.scalar(None, pa.string()), text) for mask, text in zip(blank, texts, strict=True)]
     documents = [None if name is None else str(name) for name in columns.get(DOCUMENT_ID, nothing)]
     checked = {

@@ -84,10 +84,6 @@ class EarlyStopping(EarlyStoppingCallback):
     """transformers' early stopping, whose count of evaluations without improvement survives a resume."""
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if args.eval_strategy == "no":
-            raise ValueError(
-                "early_stopping_patience counts evaluations: give dev rows or eval_task, and eval_strategy"
-            )
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks.get(type(self).__name__)
         if state.global_step and saved:
@@ -140,9 +136,9 @@ class RunProgress(TrainerCallback):
 def epoch_table(log_history: Sequence[Mapping[str, Any]]) -> str:
     """Markdown table of every evaluation, in percent, as tables 4.8 to 4.11 of the thesis.
 
-    Columns that no evaluation has are left out.
+    Columns that no evaluation has are left out. Of two evaluations at one step, as after a resume, the last counts.
     """
-    rows = [entry for entry in log_history if "eval_minutes" in entry]
+    rows = {entry["step"]: entry for entry in log_history if "eval_minutes" in entry}.values()
     names = [name for name in COLUMNS if any(name in row for row in rows)]
     lines = [
         [f"{row['epoch']:.2f}", row["step"], *(f"{100 * row[name]:.2f}" if name in row else "-" for name in names)]

@@ -309,8 +309,10 @@ def open_hub_repository(args: Any, model_type: str) -> Repository:
     """The repository that a run pushes to: `hub_model_id`, by default the name of the run's folder.
 
     Raises:
-        HubUploadError: It cannot be pushed to, or holds something else.
+        HubUploadError: It cannot be pushed to, or holds something else; or another `hub_strategy` than these two.
     """
+    if args.hub_strategy not in ("end", "every_save"):
+        raise HubUploadError(f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'")
     name = args.hub_model_id or Path(args.output_dir).absolute().name
     repository = Repository(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
     repository.check_kind(model_type)
@@ -338,7 +340,7 @@ class HubTrainer(Trainer):
             raise HubUploadError(f"{error}. The model is saved: `tmde push {folder} {name}`") from error
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Pushes the model of a checkpoint in the background, if it is there until then: later ones delete it."""
+        """Pushes the model of a checkpoint in the background. If a later one deletes it first, a warning says so."""
         args, step = self.args, self.state.global_step
         busy = self.push_in_progress is not None and not self.push_in_progress.is_done() and not args.hub_always_push
         if busy or not self.is_world_process_zero() or args.hub_strategy == "end":

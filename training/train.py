@@ -1,11 +1,10 @@
-"""`tmde train`, and `accelerate launch -m modeling_tmde.training.train`: training from a recipe."""
+"""`tmde train`: training from a recipe."""
 
 import copy
 import glob
 import json
 import os
 import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,6 +156,10 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         train, dev, report = building.load_data(recipe)
         if dev or eval_tasks:
             check_metric(arguments, dev, eval_tasks, languages)
+        else:
+            arguments.eval_strategy, arguments.load_best_model_at_end, arguments.eval_on_start = "no", False, False
+        if arguments.early_stopping_patience and arguments.eval_strategy == "no":
+            raise RecipeError("early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy")
         # Recorded where the run is: elsewhere `a/b` may be a folder.
         sources = describe_sources(recipe.data.train)
         check_licenses(sources, recipe.sections["card"].get("data_licenses"))
@@ -181,8 +184,6 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     if arguments.train_max_length > position_limit(model):
         limit = f"max_position_embeddings={model.config.max_position_embeddings}"
         raise RecipeError(f"train_max_length={arguments.train_max_length} is more than the model takes, {limit}")
-    if not dev and not eval_tasks:
-        arguments.eval_strategy, arguments.load_best_model_at_end, arguments.eval_on_start = "no", False, False
     if state.is_main_process and checkpoint is None:
         data = {"train": _describe(train), "dev": {name: _describe(rows) for name, rows in dev.items()}}
         record = {
@@ -327,7 +328,7 @@ def train(
     Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
     (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), adapted (on a
     pretrained encoder, --encoder), distil (from a teacher's vectors), quickstart; docs/train.md has them all. Under
-    `accelerate launch -m modeling_tmde.training.train`, the same command trains on several processes.
+    `accelerate launch -m modeling_tmde.cli.main train`, the same command trains on several processes.
     """
     if encoder and (recipe is None or ("=" in recipe and not Path(recipe).exists())):
         recipe, overrides = "adapted", [*([recipe] if recipe else []), *(overrides or [])]
@@ -350,10 +351,3 @@ def train(
         raise typer.Exit(130) from None
     if PartialState().is_main_process:
         _summarize(trainer, output)
-
-
-if __name__ == "__main__":
-    try:
-        typer.run(train)
-    except (ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")

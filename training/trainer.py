@@ -55,8 +55,8 @@ class TmdeTrainer(HubTrainer):
         kwargs: `callbacks` and `optimizers` of `Trainer`.
 
     Raises:
-        ValueError: Nothing limits the run, the schedule needs a number of steps that is not known, the metric that
-            chooses the checkpoint is not measured, or FSDP is asked for where there is none.
+        ValueError: Nothing limits the run, the schedule needs a number of steps that is not known, or FSDP is asked
+            for where there is none.
     """
 
     def __init__(
@@ -233,6 +233,12 @@ class TmdeTrainer(HubTrainer):
         super().log(logs, start_time)
 
     # ---- Evaluation
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        try:
+            return super()._determine_best_metric(metrics, trial)
+        except KeyError as error:  # whose text names what was measured
+            raise ValueError(error.args[0]) from error
 
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

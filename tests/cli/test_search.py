@@ -127,7 +127,7 @@ def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
     manifest.write_text(manifest.read_text().replace(str(bag), str(tmp_path / "gone")))
     for command in (("search", "hund", made), ("index", docs, "-o", made)):
         result = run(*command)
-        assert result.exit_code == 1 and "gone" in result.stderr and "was moved, give --model" in result.stderr
+        assert result.exit_code == 1 and "gone" in result.stderr and "; see --model" in result.stderr
         ok(*command, "-m", moved)
 
 

@@ -179,11 +179,13 @@ def train(name, *more):
     return tmde("train", "quickstart", *options, *more, "--train", f"{folder}/rows.jsonl", "-o", f"{folder}/{name}")
 more = ("hub_private_repo=true", "hub_always_push=true")
 found = [train("run", "hub_model_id=user/run", *more), train("end", "hub_model_id=eve/run")]
+found.append(train("end", "hub_strategy=checkpoint"))
 report([found, os.path.exists(f"{folder}/end")])
 """
-    (done, refused), begun = client(code, tmp_path, *TINY)
+    (done, refused, other), begun = client(code, tmp_path, *TINY)
     assert done[0] == 0 and f"{hub.endpoint}/user/run" in done[1].replace("\n", ""), done
     assert refused[0] == 1 and "choose another name" in refused[2] and not begun  # before training
+    assert other[0] == 1 and "found 'checkpoint', expected 'end' or 'every_save'" in other[2]
     repository, run = hub.model("user/run"), tmp_path / "run"
     steps = [f"Training in progress, step {step}" for step in (4, 2)]
     assert repository.history() == ["End of training", *steps, "initial commit"] and repository.private

@@ -270,10 +270,9 @@ def test_a_run_stops_after_evaluations_without_improvement_also_after_a_resume(t
     assert stopped.state.global_step == 8
 
 
-def test_patience_without_evaluations_is_refused(tokenizer, tmp_path):
-    options = {"eval_strategy": "no", "load_best_model_at_end": False, "early_stopping_patience": 2}
-    with pytest.raises(ValueError, match="early_stopping_patience counts evaluations: give dev rows"):
-        make_trainer(tmp_path, tokenizer, **options).train()
+def test_a_metric_that_the_dev_rows_do_not_give(tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="'eval_mix', which is not found in the evaluation metrics"):
+        make_trainer(tmp_path, tokenizer, make_dataset(make_rows(1))).train()
 
 
 # ---- Curves

@@ -179,8 +179,16 @@ def test_data_that_cannot_be_split_or_are_missing(tmp_path):
     corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(1) * 30)
     with pytest.raises(ValueError, match="dev_rows=12: all rows are copies of those held out; give --dev"):
         load_data(tiny_recipe(corpus))
+    with pytest.raises(ValueError, match="dev_rows=12: found 2 rows in all, too few to hold out any; give --dev"):
+        load_data(tiny_recipe(write_corpus(tmp_path / "two.jsonl", numbered_rows(2))))
     with pytest.raises(RecipeError, match="needs training data: give --train"):
         load_data(load_recipe("quickstart", ["data.train=null"]))
+
+
+def test_patience_without_evaluations_is_refused_before_anything_is_written(corpus, tmp_path):
+    with pytest.raises(RecipeError, match="early_stopping_patience counts evaluations: give dev or"):
+        train_recipe(tiny_recipe(corpus, "dev_rows=0", "early_stopping_patience=2"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_dev_sets_may_be_named(corpus, tmp_path):
@@ -292,8 +300,8 @@ def test_command_line_trains_on_two_processes(corpus, tmp_path):
     arguments = [*TINY, "dropout=0", "max_steps=3", "micro_batch_tokens=300", "use_cpu=true"]
     command = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
     process = subprocess.run(
-        [sys.executable, "-m", *command, "-m", "modeling_tmde.training.train", "quickstart", *arguments]
-        + ["--train", str(corpus), "-o", "run"],
+        [sys.executable, "-m", *command, "-m", "modeling_tmde.cli.main", "train", "quickstart"]
+        + [*arguments, "--train", str(corpus), "-o", "run"],
         cwd=tmp_path,
         env=ENVIRONMENT,
         capture_output=True,

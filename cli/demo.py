@@ -48,11 +48,11 @@ class Collection:
 def demo(
     model: Annotated[
         str | None,
-        Argument(metavar="[MODEL]", help="Folder or Hub id. Default: an index's own, else `default`."),
+        Argument(metavar="MODEL", help="Folder or Hub id. Default: an index's own, else the model of tmde."),
     ] = None,
     collection: Annotated[
         str | None,
-        Argument(metavar="[COLLECTION]", help="File of documents (- for stdin), or an index. Default: a sample."),
+        Argument(metavar="COLLECTION", help="File of documents (- for stdin), or an index. Default: a sample."),
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,

@@ -30,7 +30,7 @@ def index(
     documents: Annotated[str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")] = None,
     out: Annotated[Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")] = ...,
     model: Annotated[
-        str | None, Option("--model", "-m", help="Folder or Hub id. Default: that of the index; at first, `default`.")
+        str | None, Option("--model", "-m", help="Default: that of the index; of a new one, the model of tmde.")
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,

@@ -21,9 +21,7 @@ def mine(
     a: Annotated[str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")],
     b: Annotated[str, Argument(metavar="B", help="File of sentences of the other language.")],
     out: Annotated[Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")],
-    model: Annotated[
-        str | None, Option("--model", "-m", help="Folder or Hub id. Default: the model that comes with tmde.")
-    ] = None,
+    model: Annotated[str | None, Option("--model", "-m", help="Folder or Hub id. Default: the model of tmde.")] = None,
     vectors_a: Annotated[Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")] = None,
     vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None,
     scoring: document_sets.ScoringOption = "ratio",

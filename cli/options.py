@@ -18,7 +18,7 @@ _long = functools.partial(Option, rich_help_panel="Long documents")
 
 ModelArgument = Annotated[str, Argument(metavar="MODEL", help="Folder of a saved model, or a Hub id.")]
 ModelOption = Annotated[
-    str, Option("--model", "-m", help="Folder of a saved model, or a Hub id; `default` comes with tmde.")
+    str, Option("--model", "-m", help="Folder of a saved model, or a Hub id; `default` is the model of tmde.")
 ]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 

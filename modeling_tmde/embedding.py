@@ -450,7 +450,9 @@ def local_or_hub(path: str | os.PathLike) -> str:
     Raises:
         FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
     """
-    folder = DEFAULT_FOLDER if path == DEFAULT_MODEL else Path(path).expanduser()
+    if path == DEFAULT_MODEL:
+        return str(DEFAULT_FOLDER)
+    folder = Path(path).expanduser()
     if folder.is_dir():
         if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")

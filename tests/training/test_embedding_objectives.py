@@ -124,8 +124,8 @@ def test_distillation():
 
 
 def test_distillation_of_centered_vectors():
-    """The mean of the taught rows, (2, 1), is removed, and what is left is scaled to length 1."""
-    embeddings = torch.tensor([[[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]])
+    """The mean of the taught rows, (2, 1), is removed, and both sides are scaled to length 1."""
+    embeddings = torch.tensor([[[7.0, 0.0], [0.0, 0.0], [0.0, 0.5]]])
     vectors = torch.tensor([[5.0, 1.0], [100.0, 100.0], [-1.0, 1.0]])  # (3, 0) and (-3, 0) from the mean
     output = Distillation("teacher", center=True)(embeddings, vectors, torch.tensor([True, False, True]))
     assert output.loss.item() == pytest.approx(0 + 2)

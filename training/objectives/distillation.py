@@ -24,8 +24,8 @@ class Distillation(Objective):
     is, in languages that the teacher need not know.
 
     Many encoders have all their vectors in a narrow cone. With `center`, M(s) is the teacher's vector minus the mean
-    over the rows of the batch, scaled to length 1: what tells a row from others, and what suits a student that is
-    trained with InfoNCE beside this loss.
+    over the rows of the batch, and both sides are scaled to length 1: what tells a row from others, and what suits a
+    student that is trained with InfoNCE beside this loss.
 
     Args:
         teacher: Folder or Hub id of any model that sentence-transformers opens, one of this package among them. Its
@@ -94,6 +94,7 @@ class Distillation(Objective):
         if self.center:
             mean = torch.where(taught[:, None], teacher, 0.0).sum(dim=0) / taught.sum().clamp(min=1)
             teacher = nn.functional.normalize(teacher - mean, dim=-1)
+            student = nn.functional.normalize(student, dim=-1)
         # Chosen, not multiplied, and before the square: what stands for rows that are not taught may be anything.
         loss = torch.where(taught[:, None], student - teacher, 0.0).square().sum()
         cosines = torch.cosine_similarity(student.detach(), teacher.expand_as(student), dim=-1)  # (languages, rows)

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Makes the model that comes with the package, in modeling_tmde/default/ (1 hour of one core, half of it the teacher's reading):
+#
+#   bash docs/default_model.sh WORK ENCODER DEV TRAIN [TRAIN ...]
+#
+# WORK: folder to make. ENCODER: intfloat/multilingual-e5-small, or a folder that holds it. DEV: rows to measure on.
+# TRAIN: parallel text whose licenses allow it; the sources of the model that ships are in modeling_tmde/default/README.md.
+set -euo pipefail
+work=$1 encoder=$2 dev=$3
+shift 3
+sources=()
+for source in "$@"; do sources+=(--train "$source"); done
+export OMP_NUM_THREADS=1
+tmde train default "${sources[@]}" --dev "$dev" -o "$work" --warm-start "$encoder" objectives.distillation.teacher="$encoder"
+python - "$work" "$(dirname "$0")/../modeling_tmde/default" <<'PYTHON'
+"""The encoder's files without code, and its table in 8 bits: a normalized bag does not depend on the table's scale."""
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+source, target = map(Path, sys.argv[1:])
+for name in ("tokenizer.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json"):
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source / name, target / name)
+for name in ("config_sentence_transformers.json", "sentence_bert_config.json"):
+    shutil.copy(source / name, target / name)
+config = json.loads((source / "config.json").read_text())
+del config["auto_map"]
+(target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+weights = load_file(source / "model.safetensors")
+table = weights["embed_tokens.weight"]
+table = (4 * table / table.std()).to(torch.float8_e4m3fn)  # below 2^-6, numbers of this type lose digits
+weights = {"embed_tokens.weight": table, "token_weights": weights["token_weights"].half()}
+save_file(weights, target / "model.safetensors", {"format": "pt"})
+PYTHON

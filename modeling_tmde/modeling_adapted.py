@@ -226,7 +226,8 @@ def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object
         return value
     if value.shape[0] not in (shape[0], 1):
         return value
-    order = (torch.arange(shape[1], device=by.device) + by[:, None]) % shape[1]  # (batch, length)
+    order = torch.arange(shape[1], device=by.device) + by[:, None]  # (batch, length)
+    order = order + shape[1] * ((order < 0).long() - (order >= shape[1]).long())  # ONNX has no remainder here
     rows = torch.arange(shape[0], device=by.device)[:, None]
     return value.expand(shape[0], *value.shape[1:])[rows, order]
 

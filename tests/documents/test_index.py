@@ -186,7 +186,7 @@ def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
 
     save_bag(0)
     tokenizer.save_pretrained(tmp_path / "bag")
-    options = {"max_length": 40, "long_documents": "chunk", "window": 12, "stride": 5}
+    options = {"max_length": 40, "long_documents": "chunk", "window": 12, "stride": 5, "prompt": "haus "}
     embedder = DocumentEmbedder.from_pretrained(tmp_path / "bag", **options)
     index = DocumentIndex.create(tmp_path / "index", embedder)
     texts = ["casa perro " * 20, "gato árbol " * 20]
@@ -198,7 +198,8 @@ def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
     same = DocumentEmbedder.from_pretrained(tmp_path / "bag", **options, dtype="bfloat16")
     DocumentIndex.open(tmp_path / "index", same)  # nearly the same vectors
     with pytest.raises(ValueError, match="long_documents is 'chunk', that of the embedder 'truncate'"):
-        DocumentIndex.open(tmp_path / "index", DocumentEmbedder.from_pretrained(tmp_path / "bag", max_length=40))
+        truncating = DocumentEmbedder.from_pretrained(tmp_path / "bag", prompt="haus ", max_length=40)
+        DocumentIndex.open(tmp_path / "index", truncating)
     save_bag(1)  # trained again
     with pytest.raises(ValueError, match="was made with another model"):
         DocumentIndex.open(tmp_path / "index").search("perro")

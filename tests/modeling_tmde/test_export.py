@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from modeling_tmde import (
+    AdaptedConfig,
+    AdaptedModel,
     AlignedModel,
     DocumentEmbedder,
     LaserModel,
@@ -45,9 +47,10 @@ def run_graph(path, embedder, texts):
     [
         (lambda: tiny_model(bag_residual=True, sublinear_counts=True), None),
         (make_xlmr, None),
+        (lambda: AdaptedModel(AdaptedConfig(encoder_config=make_xlmr().config, prompt_ids=[7, 9])), None),
         (lambda: tiny_model(), "int8"),
     ],
-    ids=["bag residual", "xlm-r", "int8"],
+    ids=["bag residual", "xlm-r", "adapted", "int8"],
 )
 def test_the_graph_gives_the_vectors_of_the_model(make, quantization, tokenizer, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")

@@ -34,6 +34,7 @@ from tabulate import tabulate
 
 from modeling_tmde import DocumentEmbedder, train_tokenizer
 from modeling_tmde.data import load_parallel
+from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.eval import CharacterTfidf, EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks, summarize
 from modeling_tmde.eval.figures import COLORS
 from modeling_tmde.eval.results import TaskResult, write_results
@@ -43,7 +44,6 @@ from modeling_tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "sentence_bert_config.json")
-ROUND, ROUNDS = 3.0, 5  # seconds of a slow system in a round of the speed measurement, and rounds
 ENGLISH = "SIB-200 from English"
 TASKS = {  # by title: task and its file in the data folder
     "documentation": ("sentence_retrieval", "parallel_dev.parquet"),
@@ -56,17 +56,17 @@ TASKS = {  # by title: task and its file in the data folder
     "documents": ("document_retrieval", "eval/topic_documents.parquet"),
     "topics": ("topic_documents", "eval/topic_documents.parquet"),
 }
-NOT_DRAWN = (ENGLISH, "sample")  # 31 languages, of which most systems know five; generated texts
+NOT_DRAWN = (ENGLISH, "sample")  # most systems know five of the 31 languages; the sample is generated
 
 
 class Model(EmbeddingSystem):
-    """A model folder, and the text that its encoder wants before every text."""
+    """A model folder, truncating where sentence-transformers does by default."""
 
-    def __init__(self, name: str, folder: Path, cache: Path, prompt: str = "", dtype: str | None = None) -> None:
+    def __init__(self, name: str, folder: Path, cache: Path, prompt: str | None, dtype: str | None) -> None:
         settings = folder / "sentence_bert_config.json"
         length = json.loads(settings.read_text()).get("max_seq_length") if settings.exists() else None
-        embedder = DocumentEmbedder.from_pretrained(folder, max_length=length, device="cpu", dtype=dtype)
-        self.folder, self.prompt, self.settings = folder, prompt, f"{prompt}\n{dtype}"
+        embedder = DocumentEmbedder.from_pretrained(folder, None, length, "cpu", dtype, prompt=prompt)
+        self.folder, self.settings = folder, f"{embedder.prompt}\n{dtype}"
         super().__init__(name, embedder, cache, batch_tokens=4096)
 
     @property
@@ -76,9 +76,6 @@ class Model(EmbeddingSystem):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:16]
 
-    def _encode(self, texts: list[str], language: Any) -> tuple[np.ndarray, dict[str, int]]:
-        return super()._encode([self.prompt + text for text in texts], language)
-
 
 class Static(Model):
     """`StaticEmbedding` as sentence-transformers runs it, in batches of 1,024 texts, which suit it."""
@@ -86,8 +83,8 @@ class Static(Model):
     def __init__(self, name: str, folder: Path, cache: Path) -> None:
         self.name, self.folder, self.cache, self.settings = name, folder, cache, ""
         model = SentenceTransformer(str(folder), device="cpu")
-        fixed = {"pooling": "mean", "max_length": None, "needs_language": False, "long_documents": "truncate"}
-        self.embedder = SimpleNamespace(model=model, **fixed)
+        settings = {"pooling": "mean", "max_length": None, "prompt": "", "long_documents": "truncate"}
+        self.embedder = SimpleNamespace(model=model, needs_language=False, **settings)
         self.begin()
 
     def _encode(self, texts: list[str], language: Any) -> tuple[np.ndarray, dict[str, int]]:
@@ -133,7 +130,7 @@ def load_tasks(data: Path | None, max_documents: int | None, cache: Path) -> lis
 
 
 def measure_speed(systems: Sequence[System], texts: list[str]) -> dict[str, Any]:
-    """Texts a second of each system, all in turn; a slow one reads what it can in `ROUND` seconds."""
+    """Texts a second of each system, all in turn; a slow one reads what it can in three seconds."""
 
     def reads(system: System, texts: list[str]) -> Callable[[], Any]:
         if system.dense:
@@ -141,8 +138,8 @@ def measure_speed(systems: Sequence[System], texts: list[str]) -> dict[str, Any]
         return lambda: system.begin() or system.represent(texts, texts)
 
     pilot = interleaved({system.name: reads(system, texts[:64]) for system in systems}, 1)
-    numbers = {name: max(64, min(len(texts), int(64 * ROUND / took[0]))) for name, took in pilot.items()}
-    taken = interleaved({system.name: reads(system, texts[: numbers[system.name]]) for system in systems}, ROUNDS)
+    numbers = {name: max(64, min(len(texts), int(64 * 3 / took[0]))) for name, took in pilot.items()}
+    taken = interleaved({system.name: reads(system, texts[: numbers[system.name]]) for system in systems})
     return {name: summary([numbers[name] / took for took in rounds]) for name, rounds in taken.items()}
 
 
@@ -150,22 +147,20 @@ def about(system: System) -> dict[str, float | None]:
     """Parameters of the encoder, size of weights and tokenizer, and minutes of training where they are known."""
     if isinstance(system, CharacterTfidf):
         return {"parameters, M": None, "MB": None, "minutes": None}
-    parameters = sum(weights.numel() for weights in system.embedder.model.parameters())
-    size = sum((system.folder / name).stat().st_size for name in ("model.safetensors", "tokenizer.json"))
+    parameters = sum(weights.numel() for weights in system.embedder.model.parameters()) / 1e6
+    size = sum((system.folder / name).stat().st_size for name in ("model.safetensors", "tokenizer.json")) / 1e6
     reports = [system.folder / name / "results.json" for name in (".", "warm_start")]
     minutes = sum(json.loads(path.read_text())["minutes"] for path in reports if path.exists())
-    return {"parameters, M": parameters / 1e6, "MB": size / 1e6, "minutes": minutes or None}
+    return {"parameters, M": parameters, "MB": size, "minutes": minutes or None}
 
 
 def measures(results: Sequence[TaskResult]) -> dict[str, tuple[float, float, float]]:
     """Value and interval in % by title of column, of one system."""
     found = {}
-    for result in results:
-        means = summarize(result.cells)
-        for name in ("Same", "Cross"):
-            if name in means and (name, result.task) != ("Same", ENGLISH):
-                values = (means[name], *result.intervals.get(name, (np.nan, np.nan)))
-                found[f"{result.task} {name}"] = tuple(100 * value for value in values)
+    for result, name in itertools.product(results, ("Same", "Cross")):
+        value = summarize(result.cells).get(name)
+        if value is not None and (name, result.task) != ("Same", ENGLISH):
+            found[f"{result.task} {name}"] = tuple(100 * each for each in (value, *result.intervals[name]))
     return found
 
 
@@ -187,12 +182,11 @@ def draw_front(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             axes.annotate(name, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=9)
         axes.set(xscale="log", xlabel="texts a second", ylabel=f"mean of all {group} measures, %")
         axes.margins(0.15)
-        axes.grid(color="0.9")
     figure.savefig(path, dpi=130)
 
 
 def main(
-    models: Annotated[list[str] | None, typer.Argument(metavar="NAME=FOLDER")] = None,
+    models: Annotated[list[str] | None, typer.Argument(metavar="NAME=FOLDER", help="Models.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the tasks' files.")] = None,
     systems: Annotated[str | None, typer.Option(help="Measure only these names, comma-separated.")] = None,
     prompt: Annotated[list[str], typer.Option(help="NAME=TEXT before every text of a model.")] = [],  # noqa: B006
@@ -202,7 +196,6 @@ def main(
     minutes: Annotated[float, typer.Option(help="CPU minutes of its training.")] = 20,
     max_documents: Annotated[int | None, typer.Option(help="Draw so many topic documents. Default: all.")] = None,
     cache: Annotated[Path, typer.Option(help="Of vectors and results.")] = default_cache_dir(),  # noqa: B008
-    intervals: Annotated[bool, typer.Option("--intervals", help="In the table.")] = False,
     output: Annotated[Path | None, typer.Option("-o", help="Folder for `tmde eval compare`.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
     figure: Annotated[Path | None, typer.Option(help="File to draw.")] = None,
@@ -210,11 +203,14 @@ def main(
     """Measures all systems on all tasks."""
     cache.mkdir(parents=True, exist_ok=True)
     folders, prompts, dtypes = (dict(spec.split("=", 1) for spec in given) for given in (models or [], prompt, dtype))
-    if static and not (static / "results.json").exists():
-        train_static(static, train, minutes)
-    loaded: list[System] = [CharacterTfidf(), *([Static("StaticEmbedding", static, cache)] if static else [])]
-    loaded += [Model(name, Path(to), cache, prompts.get(name, ""), dtypes.get(name)) for name, to in folders.items()]
-    loaded = [system for system in loaded if systems is None or system.name in systems.split(",")]
+    wanted = systems.split(",") if systems else ["TF-IDF", "StaticEmbedding", *folders]
+    loaded: list[System] = [CharacterTfidf()] if "TF-IDF" in wanted else []
+    if static and "StaticEmbedding" in wanted:
+        if not (static / "results.json").exists():
+            train_static(static, train, minutes)
+        loaded.append(Static("StaticEmbedding", static, cache))
+    for name in filter(wanted.__contains__, folders):
+        loaded.append(Model(name, Path(local_or_hub(folders[name])), cache, prompts.get(name), dtypes.get(name)))
     tasks, results = load_tasks(data, max_documents, cache), []
     for task, system in itertools.product(tasks, loaded):
         typer.echo(f"{time.strftime('%X')} {task.name}, {system.name}", err=True)
@@ -225,24 +221,19 @@ def main(
     source = next(task for name in ("SIB-200", "sample") for task in tasks if task.name == name)
     texts = sorted({text for code in LANGUAGES for text in source.data.splits[code]["train"].texts})
     random.Random(0).shuffle(texts)
-    speed, rows = measure_speed(loaded, texts), []
+    speed, rows, table = measure_speed(loaded, texts), [], []
     for system in loaded:
         own = [result for result in results if result.system == system.name]
-        row = {"system": system.name, **about(system), "texts/s": speed[system.name], "measures": measures(own)}
+        row, found = {"system": system.name, **about(system)}, measures(own)
+        shown = {name: "{:.1f} [{:.1f}, {:.1f}]".format(*values) for name, values in found.items()}
+        table.append(row | {"texts/s": f"{speed[system.name]['median']:,.0f}"} | shown)
         cells = {result.task: {"-".join(cell.pair): cell.value for cell in result.cells} for result in own}
-        rows.append(row | {"truncated": {result.task: result.truncated for result in own}, "cells": cells})
-    style = "{:.1f} [{:.1f}, {:.1f}]" if intervals else "{:.1f}"
-    table = [
-        {key: row[key] for key in ("system", "parameters, M", "MB", "minutes")}
-        | {"texts/s": f"{row['texts/s']['median']:,.0f}"}
-        | {name: style.format(*value) for name, value in row["measures"].items()}
-        for row in rows
-    ]
+        rows.append(row | {"texts/s": speed[system.name], "measures": found, "cells": cells})
+        rows[-1]["truncated"] = {result.task: result.truncated for result in own}
     typer.echo(tabulate(table, "keys", "pipe", floatfmt=".1f", missingval="-"))
-    typer.echo(f"\nTexts of {fmean(map(len, texts)):.0f} characters, {torch.get_num_threads()} threads.")
-    typer.echo(f"Documents of topics: {max_documents or 'all'}.")
-    settings = {"prompts": prompts, "dtypes": dtypes, "max_documents": max_documents}
-    write_json(json_path, "peers", settings, rows)
+    note = f"{fmean(map(len, texts)):.0f} characters a text, {torch.get_num_threads()} threads"
+    typer.echo(f"\ntexts/s: {note}. Topics, documents: {max_documents or 'all'} documents.")
+    write_json(json_path, "peers", {"prompts": prompts, "dtypes": dtypes, "max_documents": max_documents}, rows)
     if figure:
         draw_front(figure, rows)
 

@@ -12,6 +12,7 @@ OPTIONS = {
     "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
     "gpu.py": ["--device", "cpu", "--size", "tiny"],
     "mining_memory.py": ["--rows", "50", "--dimensions", "8"],
+    "peers.py": "--static {folder}/static --minutes 0.02 --cache {folder} --figure {folder}/front.png".split(),
     "retrieval_memory.py": ["--queries", "50", "--candidates", "500", "--dimensions", "16"],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
 }
@@ -19,7 +20,7 @@ OPTIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
-def test_benchmark_runs(name):
-    command = [sys.executable, str(BENCHMARKS / name), *OPTIONS[name]]
+def test_benchmark_runs(name, tmp_path):
+    command = [sys.executable, str(BENCHMARKS / name), *(option.format(folder=tmp_path) for option in OPTIONS[name])]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     assert done.returncode == 0 and "|" in done.stdout, done.stdout[-3000:]

@@ -7,7 +7,6 @@ the folder `warm_start` of the run.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,14 +29,7 @@ from modeling_tmde.training.building import STAGE_FOLDER, build_model, load_data
 from modeling_tmde.training.evaluation import check_metric, dev_retrieval, language_pairs, load_eval_tasks
 from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, load_recipe, section_keys
-from modeling_tmde.training.train import (
-    check_inputs_stay,
-    check_run_folder,
-    check_same_run,
-    save_best,
-    train_recipe,
-    write_card,
-)
+from modeling_tmde.training.train import check_run_folder, check_same_run, save_best, train_recipe, write_card
 from modeling_tmde.training.trainer import TmdeTrainer
 from modeling_tmde.training.warm_start import warm_start
 
@@ -94,19 +86,19 @@ def extension_recipe(
         base = load_recipe(recipe or cached_file(local_or_hub(checkpoint), "recipe.yaml"))
     except OSError as error:
         raise RecipeError(f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits") from error
+    sizes, architecture = json.loads(config.to_json_string(use_diff=False)), architecture_of(config)
+    sizes = {key: sizes[key] for key in section_keys("model", architecture) if key in sizes}
     source = {"new": train, "new_languages": new, "replay": replay, "replay_share": replay_share}
     all_pivots = list(dict.fromkeys([*config.pivot_languages, *pivots]))
-    sizes, architecture = json.loads(config.to_json_string(use_diff=False)), architecture_of(config)
     sections = {
         "data": {"train": source, "dev": dev, "languages": old + new, "pivot_languages": all_pivots},
         "tokenizer": {},
         "warm_start": {"checkpoint": str(checkpoint)},
-        "model": {key: sizes[key] for key in section_keys("model", architecture) if key in sizes},
+        "model": sizes | {"architecture": architecture},
         "objectives": base.sections["objectives"],
         "training": _training_section(base.sections["training"]),
         "card": {key: value for key, value in base.sections["card"].items() if key == "license"},
     }
-    sections["model"]["architecture"] = architecture
     description = f"{', '.join(new)} added to {Path(checkpoint).name} ({', '.join(old)})"
     extended = Recipe("add_language", sections, description)
     extended.check()
@@ -124,9 +116,8 @@ def _training_section(settings: Mapping[str, Any]) -> dict[str, Any]:
         if rate := settings.get(name, getattr(TmdeTrainingArguments, name)):
             training[name] = LEARNING_RATE_SHARE * rate
     # The tables learn even where the recipe keeps them as they are (0): they have new rows.
-    training["embedding_learning_rate"] = training.get("embedding_learning_rate") or None
-    training["metric_for_best_model"] = "mix"
-    return training
+    tables = training.get("embedding_learning_rate") or None
+    return training | {"embedding_learning_rate": tables, "metric_for_best_model": "mix"}
 
 
 def add_languages(
@@ -168,31 +159,14 @@ def add_languages(
     """
     folder = Path(output_dir).absolute()
     start = folder / STAGE_FOLDER
-    if resume:
-        if not (start / REPORT_NAME).is_file():
-            raise ValueError(f"{folder} holds no run of add-language to resume")
-        check_same_run(recipe, folder, "data", "warm_start", "objectives")
-        report = json.loads((start / REPORT_NAME).read_text(encoding="utf-8"))
-    else:
-        if overwrite:
-            check_inputs_stay(recipe, folder)
-        check_run_folder(folder, False, overwrite)
-        tokenizer, report = _prepare(recipe, folder, new_tokens)
-    report["max_drop"] = max_drop
-    if max_drop is not None and fall(report) is None:
-        raise RecipeError(
-            f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
-            f"({', '.join(report['old_languages'])}); give --dev with such rows"
-        )
-    recipe.sections["tokenizer"]["path"] = str(start)
     if not resume:
-        if overwrite:
-            shutil.rmtree(folder, ignore_errors=True)
-        start.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "recipe.yaml", recipe.to_yaml())  # now --overwrite may delete the folder
-        tokenizer.save_pretrained(start)
-        write_atomically(start / REPORT_NAME, json.dumps(report))  # the last: now the run can be resumed
+        _prepare(recipe, folder, new_tokens, max_drop, overwrite)
+    if not (start / REPORT_NAME).is_file():
+        raise ValueError(f"{folder} holds no run of add-language to resume")
+    check_same_run(recipe, folder, "data", "warm_start", "objectives")
+    recipe.sections["tokenizer"]["path"] = str(start)
     trainer = train_recipe(recipe, folder, resume=True)
+    report = json.loads((start / REPORT_NAME).read_text(encoding="utf-8")) | {"max_drop": max_drop}
     _measure_result(recipe, trainer, folder, report)
     return report
 
@@ -200,8 +174,9 @@ def add_languages(
 # ---- Before the first step
 
 
-def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None) -> tuple[PreTrainedTokenizerBase, Report]:
-    """The extended tokenizer, and what is measured of the checkpoint."""
+def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: float | None, overwrite: bool) -> None:
+    """Puts the extended tokenizer, and what is measured of the checkpoint, where the run will take them from."""
+    check_run_folder(recipe, folder, False, overwrite)
     train, dev, _ = load_data(recipe)
     languages, new = recipe.data.languages, recipe.data.replay.new_languages
     old = [language for language in languages if language not in new]
@@ -215,11 +190,21 @@ def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None) -> tuple[PreT
         logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
     model = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device)
     embedder = DocumentEmbedder(model, before, max_length=arguments.embed_max_length)
-    tokenizer = {"new_tokens": len(after) - len(before), "vocab_size": len(after)}
     report = {"checkpoint": recipe.warm_start.checkpoint, "old_languages": old, "new_languages": new}
-    report |= {"tokenizer": tokenizer, "data": {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}}
+    report["tokenizer"] = {"new_tokens": len(after) - len(before), "vocab_size": len(after)}
+    report["data"] = {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}
     report["before"] = {name: dev_retrieval(embedder, rows, languages, arguments) for name, rows in dev.items()}
-    return after, report
+    if max_drop is not None and fall(report) is None:
+        raise RecipeError(
+            f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
+            f"({', '.join(old)}); give --dev with such rows"
+        )
+    if overwrite:
+        shutil.rmtree(folder, ignore_errors=True)
+    (folder / STAGE_FOLDER).mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "recipe.yaml", recipe.to_yaml())  # now --overwrite may delete the folder
+    after.save_pretrained(folder / STAGE_FOLDER)
+    write_atomically(folder / STAGE_FOLDER / REPORT_NAME, json.dumps(report))  # the last: now it can be resumed
 
 
 def _extended(
@@ -274,8 +259,8 @@ def means(report: Report) -> dict[str, dict[str, float]]:
 def fall(report: Report) -> float | None:
     """By how many points the mean over the old pairs is lower than before, of sentences or of documents, whichever
     fell more; 0 if both rose, None if no old pair was measured."""
-    old = [mean for kind, mean in means(report).items() if kind.startswith("old")]
-    return max(0.0, *(100 * (mean["before"] - mean["after"]) for mean in old)) if old else None
+    old = [100 * (mean["before"] - mean["after"]) for kind, mean in means(report).items() if kind.startswith("old")]
+    return max(0.0, *old) if old else None
 
 
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
@@ -283,7 +268,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
     model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).model, trainer.processing_class
     args, dev, languages = trainer.args, trainer.eval_dataset or {}, recipe.data.languages
     embedder = DocumentEmbedder(model, tokenizer, max_length=args.embed_max_length)
-    limit = math.inf if report["max_drop"] is None else report["max_drop"] + 1e-9
+    limit = report["max_drop"]
     for share in SHARES:
         if share == 0.9:  # too much was lost
             logger.warning(f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged")
@@ -295,7 +280,8 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
                     value.copy_(torch.lerp(first[name].to(value), last[name], share))
         report["after"] = {name: dev_retrieval(embedder, rows, languages, args) for name, rows in dev.items()}
         report |= {"means": means(report), "fall": fall(report), "trained_share": share}
-        if not (too_far := (report["fall"] or 0.0) > limit):
+        too_far = limit is not None and (report["fall"] or 0.0) > limit + 1e-9
+        if not too_far:
             break
     if share < 1:
         save_best(trainer, folder)
@@ -309,8 +295,8 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
     write_card(folder)
     if too_far:
         raise RecipeError(
-            f"The old languages' mean is {report['fall']:.1f} points lower, {report['max_drop']:g} were "
-            "allowed, even before the first step, by the new tokens alone: lower --new-tokens, or raise --max-drop"
+            f"The old languages' mean is {report['fall']:.1f} points lower, {limit:g} were allowed, "
+            "even before the first step, by the new tokens alone: lower --new-tokens, or raise --max-drop"
         )
 
 
@@ -323,11 +309,9 @@ def describe(report: Report) -> str:
     rows = [[*what, 100 * before, 100 * after, 100 * (after - before)] for *what, before, after in rows]
     found = "was not measured" if report["fall"] is None else f"fell by {report['fall']:.1f} points"
     allowed = "no limit was asked for" if report["max_drop"] is None else f"{report['max_drop']:g} were allowed"
-    summary = f"The old languages' mean {found} ({allowed})."
-    if report["trained_share"] < 1:
-        summary += (
-            f" The weights are {report['trained_share']:.0%} of the trained ones, the rest those before training."
-        )
+    summary, share = f"The old languages' mean {found} ({allowed}).", report["trained_share"]
+    if share < 1:
+        summary += f" The weights are {share:.0%} of the trained ones, the rest those before training."
     tokenizer, (new, old) = report["tokenizer"], (report["data"][kind]["rows"] for kind in ("new", "old"))
     header = ("dev set", "texts", "pair", "before", "after", "change")
     parts = [

@@ -80,10 +80,6 @@ class ParallelBatch:
     counts: Counter[str] = field(default_factory=Counter)
     chunk_done: float = 0.0
 
-    def model_inputs(self) -> dict:
-        names = ("input_ids", "attention_mask", "languages", "lengths", "teacher_vectors", "taught")
-        return {name: getattr(self, name) for name in names}
-
     def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> ParallelBatch:
         for name in ("input_ids", "attention_mask", "teacher_vectors", "taught"):
             if getattr(self, name) is not None:
@@ -137,8 +133,7 @@ class ParallelBatches(IterableDataset):
         teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
 
     Raises:
-        ValueError: There are fewer than two languages, a temperature of 0 or less, or rows are joined whose tokenizer
-            leaves no blank between them.
+        ValueError: A temperature of 0 or less, or rows are joined whose tokenizer leaves no blank between them.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -164,8 +159,6 @@ class ParallelBatches(IterableDataset):
     teacher: TeacherVectors | None = None
 
     def __post_init__(self) -> None:
-        if len(self.languages) < 2:
-            raise ValueError(f"languages={self.languages}: expected at least two languages")
         check_range("pair_temperature", self.temperature, "(0, inf]")
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if self.max_joined_rows > 1 and joined != "a a":

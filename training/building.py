@@ -5,14 +5,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
@@ -21,15 +21,9 @@ from modeling_tmde.data.dev_rows import hold_out_rows
 from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer, train_tokenizer
 from modeling_tmde.training.evaluation import language_pairs
-from modeling_tmde.training.hub_encoder import (
-    build_adapted,
-    encoder_tokenizer,
-    open_config,
-    open_encoder,
-    token_settings,
-)
+from modeling_tmde.training.hub_encoder import build_adapted, open_config, open_encoder, open_tokenizer, token_settings
 from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, architecture_of, load_recipe
-from modeling_tmde.training.replay import load_replayed
+from modeling_tmde.training.replay import load_present, load_replayed
 from modeling_tmde.training.token_vectors import save_encoder_bag
 from modeling_tmde.training.warm_start import BAG, warm_start
 
@@ -52,19 +46,19 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
             f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub dataset id, "
             "or 'sample' for the built-in sample"
         )
-    if data.replay is not None:
-        return load_replayed(recipe)
     options = {name: getattr(data, name) for name in ("languages", "pivot_languages", "bad_rows")}
-    own = {name: getattr(data, name) for name in ("streaming", "temperature", "max_rows")}
-    documents = not data.streaming
-    train = load_parallel(data.train, **options, **own, seed=recipe.seed, report=report, document_ids=documents)
-    if data.dev is None and data.dev_rows:
-        train, held = hold_out_rows(train, data.dev_rows, recipe.seed)
-        return train, {"dev": held}, report
+    load = load_parallel if data.replay is None else load_present
     dev = {}
     for name, source in (data.dev if isinstance(data.dev, dict) else named_sources(data.dev)).items():
         split = {"split": "dev", "max_rows": 2000} if source == "sample" else {}
-        dev[name] = load_parallel(source, **options, **split, document_ids=True)
+        dev[name] = load(source, **options, **split, document_ids=True)
+    if data.replay is not None:
+        return *load_replayed(recipe, dev, report), report
+    options |= {name: getattr(data, name) for name in ("streaming", "temperature", "max_rows")}
+    options |= {"document_ids": not data.streaming, "seed": recipe.seed, "report": report}
+    train = load_parallel(data.train, **options)
+    if not dev and data.dev_rows:
+        train, dev["dev"] = hold_out_rows(train, data.dev_rows, recipe.seed)
     return train, dev, report
 
 
@@ -91,24 +85,30 @@ def named_sources(values: Any) -> dict[str, Any]:
 def prepare_tokenizer(
     recipe: Recipe, train: Any, folder: Path, resumed: Path | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of `tokenizer.path`, of the run's folder, or a new one trained on the corpus. An encoder of the
-    Hub has its own; a resumed run has it in its checkpoint."""
-    if recipe.architecture == ADAPTED:
-        return encoder_tokenizer(recipe, resumed)
+    """The tokenizer of a resumed run's checkpoint, of an encoder of the Hub, of `tokenizer.path`, of the run's folder,
+    or a new one trained on the corpus."""
+    if recipe.architecture == ADAPTED and resumed is None:
+        return open_tokenizer(recipe)
     options = dict(recipe.sections["tokenizer"])
-    path = options.pop("path", None) or folder
+    path = resumed or options.pop("path", None) or folder
     if path == folder and not (folder / "tokenizer_config.json").exists():
         temporary = folder.with_name(f".{folder.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
-        texts = texts_by_language(train, recipe.data.languages, options.get("max_characters", 20_000_000), recipe.seed)
         length = getattr(recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER)  # a bag has no limit
-        train_tokenizer(texts, **{"model_max_length": length, **options}).save_pretrained(temporary)
+        options = {"model_max_length": length, **options}
+        train_tokenizer(tokenizer_texts(recipe, train), **options).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
     try:
         return AutoTokenizer.from_pretrained(DEFAULT_FOLDER if path == DEFAULT_MODEL else path)
     except (OSError, ValueError) as error:
         raise RecipeError(f"tokenizer.path={path}: {error}") from error
+
+
+def tokenizer_texts(recipe: Recipe, rows: Any) -> dict[str, list[str]]:
+    """The texts from which the tokenizer of a recipe is made, by language."""
+    characters = recipe.sections["tokenizer"].get("max_characters", 20_000_000)
+    return texts_by_language(rows, recipe.data.languages, characters, recipe.seed)
 
 
 def texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:
@@ -131,13 +131,15 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
     """A new model of the recipe's architecture, for this tokenizer.
 
     Args:
-        resumed: The checkpoint whose weights it will get, which has the config of an encoder of the Hub.
+        resumed: The checkpoint whose config it has and whose weights it will get.
 
     Raises:
         RecipeError: The architecture cannot be trained with this tokenizer or encoder.
     """
+    if resumed is not None:
+        return recipe.model_class(open_config(resumed))
     if recipe.architecture == ADAPTED:
-        return build_adapted(recipe, tokenizer, resumed)
+        return build_adapted(recipe, tokenizer)
     settings = token_settings(tokenizer) | {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
     if not settings.pop("reads_bos"):
         raise RecipeError(f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take another")
@@ -146,33 +148,6 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
 
 
 # ---- Warm starts
-
-
-def begins_with_encoder(recipe: Recipe) -> bool:
-    """Whether a bag begins with the token vectors of an encoder that is no model of this package."""
-    checkpoint = recipe.warm_start.checkpoint
-    if recipe.architecture != "bag" or checkpoint is None:
-        return False
-    try:
-        return architecture_of(AutoConfig.from_pretrained(local_or_hub(checkpoint))) is None
-    except (OSError, ValueError):  # `check_warm_start` tells
-        return False
-
-
-def prepare_encoder_bag(recipe: Recipe, train: Any, folder: Path) -> None:
-    """Where a bag begins with an encoder, makes the bag of its token vectors in `warm_start/` of the folder, and takes
-    that for the checkpoint and the tokenizer of the run."""
-    if not begins_with_encoder(recipe):
-        return
-    stage, temporary = folder / STAGE_FOLDER, folder / f".{STAGE_FOLDER}.tmp"
-    if not stage.exists():
-        characters = recipe.sections["tokenizer"].get("max_characters", 20_000_000)
-        texts = texts_by_language(train, recipe.data.languages, characters, recipe.seed)
-        texts = itertools.chain.from_iterable(texts.values())
-        save_encoder_bag(recipe, recipe.warm_start.checkpoint, texts, temporary)
-        os.replace(temporary, stage)
-    recipe.sections["tokenizer"] = {"path": str(stage)}
-    recipe.set("warm_start.checkpoint", str(stage))
 
 
 def stage_recipe(recipe: Recipe) -> Recipe | None:
@@ -206,6 +181,19 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     return stage
 
 
+def open_start(recipe: Recipe) -> PreTrainedConfig | None:
+    """The config of what a run begins with: a first stage, or a checkpoint, which for a bag may be any encoder.
+
+    Raises:
+        RecipeError: The checkpoint is missing or no model of this package.
+    """
+    stage, checkpoint = stage_recipe(recipe), recipe.warm_start.checkpoint
+    if stage is not None:
+        return stage.build_config()
+    kind = "" if recipe.architecture == "bag" else "tmde"
+    return None if checkpoint is None else open_config(checkpoint, kind=kind)
+
+
 def begin_with(recipe: Recipe, checkpoint: str) -> None:
     """Puts a checkpoint in the place of a recipe's first stage, as `--warm-start` does.
 
@@ -215,9 +203,9 @@ def begin_with(recipe: Recipe, checkpoint: str) -> None:
     for key in ("recipe", "overrides"):
         recipe.sections["warm_start"].pop(key, None)
     recipe.set("warm_start.checkpoint", checkpoint)
-    if begins_with_encoder(recipe):
+    start = open_start(recipe)
+    if architecture_of(start) is None:
         return
-    start = open_config(checkpoint)
     if _stays_narrow(recipe, start) or (recipe.architecture == "bag" and start.model_type == BAG):
         recipe.set("model.d_model", start.d_model)
     if recipe.sections["tokenizer"] and not is_byte_level_bpe(load_tokenizer(local_or_hub(checkpoint))):
@@ -228,20 +216,17 @@ def check_warm_start(recipe: Recipe) -> None:
     """Checks the checkpoint or first stage before anything is deleted or trained.
 
     Raises:
-        RecipeError: The checkpoint is missing or no model of this package, or its bag is too narrow.
+        RecipeError: The checkpoint is missing or no model that the run can begin with, or its bag is too narrow.
     """
-    stage, checkpoint = stage_recipe(recipe), recipe.warm_start.checkpoint
-    if stage is None and checkpoint is None:
+    start = open_start(recipe)
+    if start is None:
         return
-    if begins_with_encoder(recipe):
-        open_encoder(checkpoint)
-        return
-    start = open_config(checkpoint) if stage is None else stage.build_config()
-    if _stays_narrow(recipe, start):
-        width = recipe.build_config().d_model
+    if architecture_of(start) is None:
+        open_encoder(recipe.warm_start.checkpoint)
+    elif _stays_narrow(recipe, start):
         raise RecipeError(
-            f"d_model={width}: the columns that a bag with d_model={start.d_model} lacks would stay zero with "
-            f"embedding_learning_rate=0; set model.d_model={start.d_model} or embedding_learning_rate=null"
+            f"d_model={recipe.build_config().d_model}: columns that a bag with d_model={start.d_model} lacks stay "
+            f"zero with embedding_learning_rate=0; set model.d_model={start.d_model} or embedding_learning_rate=null"
         )
 
 
@@ -252,50 +237,56 @@ def _stays_narrow(recipe: Recipe, start: PreTrainedConfig) -> bool:
     return is_t_mde_on_a_bag and frozen and recipe.build_config().d_model > start.d_model
 
 
-def share_tokenizer(recipe: Recipe, train: Any, folder: Path) -> None:
+def share_tokenizer(recipe: Recipe, rows: Any, folder: Path) -> None:
     """Where a first stage has fewer languages than the run, trains the tokenizer of both on all of them."""
     stage = stage_recipe(recipe)
-    if stage is None or stage.data.languages == recipe.data.languages or recipe.sections["tokenizer"]:
+    if stage.data.languages == recipe.data.languages or recipe.sections["tokenizer"]:
         return
     options = stage.sections["tokenizer"]
     if "path" not in options and (options or stage.warm_start.checkpoint is None):
         stage.sections["data"]["languages"] = recipe.data.languages
-        prepare_tokenizer(stage, train, folder)
+        prepare_tokenizer(stage, rows, folder)
         recipe.set("warm_start.overrides.tokenizer.path", str(folder))
 
 
-def prepare_warm_start(recipe: Recipe, folder: Path, resumed: Path | None, train: Callable[..., Any]) -> str | None:
+def prepare_warm_start(recipe: Recipe, folder: Path, rows: Any, train: Callable[..., Any]) -> str | None:
     """
-    The checkpoint that a run begins with, or None. A first stage is trained in `warm_start/` of the folder, or resumed
-    there, unless it is done.
+    The checkpoint that a new run begins with, or None. What has to be made for it is made in `warm_start/` of the
+    folder, unless it is there: a first stage is trained, or resumed, and an encoder's token vectors become a bag.
 
-    Settles what follows in `recipe`: the checkpoint's tokenizer, if the recipe has no `tokenizer` section, and its way
-    to make a bag (`bag_residual`, `sublinear_counts`), unless the recipe says otherwise.
+    Settles what follows in `recipe`: the checkpoint's tokenizer, if the recipe has no `tokenizer` section or takes it
+    from an encoder, and its way to make a bag (`bag_residual`, `sublinear_counts`), unless the recipe says otherwise.
 
     Args:
-        resumed: The run's own checkpoint to resume from, which settles the same; nothing is trained then.
+        rows: The training rows.
         train: `train_recipe`.
 
     Raises:
-        RecipeError: The checkpoint is missing or no model of this package.
+        RecipeError: The checkpoint is missing or no model that the run can begin with.
     """
-    start = recipe.warm_start
-    if start.checkpoint is None and start.recipe is None:
+    start, found, stage, state = recipe.warm_start, open_start(recipe), folder / STAGE_FOLDER, PartialState()
+    if found is None:
         return None
-    checkpoint = start.checkpoint if resumed is None else str(resumed)
-    if checkpoint is None:
-        stage, state = folder / STAGE_FOLDER, PartialState()
+    checkpoint = start.checkpoint or str(stage)
+    if start.checkpoint is None:
         if not (stage / "results.json").exists():
             if state.is_main_process:
                 logger.warning(f"Stage 1 of 2: recipe {start.recipe}, in {stage}")
+            with state.main_process_first():
+                share_tokenizer(recipe, rows, folder / "tokenizer")
             kind = state.distributed_type
             train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
             state.wait_for_everyone()
             AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
             state.distributed_type = kind  # which FSDP of the stage may have changed
-        if state.is_main_process:
-            logger.warning(f"Stage 2 of 2: recipe {recipe.name}, from {stage}")
-        checkpoint = str(stage)
+    elif architecture_of(found) is None:
+        with state.main_process_first():
+            if not stage.exists():
+                temporary = folder / f".{STAGE_FOLDER}.tmp"
+                texts = itertools.chain.from_iterable(tokenizer_texts(recipe, rows).values())
+                save_encoder_bag(recipe, checkpoint, texts, temporary)
+                os.replace(temporary, stage)
+        checkpoint, recipe.sections["tokenizer"] = str(stage), {}
     config = open_config(checkpoint)
     if not recipe.sections["tokenizer"]:
         recipe.sections["tokenizer"]["path"] = checkpoint
@@ -315,10 +306,11 @@ def apply_warm_start(
     start = recipe.warm_start
     report = warm_start(model, tokenizer, checkpoint, start.residual_scale, start.new_columns_std, start.direct_path)
     if PartialState().is_main_process:
-        logger.warning("%s", report)
+        counts = [f"{report[f'tokens_{kind}']:,} tokens {kind}" for kind in ("copied", "mapped", "left")]
+        kept = f"{len(report['tensors_kept'])} parameters as initialized"
+        logger.warning(f"Warm start from {checkpoint} ({report['model_type']}): {', '.join(counts)}, {kept}")
     results = Path(checkpoint) / "results.json"
-    minutes = json.loads(results.read_text()).get("minutes") if results.is_file() else None
-    return {**asdict(report), "minutes": minutes}
+    return report | {"minutes": json.loads(results.read_text()).get("minutes") if results.is_file() else None}
 
 
 def find_checkpoint(folder: Path) -> Path | None:

@@ -141,7 +141,7 @@ def dev_losses(
     with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):
         torch.manual_seed(0)
         for batch in batches_of(loss_rows(rows, args), tokenizer, model, args):
-            for name, components in model(**batch.to(args.device).model_inputs()).items():
+            for name, components in model(batch.to(args.device)).items():
                 sums.add(name, components, model.objectives[name].count(batch.sizes))
     return sums.means()
 

@@ -98,7 +98,7 @@ def check_encoder(recipe: Recipe) -> None:
     if encoder is None:
         open_config(start.checkpoint, kind=AdaptedConfig.model_type)
         return
-    model, tokenizer = open_encoder(encoder), encoder_tokenizer(recipe)
+    model, tokenizer = open_encoder(encoder), open_tokenizer(recipe)
     last, size = max(tokenizer.get_vocab().values()), model.config.vocab_size
     if last >= size:
         raise RecipeError(f"Encoder {encoder}: its tokenizer has the id {last}, but the model has {size} embeddings")
@@ -106,23 +106,23 @@ def check_encoder(recipe: Recipe) -> None:
 
 
 def open_config(checkpoint: str | os.PathLike, what: str = "Warm start from", kind: str = "tmde") -> PreTrainedConfig:
-    """The config of a model of this package, whose `model_type` begins with `kind`."""
+    """The config of a model of this package, whose `model_type` begins with `kind`; any where that is empty."""
     try:
         config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
-        if architecture_of(config) is None or not config.model_type.startswith(kind):
+        if (kind and architecture_of(config) is None) or not config.model_type.startswith(kind):
             raise ValueError(f"found a model of type {config.model_type!r}, expected one of this package ({kind})")
     except (OSError, ValueError) as error:
         raise RecipeError(f"{what} {checkpoint}: {error}") from error
     return config
 
 
-def encoder_tokenizer(recipe: Recipe, resumed: Path | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run: its checkpoint's, that of the model it begins with, or of the encoder.
+def open_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:
+    """The tokenizer of a new run: that of the model it begins with, or of the encoder.
 
     Raises:
         RecipeError: There is none, or it lacks what training needs: padding, and a token after every text.
     """
-    path = resumed or recipe.sections["tokenizer"].get("path") or recipe.warm_start.checkpoint
+    path = recipe.sections["tokenizer"].get("path") or recipe.warm_start.checkpoint
     path = path or recipe.sections["model"]["encoder"]
     try:
         name = str(path) if Path(path).is_dir() else local_or_hub(path)  # a folder may hold a tokenizer alone
@@ -135,17 +135,15 @@ def encoder_tokenizer(recipe: Recipe, resumed: Path | None = None) -> PreTrained
     return tokenizer
 
 
-def build_adapted(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Path | None
-) -> AdaptedForConditionalGeneration:
+def build_adapted(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> AdaptedForConditionalGeneration:
     """
-    A new model of a recipe with the weights of its encoder. Where the run goes on from a checkpoint, its own or that
-    of a warm start, the weights are loaded later, and what the recipe leaves open is as it was there.
+    A new model of a recipe with the weights of its encoder. Where it begins with a checkpoint instead, the weights are
+    loaded later, and what the recipe leaves open is as it was there.
 
     Raises:
         RecipeError: See `open_encoder`; or sizes that do not fit together.
     """
-    checkpoint, prompt = resumed or recipe.warm_start.checkpoint, recipe.sections["model"].get("prompt")
+    checkpoint, prompt = recipe.warm_start.checkpoint, recipe.sections["model"].get("prompt")
     if checkpoint is None:
         encoder = open_encoder(recipe.sections["model"]["encoder"])
         if prompt is None:

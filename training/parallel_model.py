@@ -1,6 +1,9 @@
 """The model that data parallelism wraps: one forward encodes a batch once and computes every objective on it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,15 +16,11 @@ from modeling_tmde.training.objectives import (
     TranslationLanguageModel,
     TranslationObjective,
     UnifiedGenerativeTask,
+    base,
 )
-from modeling_tmde.training.objectives.base import (
-    EmbeddingObjective,
-    Masked,
-    Objective,
-    ObjectiveOutput,
-    ParameterObjective,
-    check_range,
-)
+
+if TYPE_CHECKING:
+    from modeling_tmde.training.batching import ParallelBatch
 
 
 def translation_directions(languages: tuple[str, ...], pivot_languages: list[str]) -> list[tuple[int, int]]:
@@ -44,28 +43,21 @@ def token_positions(lengths: np.ndarray, width: int, device: torch.device) -> to
 @dataclass
 class EncodedBatch:
     """
-    A batch and its encoder output.
+    What the encoder made of a batch.
 
     Attributes:
-        input_ids: (languages, rows, length), padded on the right.
+        batch: The batch itself.
         attention_mask: (languages, rows, length), 1 where the encoder reads a token.
-        lengths: (languages, rows) tokens of each text, on the host.
-        languages: Codes of the first dimension.
         encoded: Indices of the languages that are encoded.
         masked: The tokens hidden by an objective with `masks_input`.
-        teacher_vectors, taught: (rows, d) and bool (rows,), a teacher's vectors and which rows have one.
         output: The encoder's output, texts in the order (encoded, rows); None if no objective needs it.
         embeddings: (encoded, rows, d_model).
     """
 
-    input_ids: torch.LongTensor
+    batch: ParallelBatch
     attention_mask: torch.Tensor
-    lengths: np.ndarray
-    languages: tuple[str, ...]
     encoded: list[int]
-    masked: Masked | None = None
-    teacher_vectors: torch.Tensor | None = None
-    taught: torch.BoolTensor | None = None
+    masked: base.Masked | None = None
     output: BaseModelOutputWithPooling | None = None
     embeddings: torch.Tensor | None = None
 
@@ -94,13 +86,13 @@ class ParallelModel(nn.Module):
     def __init__(
         self,
         model: PreTrainedModel,
-        objectives: dict[str, Objective],
+        objectives: dict[str, base.Objective],
         token_dropout: float = 0.0,
         token_dropout_share: float = 1.0,
     ):
         super().__init__()
-        check_range("token_dropout", token_dropout, "[0, 1]")
-        check_range("token_dropout_share", token_dropout_share, "[0, 1]")
+        base.check_range("token_dropout", token_dropout, "[0, 1]")
+        base.check_range("token_dropout_share", token_dropout_share, "[0, 1]")
         if not objectives:
             raise ValueError("At least one objective is needed: add one to the `objectives` of the recipe")
         self.model = model
@@ -166,35 +158,15 @@ class ParallelModel(nn.Module):
     def gradient_checkpointing_enable(self, *args, **kwargs) -> None:  # the name before transformers 5.23
         self.model.gradient_checkpointing_enable(*args, **kwargs)
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        languages: tuple[str, ...],
-        lengths: np.ndarray | None = None,
-        teacher_vectors: torch.Tensor | None = None,
-        taught: torch.Tensor | None = None,
-    ) -> dict[str, dict[str, torch.Tensor]]:
-        """
-        Args:
-            input_ids, attention_mask: (languages, rows, length), padded on the right.
-            languages: Codes in the order of the first dimension.
-            lengths: (languages, rows) tokens of each text, on the host; counted from the mask if missing.
-            teacher_vectors, taught: (rows, d) and (rows,), a teacher's vectors and which rows have one.
-
-        Returns:
-            For every objective its differentiable sum under `"total"`, and its components, sums as well.
-        """
-        if lengths is None:
-            lengths = attention_mask.sum(dim=-1).cpu().numpy()
-        masked = None if self._masking is None else self._masking.mask(input_ids, attention_mask, self.config)
-        attention_mask = self._drop_tokens(input_ids, attention_mask)
-        encoded = self._encoded_languages(languages)
-        batch = EncodedBatch(input_ids, attention_mask, lengths, languages, encoded, masked, teacher_vectors, taught)
-        if encoded:
-            batch.output = self._encode(batch)
-            batch.embeddings = batch.output.pooler_output.unflatten(0, (len(encoded), input_ids.shape[1]))
-        outputs = {name: self._loss(objective, batch) for name, objective in self.objectives.items()}
+    def forward(self, batch: ParallelBatch) -> dict[str, dict[str, torch.Tensor]]:
+        """For every objective its differentiable sum under `"total"`, and its components, sums as well."""
+        ids, mask, languages = batch.input_ids, batch.attention_mask, self._encoded_languages(batch.languages)
+        masked = None if self._masking is None else self._masking.mask(ids, mask, self.config)
+        encoded = EncodedBatch(batch, self._drop_tokens(ids, mask), languages, masked)
+        if languages:
+            encoded.output = self._encode(encoded)
+            encoded.embeddings = encoded.output.pooler_output.unflatten(0, (len(languages), ids.shape[1]))
+        outputs = {name: self._loss(objective, encoded) for name, objective in self.objectives.items()}
         return {name: {"total": output.loss, **output.components} for name, output in outputs.items()}
 
     def _encoded_languages(self, languages: tuple[str, ...]) -> list[int]:
@@ -205,17 +177,18 @@ class ParallelModel(nn.Module):
             return []
         return sorted({source for source, _ in translation_directions(languages, self.config.pivot_languages)})
 
-    def _encode(self, batch: EncodedBatch) -> BaseModelOutputWithPooling:
-        input_ids = batch.input_ids if batch.masked is None else batch.masked.input_ids
-        attention_mask, rows = batch.attention_mask, input_ids.shape[1]
-        if len(batch.encoded) < len(input_ids):  # indexing by a list copies the list to the device
-            input_ids, attention_mask = input_ids[batch.encoded], attention_mask[batch.encoded]
+    def _encode(self, encoded: EncodedBatch) -> BaseModelOutputWithPooling:
+        batch, places = encoded.batch, encoded.encoded
+        input_ids = batch.input_ids if encoded.masked is None else encoded.masked.input_ids
+        attention_mask, rows = encoded.attention_mask, input_ids.shape[1]
+        if len(places) < len(input_ids):  # indexing by a list copies the list to the device
+            input_ids, attention_mask = input_ids[places], attention_mask[places]
         options = {}
         if self.encoder.config.model_type == "tmde":
             # Only a decoder that sees every state needs more of the last layer than the embedding.
             options["pooled_only"] = not getattr(self.model, "decoder_sees_states", False)
         if getattr(self.encoder, "needs_language_ids", False):
-            options["language_ids"] = self._language_ids([batch.languages[i] for i in batch.encoded], rows, input_ids)
+            options["language_ids"] = self._language_ids([batch.languages[i] for i in places], rows, input_ids)
         if not getattr(self.config, "reads_bos", True):  # `<s>` is there for the decoder alone
             input_ids, attention_mask = input_ids[..., 1:], attention_mask[..., 1:]
         return self.encoder(input_ids.flatten(0, 1), attention_mask.flatten(0, 1), return_dict=True, **options)
@@ -239,37 +212,38 @@ class ParallelModel(nn.Module):
 
     # ---- What each kind of objective takes
 
-    def _loss(self, objective: Objective, batch: EncodedBatch) -> ObjectiveOutput:
-        if isinstance(objective, EmbeddingObjective):
-            embeddings = batch.embeddings
-            if objective.takes_context and "context" in batch.output:
-                embeddings = batch.output.context.unflatten(0, embeddings.shape[:2])  # (languages, rows, vectors * d)
+    def _loss(self, objective: base.Objective, encoded: EncodedBatch) -> base.ObjectiveOutput:
+        batch, embeddings, output = encoded.batch, encoded.embeddings, encoded.output
+        if isinstance(objective, base.EmbeddingObjective):
+            if objective.takes_context and "context" in output:
+                embeddings = output.context.unflatten(0, embeddings.shape[:2])  # (languages, rows, vectors * d)
             return objective(embeddings, batch.languages) if objective.takes_languages else objective(embeddings)
         if isinstance(objective, Distillation):
-            return objective(batch.embeddings, batch.teacher_vectors, batch.taught)
+            return objective(embeddings, batch.teacher_vectors, batch.taught)
         if isinstance(objective, TranslationObjective):
-            return self._translation(objective, batch)
-        if isinstance(objective, ParameterObjective):
+            return self._translation(objective, encoded)
+        if isinstance(objective, base.ParameterObjective):
             return objective([parameter for parameter in self.encoder.parameters() if parameter.requires_grad])
-        head, table, masked, output = self.model.head, self.model.lm_head.weight, batch.masked, batch.output
+        head, table, masked = self.model.head, self.model.lm_head.weight, encoded.masked
         if isinstance(objective, UnifiedGenerativeTask):
-            return objective(head(batch.embeddings), table, masked, batch.input_ids, batch.attention_mask)
+            return objective(head(embeddings), table, masked, batch.input_ids, encoded.attention_mask)
         if isinstance(objective, TranslationLanguageModel):
-            masked = objective.mask(batch.input_ids, batch.attention_mask, self.config)
+            masked = objective.mask(batch.input_ids, encoded.attention_mask, self.config)
             inputs = {"attention_mask": masked.attention_mask, "position_ids": masked.position_ids}
             output = self.encoder(masked.input_ids, **inputs, return_dict=True)
         states = output.token_states.flatten(0, 1).index_select(0, masked.places)  # (tokens, d_model)
         return objective(head(states), table, masked.targets)
 
-    def _translation(self, objective: TranslationObjective, batch: EncodedBatch) -> ObjectiveOutput:
+    def _translation(self, objective: TranslationObjective, encoded: EncodedBatch) -> base.ObjectiveOutput:
         """All directions in one decoder call; of a share of the rows (`row_share`), scaled to all of them."""
-        model, device, rows = self.model, batch.input_ids.device, batch.input_ids.shape[1]
+        model, batch, rows = self.model, encoded.batch, encoded.batch.input_ids.shape[1]
+        device = batch.input_ids.device
         lengths, chosen = batch.lengths, slice(None)
         if self.training and objective.row_share < 1:
             drawn = torch.randperm(rows)[: max(1, round(objective.row_share * rows))]
             lengths, chosen = lengths[:, drawn.numpy()], drawn.to(device)
         directions = translation_directions(batch.languages, self.config.pivot_languages)
-        sources = [batch.encoded.index(source) for source, _ in directions]
+        sources = [encoded.encoded.index(source) for source, _ in directions]
         targets = [target for _, target in directions]
         target_lengths = lengths[targets].ravel() - 1  # inputs end before the last token, labels begin after `<s>`
         width = int(target_lengths.max())
@@ -278,16 +252,16 @@ class ParallelModel(nn.Module):
         labels = target_ids[:, 1:].flatten().index_select(0, positions)  # (tokens,)
         inputs = {
             "input_ids": target_ids[:, :-1],  # (directions * rows, width)
-            "embedding": torch.cat([batch.embeddings[source, chosen] for source in sources]),
+            "embedding": torch.cat([encoded.embeddings[source, chosen] for source in sources]),
             "language_ids": self._language_ids([batch.languages[i] for i in targets], lengths.shape[1], target_ids),
         }
         if model.decoder_sees_states:
-            states = batch.output.get("memory", batch.output.last_hidden_state).unflatten(0, (-1, rows))
-            masks = [batch.attention_mask[batch.encoded[source], chosen] for source in sources]
+            states = encoded.output.get("memory", encoded.output.last_hidden_state).unflatten(0, (-1, rows))
+            masks = [encoded.attention_mask[encoded.encoded[source], chosen] for source in sources]
             inputs["encoder_hidden_states"] = torch.cat([states[source, chosen] for source in sources])
             inputs["encoder_attention_mask"] = torch.cat(masks)
 
-        def loss(**options) -> ObjectiveOutput:
+        def loss(**options) -> base.ObjectiveOutput:
             hidden = model.decoder(**inputs, **options, return_dict=True).last_hidden_state  # (texts, width, d_model)
             return objective(hidden.flatten(0, 1).index_select(0, positions), model.lm_head.weight, labels)
 

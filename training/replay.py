@@ -1,12 +1,11 @@
 """Training data of a run that adds languages: their pairs, and a stated share of rows of the old languages."""
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import datasets
 import numpy as np
-from transformers.utils import logging
+from datasets import Dataset, concatenate_datasets
 
 from modeling_tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
 from modeling_tmde.data.checks import check_languages
@@ -14,29 +13,30 @@ from modeling_tmde.data.dev_rows import hold_out
 from modeling_tmde.data.parallel import features_of
 from modeling_tmde.training.recipe import Recipe
 
-logger = logging.get_logger("modeling_tmde.training")
-
 Row = dict[str, str]  # text by language
 
 
-def load_replayed(recipe: Recipe) -> tuple[datasets.Dataset, dict[str, datasets.Dataset], CorpusReport]:
+def load_replayed(recipe: Recipe, dev: dict[str, Dataset], report: CorpusReport) -> tuple[Dataset, dict[str, Dataset]]:
     """
-    Training rows, dev sets by name and the count of bad training rows of a recipe with `ReplaySources`.
+    Training rows of a recipe with `ReplaySources`, and its dev sets by name.
 
     Of a row with a new language, every pair with that language becomes a row of its own, so that drawing languages
     does not change the share (with `languages_per_row=null`, the row stays as it is). A replayed row has no new
     language. The smaller side is repeated until `replay_share` of all rows are replayed ones.
 
-    Without `data.dev`, `data.dev_rows` rows are held out of both sides in the same share, before any is repeated.
+    Args:
+        dev: The dev sets of `data.dev`. Without any, `data.dev_rows` rows are held out of both sides in the same
+            share, before any is repeated.
+        report: Counts bad training rows.
 
     Raises:
         ValueError: Training could not use a single row of a new language.
         CorpusError: As `load_parallel`.
     """
-    data, sources, report = recipe.data, recipe.data.replay, CorpusReport()
-    training, new = recipe.sections["training"], set(sources.new_languages)
+    data, sources, new = recipe.data, recipe.data.replay, set(recipe.data.replay.new_languages)
     needs_pivot = any(objective.needs_pivot for objective in recipe.build_objectives().values())
-    pivots = set(data.pivot_languages if needs_pivot or training.get("pivot_pairs") else data.languages)
+    needs_pivot |= recipe.sections["training"].get("pivot_pairs", False)
+    pivots = set(data.pivot_languages if needs_pivot else data.languages)
     old = [language for language in data.languages if language not in new]
 
     def with_new(row: Row) -> list[Row]:
@@ -50,38 +50,34 @@ def load_replayed(recipe: Recipe) -> tuple[datasets.Dataset, dict[str, datasets.
         pairs = [set(pair) for pair in itertools.combinations(row, 2)]
         return [{language: row[language] for language in pair} for pair in pairs if pair & new and pair & pivots]
 
-    options = {"pivot_languages": data.pivot_languages, "bad_rows": data.bad_rows, "seed": recipe.seed}
-    reading = {**options, "temperature": data.temperature, "max_rows": data.max_rows, "report": report}
-    rows = _load(sources.new, data.languages, needed=new, **reading)
+    options = {name: getattr(data, name) for name in ("pivot_languages", "bad_rows", "temperature", "max_rows")}
+    options |= {"document_ids": True, "seed": recipe.seed, "report": report}
+    rows = load_present(sources.new, data.languages, needed=new, **options)
     new_rows = _map(rows, with_new, data.languages)
     _check_new_rows(new_rows, new, set(old), pivots)
     if sources.replay is not None:
-        rows = _load(sources.replay, old, **reading)
-    sides, dev = [new_rows, _map(rows, without_new, data.languages)], {}
-    for name, source in data.dev.items() if isinstance(data.dev, Mapping) else [("dev", data.dev)] * bool(data.dev):
-        split = {"split": "dev", "max_rows": 2000} if source == "sample" else {}
-        dev[name] = _load(source, data.languages, **split, **options)
+        rows = load_present(sources.replay, old, **options)
+    sides = [new_rows, _map(rows, without_new, data.languages)]
     if not dev and data.dev_rows:
-        sides, dev["dev"] = _hold_out(sides, sources.replay_share, data.dev_rows, recipe.seed)
-    if training.get("languages_per_row", 2) is not None:
+        sides, held = _hold_out(sides, sources.replay_share, data.dev_rows, recipe.seed)
+        dev = {"dev": held}
+    if recipe.sections["training"].get("languages_per_row", 2) is not None:
         sides[0] = _map(sides[0], new_pairs, data.languages)
-    return mix_rows(*sides, sources.replay_share), dev, report
+    return mix_rows(*sides, sources.replay_share), dev
 
 
-def mix_rows(new: datasets.Dataset, old: datasets.Dataset, share: float) -> datasets.Dataset:
+def mix_rows(new: Dataset, old: Dataset, share: float) -> Dataset:
     """All rows of both, the smaller side repeated so that `share` of them are of `old`; rows of a document stay
     together. Without old rows, or with a share of 0, the new ones."""
     if not len(old) or not share:
         return new
     odds = share / (1 - share)
     numbers = [max(len(new), round(len(old) / odds)), max(len(old), round(odds * len(new)))]
-    parts = zip((new, old), numbers, strict=True)
-    return datasets.concatenate_datasets(
-        [rows.select(np.resize(np.arange(len(rows)), number)) for rows, number in parts]
-    )
+    places = [np.resize(np.arange(len(rows)), number) for rows, number in zip((new, old), numbers, strict=True)]
+    return concatenate_datasets([new.select(places[0]), old.select(places[1])])
 
 
-def _check_new_rows(rows: datasets.Dataset, new: Collection[str], old: set[str], pivots: set[str]) -> None:
+def _check_new_rows(rows: Dataset, new: Collection[str], old: set[str], pivots: set[str]) -> None:
     """Refuses new languages that training could not tie to the old ones."""
     found = {frozenset(language for language, text in row.items() if text) for row in rows["translation"][:]}
     for language in sorted(new):
@@ -94,10 +90,10 @@ def _check_new_rows(rows: datasets.Dataset, new: Collection[str], old: set[str],
             )
 
 
-def _load(source: Any, languages: Sequence[str], needed: Collection[str] = (), **options: Any) -> datasets.Dataset:
+def load_present(source: Any, languages: Sequence[str], needed: Collection[str] = (), **options: Any) -> Dataset:
     """`load_parallel` in those of the languages that the source has: new pairs seldom have all the old ones."""
     try:
-        return load_parallel(source, languages=languages, document_ids=True, **options)
+        return load_parallel(source, languages=languages, **options)
     except CorpusError:
         found = load_parallel(source, streaming=True, split=options.get("split", "train")).features["translation"]
         check_languages(needed, found, str(source))
@@ -105,12 +101,10 @@ def _load(source: Any, languages: Sequence[str], needed: Collection[str] = (), *
         if len(present) < 2 or len(present) == len(languages):
             raise
     options["pivot_languages"] = [language for language in options["pivot_languages"] if language in found]
-    return load_parallel(source, languages=present, document_ids=True, **options)
+    return load_parallel(source, languages=present, **options)
 
 
-def _hold_out(
-    sides: list[datasets.Dataset], share: float, number: int, seed: int
-) -> tuple[list[datasets.Dataset], datasets.Dataset]:
+def _hold_out(sides: list[Dataset], share: float, number: int, seed: int) -> tuple[list[Dataset], Dataset]:
     """The rows without those held out and all that share a text with one of these; and the rows held out."""
     held, rest = [], list(sides)
     for side, wanted in enumerate(((1 - share) * number, share * number)):
@@ -124,12 +118,10 @@ def _hold_out(
             f"dev_rows={number}: found {len(sides[0]):,} rows with a new language and {len(sides[1]):,} to replay, "
             "which are too few to hold any out that share no text with the rest; give --dev"
         )
-    if left_out := sum(map(len, rest)) - sum(map(len, kept)):
-        logger.warning(f"{left_out:,} rows share a text with one that is held out, and are not trained")
-    return kept, datasets.concatenate_datasets(held)
+    return kept, concatenate_datasets(held)
 
 
-def _map(rows: datasets.Dataset, function: Callable[[Row], list[Row]], languages: Sequence[str]) -> datasets.Dataset:
+def _map(rows: Dataset, function: Callable[[Row], list[Row]], languages: Sequence[str]) -> Dataset:
     """Every row becomes the rows that `function` makes of its texts."""
 
     def apply(batch: dict[str, list]) -> dict[str, list]:

@@ -135,30 +135,25 @@ class Teacher:
 
     Args:
         version: From `find_version`.
+        objective: Says how it reads: the share of the rows, the prompt, the batch size.
         width: Of the vectors of the model that learns from it.
         languages: That it reads, by preference: of a row, the text in the first of these that it has.
-        share: Of the rows, chosen by the checksum of their text, that it reads.
-        prompt: What stands before every text that it reads.
         device: Where it computes; in bfloat16 where that is faster.
-        batch_size: Texts that it reads at a time.
-        trust_remote_code: Run code from its folder or repository.
     """
 
     version: TeacherVersion
+    objective: Distillation
     width: int
     languages: tuple[str, ...] = ("en",)
-    share: float = 1.0
-    prompt: str = ""
     device: torch.device = torch.device("cpu")
-    batch_size: int = 64
-    trust_remote_code: bool = False
 
     @cached_property
     def model(self) -> SentenceTransformer:
         from sentence_transformers import SentenceTransformer
 
         name, commit = self.version.name, self.version.commit
-        options = {"device": str(self.device), "revision": commit, "trust_remote_code": self.trust_remote_code}
+        options = {"device": str(self.device), "revision": commit}
+        options["trust_remote_code"] = self.objective.trust_remote_code
         options["model_kwargs"] = {"dtype": torch.bfloat16 if self.half_precision else torch.float32}
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
@@ -179,7 +174,8 @@ class Teacher:
         Raises:
             ValueError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
         """
-        options = {"batch_size": self.batch_size, "show_progress_bar": False, "prompt": self.prompt or None}
+        size, prompt = self.objective.teacher_batch_size, self.objective.teacher_prompt or None
+        options = {"batch_size": size, "show_progress_bar": False, "prompt": prompt}
         if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
             options["language"] = language
         with torch.autocast(self.device.type, enabled=False):  # of the training around it
@@ -207,14 +203,13 @@ class Teacher:
         for language in self.languages:
             texts = [(row or {}).get(language) for row in rows]
             own = [index for index, text in enumerate(texts) if text and states[index] == UNTAUGHT]
-            own = [index for index in own if zlib.crc32(texts[index].encode()) < self.share * 2**32]
+            own = [index for index in own if zlib.crc32(texts[index].encode()) < self.objective.teacher_share * 2**32]
             if own:
                 texts = [texts[index] for index in own]
                 vectors[own], states[own] = self.encode(texts, language), TAUGHT
                 if limited:
-                    encoded = tokenizer([self.prompt + text for text in texts], truncation=False, verbose=False)[
-                        "input_ids"
-                    ]
+                    read = [self.objective.teacher_prompt + text for text in texts]
+                    encoded = tokenizer(read, truncation=False, verbose=False)["input_ids"]
                     states[own] = [TRUNCATED if len(ids) > limit else TAUGHT for ids in encoded]
         lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.width)
         return pa.table({"vector": lists, "state": states})
@@ -241,7 +236,7 @@ class TeacherVectors:
 
     def warn(self, states: np.ndarray) -> None:
         """Say once if rows were truncated, or not read."""
-        for state, what in ((TRUNCATED, "were longer than it takes"), (UNTAUGHT, "lack its languages")):
+        for state, what in ((TRUNCATED, "were longer than it takes"), (UNTAUGHT, "are not read")):
             if (states == state).any():
                 logger.warning_once(f"The teacher {self.teacher.version.name}: some rows {what}")
 
@@ -279,19 +274,17 @@ def open_teacher_vectors(
         expected = f"some of data.languages=[{', '.join(config.languages)}]"
         raise ValueError(f"{KEY}_languages: found {unknown}, expected {expected}")
     version = objective.version or find_version(objective.teacher, objective.teacher_revision)
-    reading = (languages, objective.teacher_share, objective.teacher_prompt)
-    options = (args.device, objective.teacher_batch_size, objective.trust_remote_code)
-    teacher = _open_teacher(version, config.hidden_size, *reading, *options)
+    teacher = _open_teacher(version, objective, config.hidden_size, languages, args.device)
     if not isinstance(rows, datasets.Dataset):
         args.dataloader_num_workers = 0  # the teacher reads a stream in the process that trains
         return TeacherVectors(teacher, None)
     vector = datasets.List(datasets.Value("float16"), length=config.hidden_size)
     features = datasets.Features({"vector": vector, "state": datasets.Value("uint8")})
-    content = ["teacher", version.identity, *reading, config.hidden_size, teacher.half_precision]
+    content = ["teacher", version.identity, languages, objective.teacher_share, objective.teacher_prompt]
+    content += [config.hidden_size, teacher.half_precision]
     rows = rows.select_columns("translation")
-    return TeacherVectors(
-        teacher, map_once(rows, teacher.read, features, content, args.token_cache_dir, "Teacher reading")
-    )
+    read = map_once(rows, teacher.read, features, content, args.token_cache_dir, "Teacher reading")
+    return TeacherVectors(teacher, read)
 
 
 def prepare_teacher_vectors(

@@ -13,7 +13,6 @@ import datasets
 import typer
 from accelerate import PartialState
 from accelerate.utils import recursively_apply
-from huggingface_hub.constants import ENDPOINT
 from tabulate import tabulate
 from transformers import set_seed
 from transformers.utils import logging
@@ -39,13 +38,14 @@ logger = logging.get_logger("modeling_tmde.training")
 # ---- The folder of a run
 
 
-def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None:
+def check_run_folder(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -> Path | None:
     """
     Returns:
         The checkpoint to resume from.
 
     Raises:
-        ValueError: The folder holds another run, or none to resume.
+        ValueError: The folder holds another run, or none to resume; or it would be overwritten and holds an input of
+            the run.
     """
     if resume:
         checkpoint = building.find_checkpoint(folder)
@@ -57,6 +57,8 @@ def check_run_folder(folder: Path, resume: bool, overwrite: bool) -> Path | None
         raise ValueError(f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it")
     if used and not (folder / "recipe.yaml").exists():
         raise ValueError(f"{folder} does not look like a training run; it is not overwritten")
+    if overwrite:
+        check_inputs_stay(recipe, folder)
     return None
 
 
@@ -139,13 +141,11 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     if not resume:
         building.check_warm_start(recipe)
         check_encoder(recipe)
-        if overwrite:
-            check_inputs_stay(recipe, folder)
     if recipe.sections["training"].get("hub_token"):
         raise RecipeError("hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth login`")
     arguments, languages = recipe.build_arguments(str(folder)), recipe.data.languages
     objectives = recipe.build_objectives()
-    checkpoint = check_run_folder(folder, resume, overwrite)
+    checkpoint = check_run_folder(recipe, folder, resume, overwrite)
     if resume:
         check_same_run(recipe, folder, "model")
     state.wait_for_everyone()  # all have seen the folder as it was
@@ -169,10 +169,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
                 shutil.rmtree(folder)
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / "recipe.yaml", recipe_yaml)  # now --overwrite may delete the folder
-        if checkpoint is None:
-            building.share_tokenizer(recipe, train, folder / "tokenizer")
-            building.prepare_encoder_bag(recipe, train, folder)
-    start = building.prepare_warm_start(recipe, folder, checkpoint, train_recipe)
+    start = None if checkpoint else building.prepare_warm_start(recipe, folder, train, train_recipe)
     with state.main_process_first():
         tokenizer = building.prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)
     # Made before the clock of the run begins; the trainer finds it.
@@ -180,7 +177,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     set_seed(arguments.seed)
     model = building.build_model(recipe, tokenizer, checkpoint)
     tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
-    started_from = building.apply_warm_start(recipe, model, tokenizer, start) if start and checkpoint is None else None
+    started_from = building.apply_warm_start(recipe, model, tokenizer, start) if start else None
     if arguments.train_max_length > position_limit(model):
         limit = f"max_position_embeddings={model.config.max_position_embeddings}"
         raise RecipeError(f"train_max_length={arguments.train_max_length} is more than the model takes, {limit}")
@@ -281,8 +278,6 @@ def _summarize(trainer: TmdeTrainer, output: Path) -> None:
     if shares:
         typer.echo(tabulate([(key, f"{100 * value:.1f}") for key, value in shares.items()], ["Best checkpoint", "%"]))
     typer.echo(f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}")
-    if trainer.hub_model_id is not None:
-        typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")
 
 
 # ---- The command

@@ -183,7 +183,7 @@ class TmdeTrainer(HubTrainer):
 
     def compute_loss(self, model, inputs: ParallelBatch, return_outputs=False, num_items_in_batch=None):
         """The sum of `weight * loss / count` over the objectives, such that DDP's mean over processes is the loss."""
-        outputs = model(**inputs.model_inputs())
+        outputs = model(inputs)
         objectives = self.accelerator.unwrap_model(model).objectives
         loss = 0.0
         for name, components in outputs.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tokenizers import decoders, pre_tokenizers
@@ -20,37 +21,6 @@ BAG, ALIGNED = "tmde_bag", "tmde_aligned"
 TABLES = ("embed_tokens", "lm_head")  # modules with a row for every entry of the vocabulary
 
 
-@dataclass(frozen=True)
-class WarmStartReport:
-    """
-    What a model took from a checkpoint; `dataclasses.asdict` makes it JSON.
-
-    checkpoint, model_type: Where it is and what it holds.
-    tokens_copied, tokens_mapped, tokens_left: Entries of the new vocabulary that the old one has as well, that are
-        means of their pieces in the old one, and that keep their initial vectors.
-    checkpoint_width, width: d_model of the two.
-    tensors_copied, tensors_kept: From the same kind, how many parameters were taken, tables counted, and the names of
-        those that keep their initial values, since the checkpoint lacks them or has another shape.
-    """
-
-    checkpoint: str
-    model_type: str
-    checkpoint_width: int
-    width: int
-    tokens_copied: int
-    tokens_mapped: int
-    tokens_left: int
-    tensors_copied: int = 0
-    tensors_kept: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        kept = f"; {len(self.tensors_kept)} parameters as initialized" if self.tensors_kept else ""
-        return (
-            f"Warm start from {self.checkpoint} ({self.model_type}): {self.tokens_copied:,} tokens copied, "
-            f"{self.tokens_mapped:,} mapped, {self.tokens_left:,} left{kept}"
-        )
-
-
 @torch.no_grad()
 def warm_start(
     model: PreTrainedModel,
@@ -59,7 +29,7 @@ def warm_start(
     residual_scale: float = 0.0,
     new_columns_std: float = 0.0,
     direct_path: bool = True,
-) -> WarmStartReport:
+) -> dict[str, Any]:
     """
     Changes a new model in place to begin where a checkpoint ended.
 
@@ -92,6 +62,13 @@ def warm_start(
         new_columns_std: From a bag to a wider model, standard deviation of the new columns, relative to the root mean
             square of the bag's.
         direct_path: T-MDE takes a bag's token weights for its `bag_residual`; without, the tables alone.
+
+    Returns:
+        What the model took: `checkpoint` and its `model_type`; `checkpoint_width` and `width`, d_model of the two;
+        `tokens_copied`, `tokens_mapped` and `tokens_left`, entries of the new vocabulary that the old one has as well,
+        that are means of their pieces in the old one, and that keep their initial vectors; and, from the same kind,
+        `tensors_copied`, how many parameters were taken, tables counted, and `tensors_kept`, the names of those that
+        keep their initial values, since the checkpoint lacks them or has another shape.
 
     Raises:
         ValueError: If the checkpoint cannot be opened or is of another kind, its width does not fit, it has token
@@ -126,14 +103,14 @@ def warm_start(
         )
     old_table = source.get_input_embeddings().weight
     vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
-    if names is not None:
-        copied_tensors = _copy(model, source, set(loading["missing_keys"]), vocabulary, names)
-    else:
-        copied_tensors = {}
-        _from_bag(model, source, vocabulary, new_columns_std, residual_scale if direct else None)
     known, copied = int(vocabulary.known.sum()), vocabulary.copied
-    tokens = {"tokens_copied": copied, "tokens_mapped": known - copied, "tokens_left": vocabulary.size - known}
-    return WarmStartReport(str(checkpoint), source_kind, source_width, width, **tokens, **copied_tensors)
+    report = {"checkpoint": str(checkpoint), "model_type": source_kind, "checkpoint_width": source_width}
+    report |= {"width": width, "tokens_copied": copied, "tokens_mapped": known - copied}
+    report |= {"tokens_left": vocabulary.size - known, "tensors_copied": 0, "tensors_kept": []}
+    if names is not None:
+        return report | _copy(model, source, set(loading["missing_keys"]), vocabulary, names)
+    _from_bag(model, source, vocabulary, new_columns_std, residual_scale if direct else None)
+    return report
 
 
 def _width(config: PreTrainedConfig) -> int:

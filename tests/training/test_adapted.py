@@ -88,7 +88,7 @@ def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     hook = parallel.encoder.register_forward_hook(lambda module, inputs, output: seen.append(output.pooler_output))
     options = {"languages_per_row": 2, "micro_batch_tokens": 600, "epochs": 1}
     batch = next(iter(ParallelBatches(make_dataset(ROWS[:40]), tokenizer, LANGUAGES, ["en", "fr"], **options)))
-    outputs = parallel(**batch.model_inputs())
+    outputs = parallel(batch)
     hook.remove()
     texts = tokenizer.batch_decode(batch.input_ids.flatten(0, 1), skip_special_tokens=True)
     np.testing.assert_allclose(seen[0].detach().numpy(), DocumentEmbedder(model, tokenizer).encode(texts), atol=1e-5)

@@ -312,13 +312,11 @@ def test_counts_are_the_numbers_of_terms():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("distance", {"normalizer": "mean"}, "'mean' is unknown; choose one of pairwise, batch_mean_norm, none"),
         ("distance", {"negatives": 0}, r"negatives=0 must lie in \[1, inf\)"),
         ("ntdv_distance", {"margin": 0.0}, "margin=0.0 must lie in"),
         ("infonce", {"temperature": 0}, r"infonce temperature=0 must lie in \(0, inf\)"),
         ("xnli_alignment", {"negative_weight": -0.1}, "negative_weight=-0.1"),
         ("distillation", {}, "teacher: give a model of sentence-transformers"),
-        ("translation", {"reduction": "none"}, "'none' is unknown; choose one of mean, sum"),
         ("translation", {"row_share": 1.5}, r"row_share=1.5 must lie in \(0, 1\]"),
         ("masked_lm", {"share": 1.1}, "masked_lm share=1.1 must lie in"),
     ],

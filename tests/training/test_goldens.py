@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def measure(case: str) -> dict[str, tuple[float, float]]:
             norm_gain = "norm" in name and name.endswith("weight")
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if norm_gain else 0.0))
     torch.manual_seed(3)
-    outputs = parallel(**batch())
+    outputs = parallel(SimpleNamespace(**batch()))
     sum(parallel.objectives[name].weight * output["total"] for name, output in outputs.items()).backward()
     found = {
         f"{case}/{name}/{component}": (float(value.detach()), 0.0)

@@ -1,6 +1,7 @@
 """`ParallelModel` against models that are called directly, on one text and one direction at a time."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def objectives() -> dict:
 @pytest.mark.parametrize("kind", DECODING)
 def test_losses_and_gradients_equal_the_plain_reference(kind, languages, tokenizer):
     model, batch = DECODING[kind](), one_batch(tokenizer, languages)
-    outputs = ParallelModel(model, objectives())(**batch.model_inputs())
+    outputs = ParallelModel(model, objectives())(batch)
     expected = translation_reference(model, batch, batch.attention_mask)
     if kind == "dual":
         alone = translation_reference(model, batch, batch.attention_mask, bottleneck_only=True)
@@ -145,7 +146,7 @@ def calls_of(module: nn.Module) -> list[dict]:
 def test_every_language_is_encoded_once_for_all_objectives(tokenizer):
     model, batch = tiny_model(), one_batch(tokenizer, ("de", "en", "es"))
     encoder_calls, decoder_calls = calls_of(model.model), calls_of(model.decoder)
-    ParallelModel(model, objectives())(**batch.model_inputs())
+    ParallelModel(model, objectives())(batch)
     assert [len(call["input_ids"]) for call in encoder_calls] == [3 * 6]
     assert [len(call["input_ids"]) for call in decoder_calls] == [4 * 6]  # es-en, de-en, de-es, en-es
     assert torch.equal(encoder_calls[0]["input_ids"], batch.input_ids.flatten(0, 1))
@@ -155,7 +156,7 @@ def test_only_sources_are_encoded_if_no_objective_needs_more(tokenizer):
     model, batch = ntdv(pivot_languages=["de"]), one_batch(tokenizer, ("es", "de", "en"))
     calls = calls_of(model.model)
     parallel = ParallelModel(model, {"translation": TranslationObjective(label_smoothing=SMOOTHING)})
-    total = parallel(**batch.model_inputs())["translation"]["total"]
+    total = parallel(batch)["translation"]["total"]
     assert torch.equal(calls[0]["input_ids"], batch.input_ids[[0, 2]].flatten(0, 1))  # es and en, not de
     assert calls[0]["language_ids"].tolist() == [2] * 6 + [1] * 6
     torch.testing.assert_close(total, translation_reference(model, batch, batch.attention_mask), rtol=1e-5, atol=0)
@@ -176,7 +177,7 @@ class Spread(EmbeddingObjective):
 def test_the_decoder_is_frozen_and_unused_if_no_objective_needs_it(shared, tokenizer):
     model, batch = tiny_model(share_embeddings=shared), one_batch(tokenizer, ("de", "en"))
     calls = calls_of(model.decoder)
-    ParallelModel(model, {"spread": Spread()})(**batch.model_inputs())["spread"]["total"].backward()
+    ParallelModel(model, {"spread": Spread()})(batch)["spread"]["total"].backward()
     assert calls == []
     for name, parameter in model.named_parameters():
         assert (parameter.grad is None) == name.startswith(("decoder.", "lm_head.")) != parameter.requires_grad, name
@@ -187,7 +188,7 @@ def test_nothing_is_fetched_from_the_device(tokenizer, monkeypatch):
     parallel = ParallelModel(tiny_model(), {"t": TranslationObjective(row_share=0.5), "i": InfoNCE()}).train()
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: pytest.fail("a tensor was fetched"))
     monkeypatch.setattr(torch.Tensor, "item", lambda tensor: pytest.fail("a number was fetched"))
-    parallel(**batch.model_inputs())
+    parallel(batch)
 
 
 # ---- What each kind of objective takes
@@ -197,7 +198,7 @@ def test_nothing_is_fetched_from_the_device(tokenizer, monkeypatch):
 def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
     model, batch, objective = encoder(), one_batch(tokenizer, ("de", "en", "es")), kind()
     torch.manual_seed(3)
-    found = ParallelModel(model, {"mlm": objective})(**batch.model_inputs())["mlm"]["total"]
+    found = ParallelModel(model, {"mlm": objective})(batch)["mlm"]["total"]
     torch.manual_seed(3)
     masked = objective.mask(batch.input_ids, batch.attention_mask, model.config)
     shown = masked.input_ids.flatten(0, -2)  # (texts, length)
@@ -258,7 +259,7 @@ def test_the_decoder_writes_the_whole_text_of_what_is_left(kind, tokenizer):
     model, batch = DECODING[kind](), one_batch(tokenizer, ("de", "en", "es"))
     parallel = ParallelModel(model, objectives(), token_dropout=0.5).train()
     calls = calls_of(model.model)
-    total = parallel(**batch.model_inputs())["translation"]["total"]
+    total = parallel(batch)["translation"]["total"]
     seen = calls[0]["attention_mask"].view_as(batch.attention_mask)
     assert 0.2 < (seen.sum() / batch.attention_mask.sum()).item() < 0.9
     torch.testing.assert_close(total, translation_reference(model, batch, seen), rtol=1e-5, atol=0)
@@ -272,11 +273,12 @@ def test_some_rows_are_translated_for_all(kind, tokenizer):
     torch.manual_seed(5)
     rows = torch.randperm(6)[:2]
     torch.manual_seed(5)
-    found = parallel(**batch.model_inputs())
+    found = parallel(batch)
     parallel.eval()
-    part = parallel(batch.input_ids[:, rows], batch.attention_mask[:, rows], batch.languages)["translation"]
+    some = {"input_ids": batch.input_ids[:, rows], "attention_mask": batch.attention_mask[:, rows]}
+    part = parallel(replace(batch, **some, lengths=batch.lengths[:, rows.numpy()]))["translation"]
     lengths = batch.attention_mask.sum(-1) - 1
     factor = lengths[1:].sum() / lengths[1:][:, rows].sum()  # two directions into each of en and es
     for name, value in part.items():
         torch.testing.assert_close(found["translation"][name], factor * value, rtol=1e-5, atol=0)
-    assert torch.equal(found["spread"]["total"], parallel(**batch.model_inputs())["spread"]["total"])  # of all rows
+    assert torch.equal(found["spread"]["total"], parallel(batch)["spread"]["total"])  # of all rows

@@ -7,7 +7,7 @@ import pytest
 from modeling_tmde.training.batching import ParallelBatches
 from modeling_tmde.training.building import load_data
 from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.replay import load_replayed, mix_rows
+from modeling_tmde.training.replay import mix_rows
 from tests.conftest import make_dataset
 from tests.training.added_language_helpers import NEW, OLD, greek_rows, write_rows
 
@@ -45,7 +45,7 @@ def test_batches_have_the_stated_share_of_old_rows(share, sources, tokenizer):
 
 
 def test_every_pair_with_the_new_language_is_there_and_no_other(sources):
-    train, _, _ = load_replayed(recipe_with(*sources))
+    train, _, _ = load_data(recipe_with(*sources))
     new, old = ([row for row in texts_of(train) if (NEW in dict(row)) == kind] for kind in (True, False))
     assert set(new) == {
         tuple(sorted([(code, row[code]), (NEW, row[NEW])])) for row in ROWS for code in OLD if row[code]
@@ -55,12 +55,12 @@ def test_every_pair_with_the_new_language_is_there_and_no_other(sources):
 
 
 def test_with_objectives_that_translate_pairs_have_a_pivot(sources):
-    train, _, _ = load_replayed(recipe_with(*sources, name="quickstart"))
+    train, _, _ = load_data(recipe_with(*sources, name="quickstart"))
     assert {frozenset(dict(row)) for row in texts_of(train)} == {frozenset(("en", NEW)), frozenset(OLD)}
 
 
 def test_without_replay_the_old_pairs_of_the_new_rows_count_as_old(sources):
-    train, _, _ = load_replayed(recipe_with(sources[0]))
+    train, _, _ = load_data(recipe_with(sources[0]))
     old = [row for row in texts_of(train) if NEW not in dict(row)]
     assert set(old) == {tuple((code, row[code]) for code in OLD) for row in greek_rows(20, seed=2)}
     assert len(old) == len(train) / 2
@@ -83,7 +83,7 @@ def test_no_text_is_trained_that_is_held_out(overlapping, tmp_path):
     if overlapping:
         new = write_rows(tmp_path / "pairs.parquet", [{**row, "de": None, "es": None} for row in rows[:120]])
         replay = write_rows(tmp_path / "old.parquet", [{**row, NEW: None} for row in rows])
-    train, dev, _ = load_replayed(recipe_with(new, replay, share=0.3, dev_rows=20))
+    train, dev, _ = load_data(recipe_with(new, replay, share=0.3, dev_rows=20))
     held = {text for row in texts_of(dev["dev"]) for text in row}
     trained = {text for row in texts_of(train) for text in row}
     assert held.isdisjoint(trained)
@@ -96,7 +96,7 @@ def test_no_text_is_trained_that_is_held_out(overlapping, tmp_path):
 
 
 def test_dev_sets_need_not_have_all_languages(sources):
-    _, found, _ = load_replayed(recipe_with(*sources, dev={"old": sources[1], "new": sources[0]}))
+    _, found, _ = load_data(recipe_with(*sources, dev={"old": sources[1], "new": sources[0]}))
     assert {name: len(rows) for name, rows in found.items()} == {"old": 50, "new": 60}
 
 
@@ -110,7 +110,7 @@ def test_dev_sets_need_not_have_all_languages(sources):
 def test_new_languages_that_nothing_ties_to_the_old_are_refused(languages, name, message, tmp_path):
     path = write_rows(tmp_path / "rows.parquet", greek_rows(20, 1, languages))
     with pytest.raises(ValueError, match=message):
-        load_replayed(recipe_with(path, name=name))
+        load_data(recipe_with(path, name=name))
     same = [{"de": None, "en": "the same", "es": None, NEW: f"{number}"} for number in range(30)]
     with pytest.raises(ValueError, match="dev_rows=10: found 30 rows with a new language"):
-        load_replayed(recipe_with(write_rows(tmp_path / "same.parquet", same), dev_rows=10))
+        load_data(recipe_with(write_rows(tmp_path / "same.parquet", same), dev_rows=10))

@@ -9,6 +9,7 @@ import torch
 
 from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.training.batching import ParallelBatches
+from modeling_tmde.training.objectives import Distillation
 from modeling_tmde.training.teacher import (
     RECORD,
     TAUGHT,
@@ -110,7 +111,7 @@ def test_longer_texts_than_the_teacher_reads_are_marked(tokenizer, monkeypatch):
     model.encode = lambda texts, **options: np.ones((len(texts), 2))
     monkeypatch.setattr(Teacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": text} for text in ("house " * 9, "house", None)])
-    found = Teacher(TeacherVersion("any"), 2).read(rows.with_format("arrow")[:])
+    found = Teacher(TeacherVersion("any"), Distillation("any"), 2).read(rows.with_format("arrow")[:])
     assert found["state"].to_pylist() == [TRUNCATED, TAUGHT, UNTAUGHT]
     assert found["vector"].to_pylist() == [[1, 1], [1, 1], [0, 0]]
 
@@ -160,7 +161,7 @@ def test_what_cannot_teach_is_refused(options, training, message, taught, tmp_pa
 def test_vectors_without_numbers_are_refused(tmp_path):
     static_teacher(tmp_path / "nan", house=[float("nan")] * WIDTH)
     with pytest.raises(ValueError, match="found a vector of 'house' with NaN"):
-        Teacher(find_version(str(tmp_path / "nan")), WIDTH).encode(["house"], "en")
+        Teacher(find_version(str(tmp_path / "nan")), Distillation("nan"), WIDTH).encode(["house"], "en")
 
 
 def test_rows_without_the_teacher_s_language_are_refused_before_training(taught, tmp_path):

@@ -66,7 +66,7 @@ def test_accumulated_gradient_equals_one_reference_backward(accumulation, langua
     counts = count_by_hand(batches)
     sums = {"translation": 0.0, "distance": 0.0}
     for batch in batches:
-        for name, output in reference(**batch.model_inputs()).items():
+        for name, output in reference(batch).items():
             sums[name] = sums[name] + output["total"]
     loss = sum(WEIGHTS[name] * sums[name] / counts[name] for name in sums)
     loss.backward()

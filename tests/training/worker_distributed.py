@@ -5,7 +5,9 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
@@ -93,7 +95,9 @@ def gradients(case: Case, ids: torch.Tensor, languages: tuple[str, ...], process
     """Gradients and components after one step scaled as `TmdeTrainer.compute_loss` does."""
     parallel = model_of(case[0])
     model = DistributedDataParallel(parallel) if processes > 1 else parallel
-    outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages)
+    lengths = np.full(ids.shape[:2], ids.shape[2])
+    batch = SimpleNamespace(input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages, lengths=lengths)
+    outputs = model(batch)
     sum(outputs[name]["total"] * processes / count for name, count in counts(case).items()).backward()
     found = {name: parameter.grad.clone() for name, parameter in parallel.model.named_parameters()}
     for name, objective in case[0].items():

@@ -1,14 +1,13 @@
 """The distance constraint of cT-MDE: translations together, other sentences a margin further away."""
 
 import itertools
+from typing import Literal
 
 import torch
 from torch.distributed.nn.functional import all_reduce
 
 from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.gather import gather_rows, num_processes
-
-NORMALIZERS = ("pairwise", "batch_mean_norm", "none")
 
 
 class DistanceConstraint(EmbeddingObjective):
@@ -39,7 +38,7 @@ class DistanceConstraint(EmbeddingObjective):
     Inputs: embeddings (languages, rows, d_model).
 
     Raises:
-        ValueError: On an unknown normalizer or fewer than one negative.
+        ValueError: On fewer than one negative.
 
     Example:
 
@@ -56,14 +55,12 @@ class DistanceConstraint(EmbeddingObjective):
         margin: float = 0.5,
         hinge_weight: float = 1.0,
         negatives: int = 40,
-        normalizer: str = "pairwise",
+        normalizer: Literal["pairwise", "batch_mean_norm", "none"] = "pairwise",
         normalizer_gradient: bool = True,
         epsilon: float = 1e-6,
         gather: bool = False,
     ):
         super().__init__(weight)
-        if normalizer not in NORMALIZERS:
-            raise ValueError(f"distance normalizer {normalizer!r} is unknown; choose one of {', '.join(NORMALIZERS)}")
         check_range("distance negatives", negatives, "[1, inf)")
         self.margin = margin
         self.hinge_weight = hinge_weight

@@ -1,12 +1,12 @@
 """The translation loss l_mt of eq. 4.21: label-smoothed cross-entropy, without all logits in memory."""
 
+from typing import Literal
+
 import torch
 from torch import nn
 
 from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
-
-REDUCTIONS = ("mean", "sum")
 
 
 class TranslationObjective(Objective):
@@ -32,7 +32,7 @@ class TranslationObjective(Objective):
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        ValueError: On an unknown reduction, a smoothing outside [0, 1), a share outside (0, 1] or no sampled entries.
+        ValueError: On a smoothing outside [0, 1), a share outside (0, 1] or no sampled entries.
 
     Example:
 
@@ -49,13 +49,11 @@ class TranslationObjective(Objective):
         self,
         weight: float = 0.5,
         label_smoothing: float = 0.1,
-        reduction: str = "mean",
+        reduction: Literal["mean", "sum"] = "mean",
         row_share: float = 1.0,
         sampled_vocabulary: int | None = None,
     ):
         super().__init__(weight)
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"translation reduction {reduction!r} is unknown; choose one of {', '.join(REDUCTIONS)}")
         check_range("translation label_smoothing", label_smoothing, "[0, 1)")
         check_range("translation row_share", row_share, "(0, 1]")
         check_range("translation sampled_vocabulary", sampled_vocabulary, "[1, inf)")

@@ -13,7 +13,7 @@ for source in "$@"; do sources+=(--train "$source"); done
 export OMP_NUM_THREADS=1
 tmde train default "${sources[@]}" --dev "$dev" -o "$work" --warm-start "$encoder" objectives.distillation.teacher="$encoder"
 python - "$work" "$(dirname "$0")/../modeling_tmde/default" <<'PYTHON'
-"""The encoder's files without code, and its table in 8 bits: a normalized bag does not depend on the table's scale."""
+"""The run's files without code, and its table in 8 bits: a normalized bag does not depend on the table's scale."""
 import json
 import shutil
 import sys
@@ -23,11 +23,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 source, target = map(Path, sys.argv[1:])
-for name in ("tokenizer.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json"):
-    (target / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(source / name, target / name)
-for name in ("config_sentence_transformers.json", "sentence_bert_config.json"):
-    shutil.copy(source / name, target / name)
+(target / "1_Pooling").mkdir(parents=True, exist_ok=True)
+names = ["tokenizer_config.json", "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"]
+for name in [*names, "sentence_bert_config.json"]:
+    shutil.copyfile(source / name, target / name)
+tokenizer = json.loads((source / "tokenizer.json").read_text())
+(target / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")) + "\n")
 config = json.loads((source / "config.json").read_text())
 del config["auto_map"]
 (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")

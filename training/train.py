@@ -13,6 +13,7 @@ import datasets
 import typer
 from accelerate import PartialState
 from accelerate.utils import recursively_apply
+from huggingface_hub.constants import ENDPOINT
 from tabulate import tabulate
 from transformers import set_seed
 from transformers.utils import logging
@@ -278,6 +279,8 @@ def _summarize(trainer: TmdeTrainer, output: Path) -> None:
     if shares:
         typer.echo(tabulate([(key, f"{100 * value:.1f}") for key, value in shares.items()], ["Best checkpoint", "%"]))
     typer.echo(f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}")
+    if trainer.hub_model_id is not None:
+        typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")
 
 
 # ---- The command

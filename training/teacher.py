@@ -1,8 +1,9 @@
 """The teacher of distillation: a sentence-transformers model that a run pins, and its vectors of parallel rows.
 
 `Dataset.map` makes the vectors of a map-style dataset once and keeps them as tokens are kept (`data.tokens`). A row
-has one vector, in float16: 2 d bytes, 1.5 GB for a million rows of LaBSE; a vector of length 1 so moves by less than
-0.0005, its cosine with others by less than 1e-6. Rows of a stream are read as they are drawn.
+has one vector, in float16: 2 d bytes, 1.5 GB for a million rows of LaBSE; storing moves a vector of length 1 by less
+than 0.0005, its cosine with others by less than 1e-6. The teacher computes in bfloat16 where that is faster, which
+moves vectors more. Rows of a stream are read as they are drawn.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from modeling_tmde.data.tokens import TextEncoder, text_bounds
-from modeling_tmde.embedding import mean_pooled, progress_bar
+from modeling_tmde.embedding import local_or_hub, mean_pooled, progress_bar
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.tokenization import cut_tokenizer, load_tokenizer
 from modeling_tmde.training.hub_encoder import open_encoder, token_settings
@@ -42,7 +42,7 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
     """
     texts = list(texts)
     model = open_encoder(encoder)
-    full = load_tokenizer(encoder, trust_remote_code=False)
+    full = load_tokenizer(local_or_hub(encoder), trust_remote_code=False)
     tokenizer, kept = cut_tokenizer(full, texts, recipe.sections["tokenizer"].get("vocab_size"))
     bos, eos, _ = text_bounds(full)
     table = []

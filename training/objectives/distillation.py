@@ -23,9 +23,9 @@ class Distillation(Objective):
     libraries print, and for vectors of length 1 it is `2 - 2 cos`. The student so learns the teacher's space as it
     is, in languages that the teacher need not know.
 
-    Many encoders have all their vectors in a narrow cone. With `center`, M(s) is the teacher's vector minus the mean
-    over the rows of the batch, and both sides are scaled to length 1: what tells a row from others, and what suits a
-    student that is trained with InfoNCE beside this loss.
+    The vectors of many encoders lie in a narrow cone. With `center`, the mean over the rows of the batch is
+    subtracted from the teacher's vectors, and both sides are scaled to length 1. Use it beside InfoNCE, which
+    compares directions too.
 
     Args:
         teacher: Folder or Hub id of any model that sentence-transformers opens, one of this package among them. Its

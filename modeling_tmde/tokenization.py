@@ -267,10 +267,10 @@ def _append_merges(
                 ranked.append(list(parts))
         vocabulary |= new
 
-    return _edited(tokenizer, edit)
+    return edited(tokenizer, edit)
 
 
-def _edited(tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]) -> PreTrainedTokenizerBase:
+def edited(tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]) -> PreTrainedTokenizerBase:
     """A copy of a tokenizer after `edit` has changed the content of its tokenizer.json."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
@@ -284,12 +284,32 @@ def _edited(tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]) ->
     return edited
 
 
+def _lowercase(content: dict) -> None:
+    """Reads texts in lower case. A token takes the lowercase name, and one that had it a name that no text has now."""
+    vocab, unigram = content["model"]["vocab"], content["model"]["type"] == "Unigram"
+    ranks = {token: (-score, id) for id, (token, score) in enumerate(vocab)} if unigram else dict(vocab)
+    special = {token["content"] for token in content["added_tokens"]}
+    best: dict[str, str] = {}  # by lowercase name
+    for token in sorted(ranks, key=ranks.__getitem__):
+        if not special & {token, token.lower()}:
+            best.setdefault(token.lower(), token)
+    renamed = {token: name for name, token in best.items()}
+    renamed |= {name: token for name, token in best.items() if name in ranks}
+    if unigram:
+        content["model"]["vocab"] = [[renamed.get(token, token), score] for token, score in vocab]
+    else:
+        content["model"]["vocab"] = {renamed.get(token, token): id for token, id in vocab.items()}
+    known = [content["normalizer"]] if content["normalizer"] else []
+    content["normalizer"] = {"type": "Sequence", "normalizers": [*known, {"type": "Lowercase"}]}
+
+
 def cut_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
     texts: Iterable[str],
     max_tokens: int | None = None,
     min_count: int = 1,
     keep: str = "",
+    lowercase: bool = False,
 ) -> tuple[PreTrainedTokenizerBase, list[int]]:
     """Cuts a Unigram (XLM-R) or WordPiece (BERT) vocabulary to the tokens of some texts.
 
@@ -302,6 +322,8 @@ def cut_tokenizer(
         max_tokens: Most entries to keep; of the tokens of the texts, the most frequent.
         min_count: Tokens that the texts have less often are left out.
         keep: A text whose tokens are kept in any case, such as a prompt.
+        lowercase: Texts are read in lower case. Of tokens that then are the same, one stays: the most probable in a
+            Unigram vocabulary, the first in WordPiece.
 
     Returns:
         The new tokenizer, and the old id of each of its entries: `old_embeddings[kept_ids]` are its embeddings.
@@ -317,6 +339,9 @@ def cut_tokenizer(
             f"{tokenizer.name_or_path}: its vocabulary, of type {kind}, cannot be cut; expected Unigram (XLM-R) or "
             "WordPiece (BERT): the merges of a BPE build on one another"
         )
+    if lowercase:
+        tokenizer = edited(tokenizer, _lowercase)
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
     names = {id: name for name, id in tokenizer.get_vocab().items()}
     counts: Counter[int] = Counter()
     for encoding in _encodings(tokenizer, texts):
@@ -350,7 +375,7 @@ def cut_tokenizer(
             for name in {"cls", "sep"} & part.keys():  # of BERT's and RoBERTa's
                 part[name][1] = new_ids[part[name][1]]
 
-    return _edited(tokenizer, edit), kept_ids
+    return edited(tokenizer, edit), kept_ids
 
 
 def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBase:

@@ -19,8 +19,8 @@ from transformers.utils import logging
 from modeling_tmde.data import CorpusReport, load_parallel
 from modeling_tmde.data.dev_rows import hold_out_rows
 from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub
+from modeling_tmde.eval.dev_retrieval import language_pairs
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer, train_tokenizer
-from modeling_tmde.training.evaluation import language_pairs
 from modeling_tmde.training.hub_encoder import build_adapted, open_config, open_encoder, open_tokenizer, token_settings
 from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, architecture_of, load_recipe
 from modeling_tmde.training.replay import load_present, load_replayed
@@ -96,6 +96,10 @@ def prepare_tokenizer(
         shutil.rmtree(temporary, ignore_errors=True)
         length = getattr(recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER)  # a bag has no limit
         options = {"model_max_length": length, **options}
+        if options.pop("whole_words", 0):
+            raise RecipeError(
+                "tokenizer.whole_words: only for a bag that begins with an encoder, --warm-start ENCODER"
+            )
         train_tokenizer(tokenizer_texts(recipe, train), **options).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
@@ -232,7 +236,7 @@ def check_warm_start(recipe: Recipe) -> None:
 
 def _stays_narrow(recipe: Recipe, start: PreTrainedConfig) -> bool:
     """Whether a model begins with a narrower bag and never fills its other columns."""
-    frozen = recipe.sections["training"].get("embedding_learning_rate") == 0 and not recipe.warm_start.new_columns_std
+    frozen = recipe.sections["training"].get("embedding_learning_rate") == 0
     is_t_mde_on_a_bag = recipe.architecture == "tmde" and start.model_type == BAG
     return is_t_mde_on_a_bag and frozen and recipe.build_config().d_model > start.d_model
 
@@ -303,8 +307,7 @@ def apply_warm_start(
     recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, checkpoint: str
 ) -> dict[str, Any]:
     """Changes a new model to begin as the checkpoint ended; returns the `warm_start` of `run.json`."""
-    start = recipe.warm_start
-    report = warm_start(model, tokenizer, checkpoint, start.residual_scale, start.new_columns_std, start.direct_path)
+    report = warm_start(model, tokenizer, checkpoint, recipe.warm_start.direct_path)
     if PartialState().is_main_process:
         counts = [f"{report[f'tokens_{kind}']:,} tokens {kind}" for kind in ("copied", "mapped", "left")]
         kept = f"{len(report['tensors_kept'])} parameters as initialized"

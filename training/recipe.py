@@ -136,20 +136,18 @@ class WarmStartSection:
         overrides: Keys of the first stage's recipe and their values. On the command line,
             `warm_start.overrides.max_minutes=5` changes one of them. Data, seed and what is evaluated are the run's;
             `data.languages` and `data.pivot_languages` may be fewer.
-        residual_scale, new_columns_std, direct_path: See `modeling_tmde.training.warm_start.warm_start`.
+        direct_path: See `modeling_tmde.training.warm_start.warm_start`.
     """
 
     checkpoint: str | None = None
     recipe: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
-    residual_scale: float | int = 0.0
-    new_columns_std: float | int = 0.0
     direct_path: bool = True
 
 
-# The options of `train_tokenizer`, or the path of a tokenizer to use.
+# The options of `train_tokenizer`, or the path of a tokenizer to use; `whole_words`: see `save_encoder_bag`.
 TOKENIZER_KEYS = {"path": str | None, "vocab_size": int, "max_characters": int, "model_max_length": int}
-TOKENIZER_KEYS |= {"lowercase": bool, "add_prefix_space": bool}
+TOKENIZER_KEYS |= {"lowercase": bool, "add_prefix_space": bool, "whole_words": int}
 # What the model card says that a run cannot know: the model's license, as the Hub calls it; those of the training text
 # by source, as `data.train` names it or by its last component; and Markdown for the top of the card.
 CARD_KEYS = {"license": str | None, "data_licenses": dict[str, str], "description": str | None}

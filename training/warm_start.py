@@ -26,8 +26,6 @@ def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     checkpoint: str | os.PathLike,
-    residual_scale: float = 0.0,
-    new_columns_std: float = 0.0,
     direct_path: bool = True,
 ) -> dict[str, Any]:
     """
@@ -38,9 +36,9 @@ def warm_start(
     path its token weights, and the branches of the encoder's layers begin at zero. They learn from there: the first
     step moves the branches' outputs, the second all that is before them.
 
-    A wider model has the bag's columns first and `new_columns_std` decides on the others. Columns of zeros do learn:
-    by the decoder and the branches, whose random weights differ by column, while the direct path alone would give
-    all of them the same gradient. A narrower model has the leading principal directions of the weighted table.
+    A wider model has the bag's columns first and zeros in the others. These do learn: by the decoder and the branches,
+    whose random weights differ by column, while the direct path alone would give all of them the same gradient. A
+    narrower model has the leading principal directions of the weighted table.
 
     From a bag to any other architecture, or to T-MDE without `direct_path`, the encoder's tables take the bag's with
     each row times the weight of its token, and the decoder's tables and outputs of a width the bag's without; the
@@ -58,9 +56,6 @@ def warm_start(
         model: A new model of one of the `ARCHITECTURES`.
         tokenizer: Its tokenizer.
         checkpoint: Folder or Hub id of a bag or of a model of the same architecture with its tokenizer.
-        residual_scale: From a bag, factor on the initial outputs of the encoder's branches (`out_proj` and `fc2`).
-        new_columns_std: From a bag to a wider model, standard deviation of the new columns, relative to the root mean
-            square of the bag's.
         direct_path: T-MDE takes a bag's token weights for its `bag_residual`; without, the tables alone.
 
     Returns:
@@ -109,7 +104,7 @@ def warm_start(
     report |= {"tokens_left": vocabulary.size - known, "tensors_copied": 0, "tensors_kept": []}
     if names is not None:
         return report | _copy(model, source, set(loading["missing_keys"]), vocabulary, names)
-    _from_bag(model, source, vocabulary, new_columns_std, residual_scale if direct else None)
+    _from_bag(model, source, vocabulary, direct)
     return report
 
 
@@ -134,24 +129,16 @@ def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str]
     return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
 
 
-def _from_bag(
-    model: PreTrainedModel,
-    bag: PreTrainedModel,
-    vocabulary: VocabularyMap,
-    columns_std: float,
-    residual_scale: float | None,
-) -> None:
+def _from_bag(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, direct: bool) -> None:
     """Takes the tables of a bag. Each has its own width and scale, and those of the encoder are weighted. With the
-    direct path (a `residual_scale`), which takes the token weights, all are the same table, and the branches beside
-    the path are scaled."""
-    direct = residual_scale is not None
+    direct path, which takes the token weights, all are the same table, and the branches beside it begin at zero."""
     inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
     known, log_weights = vocabulary.known, vocabulary.log_weights(bag.token_weights)
     modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES]
     scale = None
     for key, weight in {id(module.weight): module.weight for module in modules}.items():  # once if they are shared
         if scale is None or not direct:
-            fitted = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1], columns_std)
+            fitted = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1])
             table = vocabulary.table(fitted, bag.token_weights)
             if key in inside and not direct:
                 table = table * (log_weights - log_weights[known].median()).exp()[:, None]
@@ -165,8 +152,8 @@ def _from_bag(
         encoder.token_weights[known] = log_weights[known].to(encoder.token_weights)
         for layer in [*encoder.layers, *([encoder.pyramid_layer] if model.config.bottleneck == "pyramid" else [])]:
             for output in (layer.self_attn.out_proj, layer.fc2):
-                output.weight *= residual_scale
-                output.bias *= residual_scale
+                output.weight.zero_()
+                output.bias.zero_()
 
 
 def _size(rows: torch.Tensor) -> torch.Tensor:
@@ -174,12 +161,11 @@ def _size(rows: torch.Tensor) -> torch.Tensor:
     return rows.float().square().sum(dim=1).mean().sqrt()
 
 
-def _fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int, columns_std: float) -> torch.Tensor:
+def _fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int) -> torch.Tensor:
     """The table (vocabulary, width) with `d_model` columns."""
-    rows, width = table.shape
+    width = table.shape[1]
     if d_model >= width:
-        new = torch.randn(rows, d_model - width) * columns_std * table.square().mean().sqrt()
-        return torch.cat([table, new], dim=1)
+        return nn.functional.pad(table, (0, d_model - width))
     weighted = table.double() * (log_weights - log_weights.max()).double().exp().unsqueeze(1)
     # The right singular vectors of the weighted table, the largest last, from its small Gram matrix.
     _, directions = torch.linalg.eigh(weighted.T @ weighted)

@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, train_tokenizer
@@ -206,6 +207,32 @@ def test_a_cut_tokenizer_has_the_tokens_of_its_texts(cut):
     assert added in whole.tokenize("haus")
     rare, _ = cut_tokenizer(whole, [" ".join(WORDS["de"])], min_count=1000)
     assert set(rare.get_vocab()) <= set(smallest.get_vocab())
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_of_tokens_that_differ_by_case_the_best_known_one_is_kept(kind):
+    mark = "▁" if kind == "unigram" else ""
+    tokens = [f"{mark}Haus", f"{mark}haus", f"{mark}HAUS", f"{mark}alt", f"{mark}<S>", "É", "é"]
+    if kind == "unigram":  # the scores decide, and the special <s> has none
+        tokens = ["<s>", "</s>", "<unk>", *tokens]
+        scores = [0.0, 0.0, 0.0, -3.0, -5.0, -9.0, -2.0, -8.0, -7.0, -6.0]
+        backend = Tokenizer(models.Unigram(list(zip(tokens, scores, strict=True)), unk_id=2))
+        backend.pre_tokenizer = pre_tokenizers.Metaspace()
+        expected = {"haus": "▁Haus", "alt": "▁alt", "é": "é"}
+    else:
+        tokens = ["[CLS]", "[SEP]", "[UNK]", *tokens]
+        backend = Tokenizer(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        expected = {"haus": "Haus", "alt": "alt", "é": "É"}
+    backend.add_special_tokens(tokens[:3])
+    whole = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token=tokens[2])
+    smaller, kept = cut_tokenizer(whole, ["haus alt", "é"], lowercase=True)
+    assert len(smaller) == len(kept) == len(set(kept))
+    assert [smaller.convert_ids_to_tokens(kept.index(id)) for id in range(3)] == tokens[:3]
+    for text, token in expected.items():
+        for written in (text, text.upper(), text.title()):
+            last = smaller(written, add_special_tokens=False)["input_ids"][-1]
+            assert whole.convert_ids_to_tokens(kept[last]) == token
 
 
 def test_merges_cannot_be_cut(tokenizer):

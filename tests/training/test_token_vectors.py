@@ -50,6 +50,26 @@ def test_a_bag_as_wide_as_the_encoder_is_in_its_space(encoder, tmp_path):
     assert bag.token_weights[tokenizer.eos_token_id] == -20
 
 
+def test_frequent_words_become_tokens(encoder, tmp_path):
+    texts = [*TEXTS, *["Hausboot hausboot", "boothaus"] * 20]
+    model, whole = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
+    options = [f"model.d_model={model.config.hidden_size}", "tokenizer.whole_words=1"]
+    save_encoder_bag(load_recipe("bag", options), str(encoder), texts, tmp_path / "bag")
+    bag, tokenizer = BagModel.from_pretrained(tmp_path / "bag"), AutoTokenizer.from_pretrained(tmp_path / "bag")
+    assert tokenizer.tokenize("Das Hausboot")[-1] == "▁hausboot" and len(tokenizer.tokenize("boothaus")) > 1
+    assert tokenizer.convert_tokens_to_ids("▁hausboot") == len(tokenizer) - 1 == bag.config.vocab_size - 1
+    expected = []
+    for word in ("hausboot", "boothaus"):
+        with torch.no_grad():
+            expected.append(model(torch.tensor([whole(word)["input_ids"]])).last_hidden_state[0].mean(dim=0))
+    save_encoder_bag(load_recipe("bag", [*options, "tokenizer.whole_words=2"]), str(encoder), texts, tmp_path / "two")
+    first, second = BagModel.from_pretrained(tmp_path / "two").embed_tokens.weight[-2:].detach()
+    # The mean of all rows is removed from both, and one factor scales them.
+    assert torch.cosine_similarity(first - second, expected[0] - expected[1], dim=0) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(RecipeError, match="whole_words: only for a bag that begins with an encoder"):
+        train_recipe(load_recipe("bag", ["data.train=sample", "tokenizer.whole_words=5"]), tmp_path / "run")
+
+
 def test_a_narrower_bag_keeps_the_principal_directions(encoder, tmp_path):
     save_encoder_bag(load_recipe("bag", ["model.d_model=4"]), str(encoder), TEXTS, tmp_path / "bag")
     table = BagModel.from_pretrained(tmp_path / "bag").embed_tokens.weight.detach().double().numpy()

@@ -97,6 +97,11 @@ def check_encoder(recipe: Recipe) -> None:
         raise RecipeError(f"tokenizer: found {', '.join(own)}, but an encoder of the Hub has its own; remove it")
     if encoder is None:
         open_config(start.checkpoint, kind=AdaptedConfig.model_type)
+        if recipe.sections["objectives"].get("distillation", {}).get("teacher") == "encoder":
+            raise RecipeError(
+                f"objectives.distillation.teacher: found 'encoder', which --encoder gives; with --warm-start "
+                f"{start.checkpoint} name a folder or Hub id, or train without: objectives.distillation=null"
+            )
         return
     model, tokenizer = open_encoder(encoder), open_tokenizer(recipe)
     last, size = max(tokenizer.get_vocab().values()), model.config.vocab_size

@@ -373,7 +373,8 @@ def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
 
 def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str | None = None) -> Recipe:
     """Opens a recipe by its name or as a YAML file, puts it on an encoder of the Hub if one is given (see
-    `Recipe.use_encoder`), and applies overrides of the form `key=value`.
+    `Recipe.use_encoder`), and applies overrides of the form `key=value`. A distillation's teacher `encoder` is that
+    encoder with its prompt.
 
     Raises:
         RecipeError: There is no such recipe or key, or a value does not fit.
@@ -386,4 +387,7 @@ def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str |
     if encoder is not None:
         recipe.use_encoder(encoder)
     recipe.override(overrides)
+    model, distillation = recipe.sections["model"], recipe.sections["objectives"].get("distillation", {})
+    if distillation.get("teacher") == "encoder" and model.get("encoder"):
+        distillation |= {"teacher": model["encoder"], "teacher_prompt": model.get("prompt") or ""}
     return recipe

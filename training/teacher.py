@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.data.tokens import Tokens, map_once
-from modeling_tmde.embedding import has_fast_bf16
+from modeling_tmde.embedding import default_prompt, has_fast_bf16
 from modeling_tmde.training.objectives import Distillation
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ class Teacher:
         Raises:
             ValueError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
         """
-        size, prompt = self.objective.teacher_batch_size, self.objective.teacher_prompt or None
+        size = self.objective.teacher_batch_size
+        prompt = self.objective.teacher_prompt or default_prompt(self.version.name, revision=self.version.commit)
         options = {"batch_size": size, "show_progress_bar": False, "prompt": prompt}
         if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
             options["language"] = language

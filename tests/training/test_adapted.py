@@ -34,6 +34,9 @@ ROWS = make_rows(300, seed=5, languages=tuple(LANGUAGES))
 SMALL_RUN = ["data.languages=[de, en, fr]", "data.pivot_languages=[en, fr]", "data.dev_rows=30", "max_steps=24"]
 SMALL_RUN += ["eval_steps=12", "logging_steps=4", "micro_batch_tokens=512", "train_max_length=40", "warmup_steps=0"]
 SMALL_RUN += ["encoder_learning_rate=0.003", "learning_rate=0.003", "eval_on_start=false", "eval_loss_rows=20"]
+# T-MDE's decoder and losses on the encoder, and no teacher.
+TMDE = ["objectives.distillation=null", "objectives.distance={weight: 0.02}", "embedding_learning_rate=null"]
+TMDE += ["objectives.translation={weight: 0.1, label_smoothing: 0.1, reduction: mean, row_share: 0.5}"]
 SMALL_RUN += ["eval_pairs=[de-en]", "disable_tqdm=true", "bf16=false"]
 
 
@@ -142,6 +145,8 @@ def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
     assert "sizes, tokenizer and warm start are left out" in caplog.text
     own = load_recipe("adapted", ["model.decoder_layers=2"], encoder="x/y")
     assert own.sections["model"]["decoder_layers"] == 2 and own.sections["model"]["pooling"] == "mean"
+    taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").sections["objectives"]["distillation"]
+    assert (taught["teacher"], taught["teacher_prompt"]) == ("x/y", "query: ")
     with pytest.raises(RecipeError, match="'d_model' is unknown"):
         load_recipe("adapted", ["model.d_model=64"], encoder="x/y")
 
@@ -227,7 +232,7 @@ save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "e
 def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
     shutil.copytree(encoders[kind], encoder)
-    log = trained(tmp_path / "run", "--encoder", encoder, "--train", rows_file, *SMALL_RUN)
+    log = trained(tmp_path / "run", "--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE)
     losses = [entry["loss"] for entry in log if "loss" in entry]
     assert len(losses) == 6 and np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
     assert all(np.isfinite(losses)) and log[0]["translation_nll"] < 1.3 * np.log(200)
@@ -251,14 +256,14 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
 
 
 def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file, tmp_path):
-    """Without a decoder's losses, as large batches are trained."""
+    """With the encoder as it was, and its prompt, as a teacher."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
     shutil.copytree(encoders["bert"], encoder)
     prompts = {"prompts": {"query": "katze: "}, "default_prompt_name": "query"}
     (encoder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, "max_steps=4", "objectives.translation=null"]
-    options += ["objectives.distance=null", "logging_steps=1", "objectives.infonce.temperature=0.03"]
+    options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, "max_steps=4"]
+    options += ["logging_steps=1", "objectives.distillation.teacher_share=1.0"]
     logs = {}
     for name, own in {
         "plain": ["model.prompt=katze: "],
@@ -282,7 +287,7 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
 def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tmp_path):
     encoder, whole, resumed = tmp_path / "encoder", tmp_path / "whole", tmp_path / "run"
     shutil.copytree(encoders["bert"], encoder)
-    options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, "model.pooling=cls"]
+    options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE, "model.pooling=cls"]
     trained(whole, *options)
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "checkpoint-24")
@@ -298,7 +303,7 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
 
 @pytest.mark.slow
 def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
-    start, folder, options = tmp_path / "start", tmp_path / "run", ["--train", rows_file, *SMALL_RUN]
+    start, folder, options = tmp_path / "start", tmp_path / "run", ["--train", rows_file, *SMALL_RUN, *TMDE]
     trained(start, "--encoder", encoders["xlm-roberta"], *options, "model.pooling=cls")
     frozen = ["max_steps=1", "eval_steps=1", "learning_rate=0.0", "encoder_learning_rate=0", "model.pooling=cls"]
     trained(folder, "adapted", "--warm-start", start, *options, *frozen)

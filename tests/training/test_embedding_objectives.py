@@ -124,12 +124,18 @@ def test_distillation():
 
 
 def test_distillation_of_centered_vectors():
-    """The mean of the taught rows, (2, 1), is removed, and both sides are scaled to length 1."""
-    embeddings = torch.tensor([[[7.0, 0.0], [0.0, 0.0], [0.0, 0.5]]])
+    """The means of the taught rows, (1, 1) and (2, 1), are removed, and both sides are scaled to length 1."""
+    embeddings = torch.tensor([[[4.0, 1.0], [9.0, 9.0], [-2.0, 1.0]], [[1.0, 4.0], [9.0, 9.0], [1.0, -2.0]]])
     vectors = torch.tensor([[5.0, 1.0], [100.0, 100.0], [-1.0, 1.0]])  # (3, 0) and (-3, 0) from the mean
     output = Distillation("teacher", center=True)(embeddings, vectors, torch.tensor([True, False, True]))
-    assert output.loss.item() == pytest.approx(0 + 2)
-    assert output.components["cosine"].item() == pytest.approx(1 + 0)
+    assert output.loss.item() == pytest.approx(0 + 0 + 2 + 2)
+    assert output.components["cosine"].item() == pytest.approx(1 + 1 + 0 + 0)
+
+
+def test_infonce_of_centered_vectors():
+    embeddings = drawn(2, 3, 4)
+    centered = InfoNCE(center=True)(embeddings + 100).loss
+    torch.testing.assert_close(centered, InfoNCE()(embeddings - embeddings.mean(dim=(0, 1))).loss, rtol=1e-3, atol=0)
 
 
 def test_distillation_skips_rows_without_a_vector():

@@ -23,15 +23,16 @@ class Distillation(Objective):
     libraries print, and for vectors of length 1 it is `2 - 2 cos`. The student so learns the teacher's space as it
     is, in languages that the teacher need not know.
 
-    The vectors of many encoders lie in a narrow cone. With `center`, the mean over the rows of the batch is
-    subtracted from the teacher's vectors, and both sides are scaled to length 1. Use it beside InfoNCE, which
-    compares directions too.
+    The vectors of many encoders lie in a narrow cone. With `center`, both sides are compared without their mean over
+    the batch, which for the student is that of all its languages, and scaled to length 1. Use it beside an InfoNCE
+    with `center`.
 
     Args:
-        teacher: Folder or Hub id of any model that sentence-transformers opens, one of this package among them. Its
+        teacher: Folder or Hub id of any model that sentence-transformers opens, one of this package among them; in a
+            recipe also `encoder`, the one that is trained, as it was before the run. Its
             vectors are as wide as the student's, and taken as they are, normalized or not, unless `center` is set.
         weight: Factor of this loss in the total.
-        center: Take the teacher's vectors without their mean, see above.
+        center: Compare directions from the mean of the batch, see above.
         teacher_languages: Languages that the teacher knows; of every row it reads the first of these that the row
             has. None is the pivot languages. A row without any of them is not taught.
         teacher_share: Share of the rows that the teacher reads, chosen by their text; the rest is not taught.
@@ -92,10 +93,15 @@ class Distillation(Objective):
     def forward(self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.BoolTensor) -> ObjectiveOutput:
         student, teacher = embeddings.float(), vectors.float()  # close vectors cancel in half precision
         if self.center:
-            mean = torch.where(taught[:, None], teacher, 0.0).sum(dim=0) / taught.sum().clamp(min=1)
-            teacher = nn.functional.normalize(teacher - mean, dim=-1)
-            student = nn.functional.normalize(student, dim=-1)
+            student, teacher = (_directions(vectors, taught) for vectors in (student, teacher[None]))
+            teacher = teacher[0]
         # Chosen, not multiplied, and before the square: what stands for rows that are not taught may be anything.
         loss = torch.where(taught[:, None], student - teacher, 0.0).square().sum()
         cosines = torch.cosine_similarity(student.detach(), teacher.expand_as(student), dim=-1)  # (languages, rows)
         return ObjectiveOutput(loss, {"loss": loss.detach(), "cosine": torch.where(taught, cosines, 0.0).sum()})
+
+
+def _directions(vectors: torch.Tensor, taught: torch.BoolTensor) -> torch.Tensor:
+    """Of (languages, rows, d), the directions from the mean over the taught rows of all languages."""
+    total = torch.where(taught[:, None], vectors, 0.0).sum(dim=(0, 1))
+    return nn.functional.normalize(vectors - total / (len(vectors) * taught.sum()).clamp(min=1), dim=-1)

@@ -23,6 +23,8 @@ class InfoNCE(EmbeddingObjective):
         weight: Factor of this loss in the total.
         temperature: What cosines are divided by; the smaller, the more the nearest negatives count.
         margin: Additive margin on the positive pair: subtracted from its cosine.
+        center: Subtract the mean of the batch from all vectors first. The vectors of many encoders lie in a narrow
+            cone; without this, a temperature that is large for it would have them leave it.
         gather: In training on several processes, take negatives from all of them, gradients flowing to both sides.
             Language b of another process is the one at the same place among its languages, whichever it is; where
             the languages agree, this is the loss of one process with all rows. Evaluation never gathers.
@@ -45,18 +47,29 @@ class InfoNCE(EmbeddingObjective):
     ```
     """
 
-    def __init__(self, weight: float = 1.0, temperature: float = 0.05, margin: float = 0.0, gather: bool = True):
+    def __init__(
+        self,
+        weight: float = 1.0,
+        temperature: float = 0.05,
+        margin: float = 0.0,
+        gather: bool = True,
+        center: bool = False,
+    ):
         super().__init__(weight)
         check_range("infonce temperature", temperature, "(0, inf)")
         self.temperature = temperature
         self.margin = margin
         self.gather = gather
+        self.center = center
 
     def count(self, sizes: BatchSizes) -> int:
         return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
-        vectors = nn.functional.normalize(embeddings.float(), dim=-1)  # (languages, rows, d_model)
+        vectors = embeddings.float()  # (languages, rows, d_model)
+        if self.center:
+            vectors = vectors - vectors.mean(dim=(0, 1))
+        vectors = nn.functional.normalize(vectors, dim=-1)
         anchors, margin = vectors / self.temperature, self.margin / self.temperature
         # An evaluation has the same rows on every process, or runs on the first alone.
         gathered = self.gather and self.training and num_processes() > 1

@@ -134,6 +134,8 @@ class TmdeTrainingArguments(TrainingArguments):
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
         for name, least in AT_LEAST.items():
             check_range(name, getattr(self, name), f"[{least}, inf)")
+        for name in ("max_minutes", "max_cpu_minutes", "eval_minutes"):
+            check_range(name, getattr(self, name), "(0, inf]")
         check_range("cooldown", self.cooldown, "[0, 1]")
         super().__post_init__()
         if unsettled and self.device.type == "cpu":

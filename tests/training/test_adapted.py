@@ -307,6 +307,8 @@ def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
     trained(start, "--encoder", encoders["xlm-roberta"], *options, "model.pooling=cls")
     frozen = ["max_steps=1", "eval_steps=1", "learning_rate=0.0", "encoder_learning_rate=0", "model.pooling=cls"]
     trained(folder, "adapted", "--warm-start", start, *options, *frozen)
+    nameless = ["adapted", "--warm-start", start, "--train", rows_file, *SMALL_RUN, "-o", tmp_path / "other"]
+    assert "teacher: found 'encoder', which --encoder gives" in failure(*nameless)
     weights = load_file(start / "model.safetensors")
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert torch.equal(tensor, weights[name]), name

@@ -102,6 +102,7 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("d_model=0", "Section 'model' of recipe ctmde: d_model: found 0, expected at least 1"),
         ("cooldown=3", "Section 'training' of recipe ctmde: cooldown=3"),
         ("micro_batch_tokens=0", "micro_batch_tokens=0 must lie in"),
+        ("max_minutes=0", "max_minutes=0 must lie in"),
         ("report_to=nowhere", "nowhere is not supported"),
     ],
 )

@@ -87,6 +87,16 @@ class EmbedderPreTrainedModel(PreTrainedModel):
     _auto_map: ClassVar[dict[str, str]] = {}
     write_companions: ClassVar[Callable[[PreTrainedModel, str | os.PathLike], None] | None] = None
 
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        """As in transformers; of a bag, new tokens get the median weight."""
+        table = super().resize_token_embeddings(*args, **kwargs)
+        for module in self.modules():
+            if hasattr(module, "token_weights"):
+                module.token_weights = resized_token_weights(module.token_weights, table.num_embeddings)
+            if hasattr(module, "bag_tokens"):
+                module.bag_tokens = self._get_resized_embeddings(module.bag_tokens, table.num_embeddings)
+        return table
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, OutputProjection):
@@ -249,6 +259,40 @@ def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     ids = input_ids.masked_fill(~counted, -1).contiguous()
     ordered = ids.sort(dim=1).values
     return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)
+
+
+def bag_direction(
+    config: EmbedderConfig,
+    input_ids: torch.LongTensor,
+    attention_mask: torch.Tensor | None,
+    token_weights: torch.Tensor,
+    vectors: torch.Tensor,
+) -> torch.Tensor:
+    """Unit vectors in the direction of `sum_t exp(w_t) E_t` over the tokens of a text other than special ones; that of
+    its first token for a text without others.
+
+    Args:
+        config: Has `sublinear_counts`, with which n occurrences of a token count sqrt(n) times together.
+        input_ids, attention_mask: (batch, length).
+        token_weights: (vocab_size,), the w_t.
+        vectors: (batch, length, d_model), the E_t of `input_ids`.
+
+    Returns:
+        (batch, d_model).
+    """
+    counted = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    at_first = torch.arange(len(input_ids), device=input_ids.device), first_places(counted)
+    counted = counted.bool()  # (batch, length)
+    for special in config.special_token_ids:
+        counted = counted & (input_ids != special)
+    log_weights = nn.functional.embedding(input_ids, token_weights.unsqueeze(1)).squeeze(2)
+    log_weights = log_weights.to(torch.promote_types(log_weights.dtype, torch.float32))
+    if config.sublinear_counts:
+        log_weights = log_weights - occurrences(input_ids, counted).to(log_weights.dtype).log() / 2
+    counted[at_first] |= ~counted.any(dim=1)
+    # The direction does not depend on the scale of the weights, and a softmax cannot overflow.
+    shares = log_weights.masked_fill(~counted, -torch.inf).softmax(dim=1).to(vectors.dtype)
+    return nn.functional.normalize(torch.bmm(shares.unsqueeze(1), vectors).squeeze(1), dim=-1)
 
 
 def lstm_layers(input_dim: int, width: int, layers: int, unidirectional: int) -> nn.ModuleList:

@@ -29,6 +29,7 @@ from .common import (
     EmbeddingSeq2Seq,
     OutputProjection,
     TmdeSinusoidalPositions,
+    bag_direction,
     check_inputs,
     eager_attention_forward,
     first_places,
@@ -125,6 +126,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 f"max_position_embeddings={config.max_position_embeddings} is more than the {limit} tokens for which "
                 f"the encoder ({config.encoder_config.model_type!r}) has positions beside the prompt"
             )
+        if config.bag_residual:
+            self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model)
+            self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))  # logarithms
         takes = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in takes
         self.post_init()
@@ -170,7 +174,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         if attention_mask is None:
             attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
         kwargs.pop("target_language", None)  # `generate` passes the decoder's arguments to the encoder as well
-        given = kwargs | {"attention_mask": attention_mask}
+        mask, given = attention_mask, kwargs | {"attention_mask": attention_mask}
         given["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
             given["token_type_ids"] = token_type_ids
@@ -184,6 +188,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
         outputs = self.encoder(return_dict=True, **given)
         read = outputs.last_hidden_state  # (batch, prompt + length, d_model)
         embedding = pool_states(read, given["attention_mask"], self.config.pooling)  # (batch, d_model)
+        if self.config.bag_residual:
+            bag = bag_direction(self.config, tokens, mask, self.token_weights, self.bag_tokens(tokens))
+            embedding = embedding + self.config.bag_residual * bag
         states, *hidden_states = (
             _turn(self._without_prompt(state), -firsts, tokens.shape[:2])
             for state in (read, *(outputs.get("hidden_states") or ()))

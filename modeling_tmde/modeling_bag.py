@@ -6,7 +6,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from .common import EmbedderPreTrainedModel, check_inputs, resized_token_weights
+from .common import EmbedderPreTrainedModel, check_inputs
 from .configuration_bag import BagConfig
 
 SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9: negligible beside a token, but gives an empty text a direction
@@ -53,13 +53,6 @@ class BagModel(BagPreTrainedModel):
         weights = torch.zeros_like(self.token_weights)
         weights[[token for token in self.config.special_token_ids if token < len(weights)]] = SPECIAL_LOG_WEIGHT
         return weights
-
-    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers; new tokens get the median weight."""
-        table = super().resize_token_embeddings(*args, **kwargs)
-        if table.num_embeddings != len(self.token_weights):
-            self.token_weights = resized_token_weights(self.token_weights, table.num_embeddings)
-        return table
 
     @can_return_tuple
     def forward(

@@ -3,7 +3,6 @@
 Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.
 """
 
-import math
 from collections.abc import Callable
 from functools import wraps
 
@@ -30,11 +29,10 @@ from .common import (
     EmbeddingSeq2Seq,
     OutputProjection,
     TmdeSinusoidalPositions,
+    bag_direction,
     check_inputs,
     eager_attention_forward,
     first_places,
-    occurrences,
-    resized_token_weights,
 )
 from .configuration_tmde import TmdeConfig
 
@@ -332,8 +330,8 @@ class TmdeModel(TmdePreTrainedModel):
         positions = self.embed_positions(length, firsts=None if attention_mask is None else firsts)
         hidden_states = inputs_embeds * self.embed_scale + positions.to(inputs_embeds.dtype)
         if self.config.bag_residual:
-            bag = self.embed_scale * self._bag(input_ids, attention_mask, inputs_embeds, at_first)
-            hidden_states = hidden_states.index_put(at_first, bag.to(hidden_states.dtype))
+            bag = bag_direction(self.config, input_ids, attention_mask, self.token_weights, inputs_embeds)
+            hidden_states = hidden_states.index_put(at_first, (self.embed_scale * bag).to(hidden_states.dtype))
         encoded = self._encode(
             self.dropout(hidden_states),
             attention_mask,
@@ -402,39 +400,6 @@ class TmdeModel(TmdePreTrainedModel):
         for layer in self.layers[-2:]:
             queries = layer(queries[:, : queries.shape[1] // 2], None, queries)  # (batch, 16 then 8, d_model)
         return self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
-
-    def _bag(
-        self,
-        input_ids: torch.LongTensor,
-        attention_mask: torch.Tensor | None,
-        inputs_embeds: torch.Tensor,
-        at_first: tuple[torch.LongTensor, torch.LongTensor],
-    ) -> torch.Tensor:
-        """(batch, d_model) unit vectors in the direction of `sum_t exp(w_t) E_t` over the tokens other than special
-        ones; that of the first place for a text without such tokens."""
-        counted = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        counted = counted.bool()  # (batch, length)
-        for special in self.config.special_token_ids:
-            counted = counted & (input_ids != special)
-        log_weights = nn.functional.embedding(input_ids, self.token_weights.unsqueeze(1)).squeeze(2)
-        log_weights = log_weights.to(torch.promote_types(log_weights.dtype, torch.float32))
-        if self.config.sublinear_counts:
-            log_weights = log_weights - occurrences(input_ids, counted).to(log_weights.dtype).log() / 2
-        counted[at_first] |= ~counted.any(dim=1)
-        # The direction does not depend on the scale of the weights, and a softmax cannot overflow.
-        shares = log_weights.masked_fill(~counted, -math.inf).softmax(dim=1).to(inputs_embeds.dtype)
-        return nn.functional.normalize(torch.bmm(shares.unsqueeze(1), inputs_embeds).squeeze(1), dim=-1)
-
-    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers, and resizes the token weights of `bag_residual`."""
-        embeddings = super().resize_token_embeddings(*args, **kwargs)
-        self.resize_token_weights()
-        return embeddings
-
-    def resize_token_weights(self) -> None:
-        """Resizes the token weights of `bag_residual` to the embedding table."""
-        if self.config.bag_residual:
-            self.token_weights = resized_token_weights(self.token_weights, self.embed_tokens.num_embeddings)
 
 
 class TmdeDecoder(TmdePreTrainedModel):
@@ -547,12 +512,6 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
     def decoder_sees_states(self) -> bool:
         """Whether the decoder attends all encoder outputs, not only the embedding."""
         return self.config.bottleneck in ("full", "dual")
-
-    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers, and resizes the decoder's embeddings and the token weights."""
-        embeddings = super().resize_token_embeddings(*args, **kwargs)
-        self.model.resize_token_weights()
-        return embeddings
 
     @can_return_tuple
     @wraps(EmbeddingSeq2Seq.forward)

@@ -298,7 +298,7 @@ def prepare_warm_start(recipe: Recipe, folder: Path, rows: Any, train: Callable[
     direct = start.direct_path if is_bag else getattr(config, "bag_residual", False)
     if recipe.architecture == "tmde" and direct:
         model.setdefault("bag_residual", True)
-    if (recipe.architecture == "tmde" and direct) or (recipe.architecture == "bag" and is_bag):
+    if (recipe.architecture in ("tmde", ADAPTED) and direct) or (recipe.architecture == "bag" and is_bag):
         model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
 

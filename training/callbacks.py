@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tabulate import tabulate
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.utils import logging
 
-from modeling_tmde.data.io import write_atomically
 from modeling_tmde.embedding import progress_bar
 from modeling_tmde.eval.figures import LOG_NAME, draw_training_curves
 
@@ -21,15 +18,6 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger("modeling_tmde.training")
 
-COLUMNS = {
-    "eval_same": "dev Same",
-    "eval_cross": "dev Cross",
-    "eval_test_same": "test Same",
-    "eval_test_cross": "test Cross",
-    "eval_retrieval": "dev retrieval",
-    "eval_document_retrieval": "dev documents",
-    "eval_mix": "dev mix",
-}
 SHOWN = {"loss": "loss {:.3f}", "words_per_second": "{:,.0f} words/s", "eval_retrieval": "dev P@1 {:.1%}"}
 
 
@@ -94,7 +82,7 @@ class EarlyStopping(EarlyStoppingCallback):
 
 class RunProgress(TrainerCallback):
     """A progress bar towards the run's nearest limit, with loss, words per second and dev retrieval; and in the run's
-    folder `log.jsonl`, one line for every log, `epochs.md`, and at the end `curves.png`."""
+    folder `log.jsonl`, one line for every log, and at the end `curves.png`."""
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
@@ -119,10 +107,6 @@ class RunProgress(TrainerCallback):
             with open(folder / LOG_NAME, "a", encoding="utf-8") as log:
                 log.write(json.dumps({"step": state.global_step, **logs}) + "\n")
 
-    def on_evaluate(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            write_atomically(Path(args.output_dir) / "epochs.md", epoch_table(state.log_history))
-
     def on_train_end(self, args, state, control, **kwargs):
         self.bar.close()
         if state.is_world_process_zero and find_spec("matplotlib") is not None:
@@ -131,18 +115,3 @@ class RunProgress(TrainerCallback):
                 draw_training_curves(folder / "curves.png", {folder.name: folder / LOG_NAME})
             except Exception as error:  # a picture must not end a run
                 logger.warning(f"curves.png could not be drawn: {type(error).__name__}: {error}")
-
-
-def epoch_table(log_history: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown table of every evaluation, in percent, as tables 4.8 to 4.11 of the thesis.
-
-    Columns that no evaluation has are left out. Of two evaluations at one step, as after a resume, the last counts.
-    """
-    rows = {entry["step"]: entry for entry in log_history if "eval_minutes" in entry}.values()
-    names = [name for name in COLUMNS if any(name in row for row in rows)]
-    lines = [
-        [f"{row['epoch']:.2f}", row["step"], *(f"{100 * row[name]:.2f}" if name in row else "-" for name in names)]
-        for row in rows
-    ]
-    headers = ["epoch", "step", *(COLUMNS[name] for name in names)]
-    return tabulate(lines, headers, "pipe", colalign=["right"] * len(headers), disable_numparse=True) + "\n"

@@ -11,8 +11,9 @@ from modeling_tmde.data.tokens import text_bounds
 from modeling_tmde.embedding import default_prompt, local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
-from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, section_keys
+from modeling_tmde.training.recipe import ADAPTED, NOT_IN_CONFIG, Recipe, RecipeError, architecture_of, section_keys
 
+WORD_START = "▁"  # of tokens of sentencepiece
 PADDING = 8  # tokens behind the text that an encoder is tried on
 PADDING_TOLERANCE = 1e-4  # share of the largest output
 
@@ -88,11 +89,15 @@ def check_encoder(recipe: Recipe) -> None:
     if recipe.architecture != ADAPTED:
         return
     encoder, start = recipe.sections["model"].get("encoder"), recipe.warm_start
-    if (encoder is None) == (start.checkpoint is None) or start.recipe is not None:
+    bag = encoder is not None and bool(recipe.sections["model"].get("bag_residual"))
+    if ((encoder is None) == (start.checkpoint is None)) != bag or start.recipe is not None:
         raise RecipeError(
             f"Recipe {recipe.name} needs an encoder of the Hub, or a checkpoint that has one already: give either "
-            "--encoder with a Hub id or a folder, such as FacebookAI/xlm-roberta-base, or --warm-start"
+            "--encoder with a Hub id or a folder, such as FacebookAI/xlm-roberta-base, or --warm-start; both for "
+            "model.bag_residual, which --warm-start gives a bag"
         )
+    if bag:
+        open_config(start.checkpoint, kind="tmde_bag")
     if own := sorted(recipe.sections["tokenizer"].keys() - {"path"}):
         raise RecipeError(f"tokenizer: found {', '.join(own)}, but an encoder of the Hub has its own; remove it")
     if encoder is None:
@@ -104,6 +109,7 @@ def check_encoder(recipe: Recipe) -> None:
             )
         return
     model, tokenizer = open_encoder(encoder), open_tokenizer(recipe)
+    fit_encoder(recipe, model, tokenizer)
     last, size = max(tokenizer.get_vocab().values()), model.config.vocab_size
     if last >= size:
         raise RecipeError(f"Encoder {encoder}: its tokenizer has the id {last}, but the model has {size} embeddings")
@@ -140,6 +146,40 @@ def open_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+@torch.no_grad()
+def fit_encoder(recipe: Recipe, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """
+    Leaves an encoder the layers `model.encoder_layers`, and beside a bag the tokens of the bag's tokenizer, in place.
+
+    The row of a token that the encoder's vocabulary lacks is that of the token with a capital, or the mean of the rows
+    of its pieces.
+
+    Raises:
+        RecipeError: There is no such layer.
+    """
+    layers, number = recipe.sections["model"].get("encoder_layers"), encoder.config.num_hidden_layers
+    if layers is not None:
+        if not layers or not all(0 <= layer < number for layer in layers):
+            raise RecipeError(f"model.encoder_layers: found {layers}, expected numbers from 0 to {number - 1}")
+        stacks = (module for module in encoder.modules() if isinstance(module, torch.nn.ModuleList))
+        stack = next(stack for stack in stacks if len(stack) == number)
+        kept = [stack[layer] for layer in layers]
+        del stack[:]
+        stack.extend(kept)
+        encoder.config.num_hidden_layers = len(kept)
+    if recipe.warm_start.checkpoint is not None:
+        full = load_tokenizer(local_or_hub(recipe.sections["model"]["encoder"]), trust_remote_code=False)
+        ids, pieces = full.get_vocab(), []
+        for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+            start = token[: token.startswith(WORD_START)]
+            known = [ids[name] for name in (token, start + token.removeprefix(start).capitalize()) if name in ids]
+            text = token.removeprefix(start)
+            pieces.append(known[:1] or full(text, add_special_tokens=False)["input_ids"] or [full.unk_token_id])
+        table = encoder.get_input_embeddings().weight
+        rows = torch.stack([table[each].mean(dim=0) for each in pieces])
+        encoder.resize_token_embeddings(len(rows), mean_resizing=False).weight.copy_(rows)
+
+
 def build_adapted(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> AdaptedForConditionalGeneration:
     """
     A new model of a recipe with the weights of its encoder. Where it begins with a checkpoint instead, the weights are
@@ -148,18 +188,19 @@ def build_adapted(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Adapted
     Raises:
         RecipeError: See `open_encoder`; or sizes that do not fit together.
     """
-    checkpoint, prompt = recipe.warm_start.checkpoint, recipe.sections["model"].get("prompt")
-    if checkpoint is None:
-        encoder = open_encoder(recipe.sections["model"]["encoder"])
+    name, prompt = recipe.sections["model"].get("encoder"), recipe.sections["model"].get("prompt")
+    if name is not None:
+        encoder = open_encoder(name)
+        fit_encoder(recipe, encoder, tokenizer)
         if prompt is None:
-            prompt = default_prompt(local_or_hub(recipe.sections["model"]["encoder"]))
+            prompt = default_prompt(local_or_hub(name))
         settings = token_settings(tokenizer) | prompt_settings(prompt, tokenizer)
         config = recipe.build_config(encoder_config=encoder.config, **settings)
         model = AdaptedForConditionalGeneration(config)
         model.take_encoder(encoder)
         return model
-    known = open_config(checkpoint, kind=AdaptedConfig.model_type)
-    open_keys = section_keys("model", ADAPTED).keys() - recipe.sections["model"].keys() - {"encoder", "architecture"}
+    known = open_config(recipe.warm_start.checkpoint, kind=AdaptedConfig.model_type)
+    open_keys = section_keys("model", ADAPTED).keys() - recipe.sections["model"].keys() - NOT_IN_CONFIG
     values = {name: getattr(known, name) for name in open_keys | {"encoder_config", "decoder_embedding_scale"}}
     values |= token_settings(tokenizer) | prompt_settings(known.prompt if prompt is None else prompt, tokenizer)
     return AdaptedForConditionalGeneration(recipe.build_config(**values))

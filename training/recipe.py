@@ -44,6 +44,7 @@ ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
     "adapted": AdaptedForConditionalGeneration,
 }
 ADAPTED = "adapted"  # the architecture on an encoder of the Hub
+NOT_IN_CONFIG = {"architecture", "encoder", "encoder_layers"}  # of its `model` section
 # Keys of a config that the tokenizer, the `data` section or the encoder decides.
 SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "prompt_ids"}
 SETTLED_KEYS |= {"decoder_embedding_scale"}
@@ -176,7 +177,8 @@ def section_keys(section: str, architecture: str) -> dict[str, Any]:
     left_out = SETTLED_KEYS if architecture == ADAPTED else SETTLED_KEYS - {"encoder_config"}
     hints = ARCHITECTURES[architecture].config_class.__annotations__
     keys = {name: hint for name, hint in hints.items() if name not in left_out and not name.endswith("_token_id")}
-    return keys | {"architecture": str} | ({"encoder": str | None} if architecture == ADAPTED else {})
+    own = {"encoder": str | None, "encoder_layers": list[int] | None}
+    return keys | {"architecture": str} | (own if architecture == ADAPTED else {})
 
 
 def unknown(what: str, found: Any, known: Iterable[str]) -> str:
@@ -253,7 +255,7 @@ class Recipe:
         """
         options = {"languages": self.data.languages, "pivot_languages": self.data.pivot_languages}
         options |= self.sections["model"] | values
-        for name in ("architecture", "encoder") if self.architecture == ADAPTED else ("architecture",):
+        for name in NOT_IN_CONFIG if self.architecture == ADAPTED else ("architecture",):
             options.pop(name, None)
         with self._errors_of("model"):
             return self.model_class.config_class(**options)

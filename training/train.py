@@ -106,7 +106,7 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
 def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False) -> TmdeTrainer:
     """
     Trains a recipe into `output_dir`: the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
-    `run.json`, `log.jsonl`, `epochs.md`, `curves.png` (where matplotlib is installed), `results.json` and the last
+    `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed), `results.json` and the last
     checkpoints.
 
     Args:

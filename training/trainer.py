@@ -43,7 +43,7 @@ class TmdeTrainer(HubTrainer):
     hold the inner encoder-decoder as any `save_pretrained` folder does, and the position in the data, so a run resumes
     where it stopped. Evaluation measures translation retrieval of the sentences and documents of the dev rows between
     every pair of languages, and Same and Cross of classification tasks; their mean, `mix`, chooses the checkpoint. The
-    run's folder gets `log.jsonl`, `epochs.md` and, if matplotlib is installed, `curves.png`.
+    run's folder gets `log.jsonl` and, if matplotlib is installed, `curves.png`.
 
     Args:
         model: The parallel model.

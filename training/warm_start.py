@@ -18,7 +18,7 @@ from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.recipe import ARCHITECTURES, architecture_of
 
 BAG, ALIGNED = "tmde_bag", "tmde_aligned"
-TABLES = ("embed_tokens", "lm_head")  # modules with a row for every entry of the vocabulary
+TABLES = ("embed_tokens", "lm_head", "bag_tokens")  # modules with a row for every entry of the vocabulary
 
 
 @torch.no_grad()
@@ -39,6 +39,8 @@ def warm_start(
     A wider model has the bag's columns first and zeros in the others. These do learn: by the decoder and the branches,
     whose random weights differ by column, while the direct path alone would give all of them the same gradient. A
     narrower model has the leading principal directions of the weighted table.
+
+    From a bag to a pretrained encoder with `bag_residual`, the bag's table and token weights become those beside it.
 
     From a bag to any other architecture, or to T-MDE without `direct_path`, the encoder's tables take the bag's with
     each row times the weight of its token, and the decoder's tables and outputs of a width the bag's without; the
@@ -83,7 +85,7 @@ def warm_start(
             f"Warm start of a model of type {kind!r}: expected a checkpoint of {' or '.join(sorted(expected))}, found "
             f"{source_kind!r} in {checkpoint}"
         )
-    direct = kind == "tmde" and direct_path
+    direct = kind in ("tmde", "tmde_adapted") and direct_path
     if direct and hasattr(source.base_model, "token_weights") and not model.config.bag_residual:
         raise ValueError(
             f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False; "
@@ -134,6 +136,11 @@ def _from_bag(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: Vocabula
     direct path, which takes the token weights, all are the same table, and the branches beside it begin at zero."""
     inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
     known, log_weights = vocabulary.known, vocabulary.log_weights(bag.token_weights)
+    if direct and model.config.model_type != "tmde":  # a bag beside an encoder
+        table = _fit_width(bag.embed_tokens.weight, bag.token_weights, _width(model.config))
+        model.model.bag_tokens.weight[known] = vocabulary.table(table, bag.token_weights)[known]
+        model.model.token_weights[known] = log_weights[known]
+        return
     modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES]
     scale = None
     for key, weight in {id(module.weight): module.weight for module in modules}.items():  # once if they are shared

@@ -207,7 +207,7 @@ def plant(monkeypatch, values: list[float]) -> list[float]:
     return left
 
 
-def test_cross_chooses_the_checkpoint_and_the_table_shows_it(tokenizer, tmp_path, monkeypatch):
+def test_cross_chooses_the_checkpoint_and_the_log_has_it(tokenizer, tmp_path, monkeypatch):
     plant(monkeypatch, [0.9, 0.2, 0.8])
     cross, states = iter([0.3, 0.61, 0.4]), []
 
@@ -222,10 +222,10 @@ def test_cross_chooses_the_checkpoint_and_the_table_shows_it(tokenizer, tmp_path
     assert trainer.state.best_global_step == 2 and trainer.state.best_metric == 0.61
     for name, value in trainer.model.encoder.state_dict().items():
         assert torch.equal(value, states[1][name]), name
-    table = [[cell.strip() for cell in line.split("|")[2:-1]] for line in (tmp_path / "epochs.md").open()]
-    assert table[0] == ["step", "dev Same", "dev Cross", "test Same", "test Cross", "dev retrieval", "dev mix"]
-    assert table[2][:3] == ["1", "90.00", "30.00"]
-    assert table[3] == ["2", "90.00", "61.00", "80.00", "39.00", "20.00", "57.00"]
+    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").open()]
+    logged = [line for line in logged if "eval_cross" in line]
+    names = ("step", "eval_same", "eval_cross", "eval_test_same", "eval_test_cross", "eval_retrieval", "eval_mix")
+    assert [logged[1][name] for name in names] == pytest.approx([2, 0.9, 0.61, 0.8, 0.39, 0.2, 0.57])
 
 
 @pytest.mark.parametrize(("streaming", "accumulation"), [(False, 3), (True, 1)])

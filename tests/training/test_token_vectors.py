@@ -10,6 +10,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import BagModel, DocumentEmbedder
+from modeling_tmde.training.building import apply_warm_start, build_model, prepare_warm_start
+from modeling_tmde.training.hub_encoder import check_encoder, open_tokenizer
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.token_vectors import save_encoder_bag
 from modeling_tmde.training.train import train_recipe
@@ -98,3 +100,72 @@ def test_a_run_begins_with_an_encoder(encoder, tmp_path):
         )
     with pytest.raises(ValueError, match="d_model=1000: expected at most"):
         save_encoder_bag(load_recipe("bag", ["model.d_model=1000"]), str(encoder), TEXTS, tmp_path / "wide")
+
+
+# ---- Beside layers of the encoder
+
+
+@pytest.fixture(scope="module")
+def bag(encoder, tmp_path_factory):
+    """A bag that begins with the encoder; it reads lower case and has the token "hausboot"."""
+    folder = tmp_path_factory.mktemp("bag") / "bag"
+    options = [f"model.d_model={AutoModel.from_pretrained(encoder).config.hidden_size}", "tokenizer.whole_words=1"]
+    options += ["tokenizer.lowercase=true", "model.sublinear_counts=true"]
+    texts = [text.lower() for text in TEXTS] + ["hausboot"] * 20
+    save_encoder_bag(load_recipe("bag", options), str(encoder), texts, folder)
+    return folder
+
+
+def hybrid(encoder, bag, *overrides):
+    """The recipe on tiny models; its tokenizer."""
+    options = ["data.train=sample", "model.encoder_layers=[1]", "objectives.distillation=null", *overrides]
+    recipe = load_recipe("hybrid", [f"warm_start.checkpoint={bag}", *options], encoder=str(encoder))
+    check_encoder(recipe)
+    return recipe, open_tokenizer(recipe)
+
+
+def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
+    recipe, tokenizer = hybrid(encoder, bag)
+    checkpoint = prepare_warm_start(recipe, bag.parent, None, None)
+    model = build_model(recipe, tokenizer)
+    apply_warm_start(recipe, model, tokenizer, checkpoint)
+    whole, full = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
+    whole.encoder.layer = torch.nn.ModuleList([whole.encoder.layer[1]])
+    texts = [WORDS["en"][0].lower(), " ".join(WORDS["en"][:3]).lower()]
+    layers = DocumentEmbedder(whole, full, pooling="mean").encode(texts)  # the same tokens, with other ids
+    expected = layers + 4 * DocumentEmbedder.from_pretrained(bag).encode(texts)
+    found = DocumentEmbedder(model, tokenizer).encode(texts)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    old, new = whole.get_input_embeddings().weight, model.get_input_embeddings().weight
+    pieces = full("hausboot", add_special_tokens=False)["input_ids"]
+    assert len(pieces) > 1
+    assert torch.allclose(new[tokenizer.convert_tokens_to_ids("▁hausboot")], old[pieces].mean(dim=0))
+
+
+def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
+    options = ["max_steps=2", "data.dev_rows=20", "eval_pairs=[de-en]", "bf16=false", "token_cache_dir=null"]
+    recipe, tokenizer = hybrid(encoder, bag, *options, "eval_minutes=null", "data.max_rows=200")
+    model = train_recipe(recipe, tmp_path / "run").model.model.model
+    again = AutoModel.from_pretrained(tmp_path / "run")
+    start = BagModel.from_pretrained(bag)
+    assert torch.equal(again.bag_tokens.weight, start.embed_tokens.weight)
+    assert torch.equal(again.token_weights, start.token_weights)
+    layer = AutoModel.from_pretrained(encoder).encoder.layer[1].output.dense.weight
+    assert not torch.equal(again.encoder.encoder.layer[0].output.dense.weight, layer)
+    ids = tokenizer(["ein Haus"], return_tensors="pt")
+    assert torch.allclose(again(**ids).pooler_output, model.eval()(**ids).pooler_output, atol=1e-6)
+    again.resize_token_embeddings(len(tokenizer) + 3)
+    assert len(again.bag_tokens.weight) == len(again.token_weights) == again.config.vocab_size == len(tokenizer) + 3
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.encoder_layers=[0, 7]", r"model.encoder_layers: found \[0, 7\], expected numbers from 0 to 1"),
+        ("warm_start.checkpoint=null", "both for model.bag_residual"),
+        ("model.bag_residual=0", "give either --encoder"),
+    ],
+)
+def test_a_hybrid_without_its_parts_is_refused(override, message, encoder, bag):
+    with pytest.raises(RecipeError, match=message):
+        hybrid(encoder, bag, override)

@@ -36,7 +36,8 @@ class AdaptedConfig(EmbedderConfig):
         reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. If not (T5), only the
             decoder's texts begin with it.
         bag_residual: Length of a second summand of P, a bag of the text's tokens ([`BagModel`]) with a table of its
-            own; 0 for none. In minutes on a CPU a bag learns to find translations, and few layers beside it the rest.
+            own; 0 for none. It is not trained and, in training mode, not added: layers that learn beside the bag's
+            vector learn to correct it, and lose what they know of similarity.
         sublinear_counts: Of that bag, as in [`BagConfig`].
         decoder_layers: Layers of the translation decoder.
         decoder_attention_heads: Default: heads of 64 dimensions.

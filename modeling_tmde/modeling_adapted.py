@@ -127,8 +127,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 f"the encoder ({config.encoder_config.model_type!r}) has positions beside the prompt"
             )
         if config.bag_residual:
-            self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model)
-            self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))  # logarithms
+            self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model).requires_grad_(False)
+            self.token_weights = nn.Parameter(torch.zeros(config.vocab_size), requires_grad=False)  # logarithms
         takes = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in takes
         self.post_init()
@@ -188,7 +188,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         outputs = self.encoder(return_dict=True, **given)
         read = outputs.last_hidden_state  # (batch, prompt + length, d_model)
         embedding = pool_states(read, given["attention_mask"], self.config.pooling)  # (batch, d_model)
-        if self.config.bag_residual:
+        if self.config.bag_residual and not self.training:
             bag = bag_direction(self.config, tokens, mask, self.token_weights, self.bag_tokens(tokens))
             embedding = embedding + self.config.bag_residual * bag
         states, *hidden_states = (

@@ -98,6 +98,8 @@ def check_encoder(recipe: Recipe) -> None:
         )
     if bag:
         open_config(start.checkpoint, kind="tmde_bag")
+        if "translation" in recipe.sections["objectives"]:
+            raise RecipeError("objectives.translation: expected none with model.bag_residual, which no decoder learns")
     if own := sorted(recipe.sections["tokenizer"].keys() - {"path"}):
         raise RecipeError(f"tokenizer: found {', '.join(own)}, but an encoder of the Hub has its own; remove it")
     if encoder is None:
@@ -171,9 +173,8 @@ def fit_encoder(recipe: Recipe, encoder: PreTrainedModel, tokenizer: PreTrainedT
         full = load_tokenizer(local_or_hub(recipe.sections["model"]["encoder"]), trust_remote_code=False)
         ids, pieces = full.get_vocab(), []
         for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
-            start = token[: token.startswith(WORD_START)]
-            known = [ids[name] for name in (token, start + token.removeprefix(start).capitalize()) if name in ids]
-            text = token.removeprefix(start)
+            text = token.removeprefix(WORD_START)
+            known = [ids[name] for name in (token, token.replace(text, text.capitalize())) if name in ids]
             pieces.append(known[:1] or full(text, add_special_tokens=False)["input_ids"] or [full.unk_token_id])
         table = encoder.get_input_embeddings().weight
         rows = torch.stack([table[each].mean(dim=0) for each in pieces])

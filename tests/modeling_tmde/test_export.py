@@ -41,13 +41,19 @@ def run_graph(path, embedder, texts):
     return (hidden * mask).sum(1) / mask.sum(1)
 
 
+PARTS = {"prompt_ids": [7, 9], "bag_residual": 2, "sublinear_counts": True}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "quantization"),
     [
         (lambda: tiny_model(bag_residual=True, sublinear_counts=True), None),
         (make_xlmr, None),
-        (lambda: AdaptedModel(AdaptedConfig(encoder_config=make_xlmr().config, prompt_ids=[7, 9])), None),
+        (
+            lambda: AdaptedModel(AdaptedConfig(encoder_config=make_xlmr().config, prompt_ids=[7, 9], bag_residual=2)),
+            None,
+        ),
         (lambda: tiny_model(), "int8"),
     ],
     ids=["bag residual", "xlm-r", "adapted", "int8"],

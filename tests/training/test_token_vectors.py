@@ -136,6 +136,9 @@ def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
     expected = layers + 4 * DocumentEmbedder.from_pretrained(bag).encode(texts)
     found = DocumentEmbedder(model, tokenizer).encode(texts)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    for side in ("left", "right"):
+        inputs = tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
+        np.testing.assert_allclose(model.eval().model(**inputs).pooler_output.detach(), expected, atol=1e-5)
     old, new = whole.get_input_embeddings().weight, model.get_input_embeddings().weight
     pieces = full("hausboot", add_special_tokens=False)["input_ids"]
     assert len(pieces) > 1
@@ -164,6 +167,7 @@ def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
         ("model.encoder_layers=[0, 7]", r"model.encoder_layers: found \[0, 7\], expected numbers from 0 to 1"),
         ("warm_start.checkpoint=null", "both for model.bag_residual"),
         ("model.bag_residual=0", "give either --encoder"),
+        ("objectives.translation={}", "objectives.translation: expected none with model.bag_residual"),
     ],
 )
 def test_a_hybrid_without_its_parts_is_refused(override, message, encoder, bag):

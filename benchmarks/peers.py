@@ -179,9 +179,9 @@ def draw_front(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         axes.plot([x for x, _, _ in front], [y for _, y, _ in front], color="0.6", linestyle="--", zorder=1)
         for (x, y, name), color in zip(points, itertools.cycle(COLORS), strict=False):
             axes.scatter(x, y, s=50, color=color, zorder=2)
-            axes.annotate(name, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=9)
-        axes.set(xscale="log", xlabel="texts a second", ylabel=f"mean of all {group} measures, %")
-        axes.margins(0.15)
+            below = any(y < b and 0.9 < a / x < 1.1 for a, b, _ in points)
+            axes.annotate(name, (x, y), (6, -15 if below else 6), textcoords="offset points")
+        axes.set(xscale="log", xmargin=0.4, ymargin=0.15, xlabel="texts a second", ylabel=f"mean of {group}, %")
     figure.savefig(path, dpi=130)
 
 

@@ -168,9 +168,12 @@ class AdaptedModel(AdaptedPreTrainedModel):
             prompt's tokens, which all other outputs leave out.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the mask does not fit.
+            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the mask does not fit; if
+                `inputs_embeds` are given with `bag_residual`.
         """
         tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
+        if self.config.bag_residual and inputs_embeds is not None:
+            raise ValueError("inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors by them")
         if attention_mask is None:
             attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
         kwargs.pop("target_language", None)  # `generate` passes the decoder's arguments to the encoder as well

@@ -97,9 +97,7 @@ def prepare_tokenizer(
         length = getattr(recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER)  # a bag has no limit
         options = {"model_max_length": length, **options}
         if options.pop("whole_words", 0):
-            raise RecipeError(
-                "tokenizer.whole_words: only for a bag that begins with an encoder, --warm-start ENCODER"
-            )
+            raise RecipeError("tokenizer.whole_words: only for a bag that begins with an encoder (--warm-start)")
         train_tokenizer(tokenizer_texts(recipe, train), **options).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
@@ -298,7 +296,7 @@ def prepare_warm_start(recipe: Recipe, folder: Path, rows: Any, train: Callable[
     direct = start.direct_path if is_bag else getattr(config, "bag_residual", False)
     if recipe.architecture == "tmde" and direct:
         model.setdefault("bag_residual", True)
-    if (recipe.architecture in ("tmde", ADAPTED) and direct) or (recipe.architecture == "bag" and is_bag):
+    if (recipe.architecture == "tmde" and direct) or (recipe.architecture in ("bag", ADAPTED) and is_bag):
         model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
 

@@ -91,24 +91,21 @@ def check_encoder(recipe: Recipe) -> None:
     encoder, start = recipe.sections["model"].get("encoder"), recipe.warm_start
     bag = encoder is not None and bool(recipe.sections["model"].get("bag_residual"))
     if ((encoder is None) == (start.checkpoint is None)) != bag or start.recipe is not None:
-        raise RecipeError(
-            f"Recipe {recipe.name} needs an encoder of the Hub, or a checkpoint that has one already: give either "
-            "--encoder with a Hub id or a folder, such as FacebookAI/xlm-roberta-base, or --warm-start; both for "
-            "model.bag_residual, which --warm-start gives a bag"
+        needs = (
+            f"Recipe {recipe.name} needs --encoder (such as FacebookAI/xlm-roberta-base) or --warm-start with a model"
         )
-    if bag:
-        open_config(start.checkpoint, kind="tmde_bag")
-        if "translation" in recipe.sections["objectives"]:
-            raise RecipeError("objectives.translation: expected none with model.bag_residual, which no decoder learns")
+        raise RecipeError(f"{needs} that has an encoder, not both; with model.bag_residual, both, the latter a bag")
+    known = start.checkpoint and open_config(start.checkpoint, kind="tmde_bag" if bag else AdaptedConfig.model_type)
+    if (bag or getattr(known, "bag_residual", 0)) and "translation" in recipe.sections["objectives"]:
+        raise RecipeError("objectives.translation: expected none with model.bag_residual, which no decoder learns")
     if own := sorted(recipe.sections["tokenizer"].keys() - {"path"}):
         raise RecipeError(f"tokenizer: found {', '.join(own)}, but an encoder of the Hub has its own; remove it")
     if encoder is None:
-        open_config(start.checkpoint, kind=AdaptedConfig.model_type)
-        if recipe.sections["objectives"].get("distillation", {}).get("teacher") == "encoder":
-            raise RecipeError(
-                f"objectives.distillation.teacher: found 'encoder', which --encoder gives; with --warm-start "
-                f"{start.checkpoint} name a folder or Hub id, or train without: objectives.distillation=null"
-            )
+        teacher = recipe.sections["objectives"].get("distillation", {}).get("teacher")
+        wrong = {"objectives.distillation.teacher=encoder": teacher == "encoder"}
+        wrong["model.encoder_layers"] = recipe.sections["model"].get("encoder_layers")
+        for key in filter(wrong.get, wrong):
+            raise RecipeError(f"{key} needs --encoder, found --warm-start {start.checkpoint}; remove or replace it")
         return
     model, tokenizer = open_encoder(encoder), open_tokenizer(recipe)
     fit_encoder(recipe, model, tokenizer)
@@ -163,15 +160,24 @@ def fit_encoder(recipe: Recipe, encoder: PreTrainedModel, tokenizer: PreTrainedT
     if layers is not None:
         if not layers or not all(0 <= layer < number for layer in layers):
             raise RecipeError(f"model.encoder_layers: found {layers}, expected numbers from 0 to {number - 1}")
-        stacks = (module for module in encoder.modules() if isinstance(module, torch.nn.ModuleList))
-        stack = next(stack for stack in stacks if len(stack) == number)
-        kept = [stack[layer] for layer in layers]
-        del stack[:]
-        stack.extend(kept)
-        encoder.config.num_hidden_layers = len(kept)
+        stacks = [each for each in encoder.modules() if isinstance(each, torch.nn.ModuleList) and len(each) == number]
+        kept = [stacks[0][layer] for layer in layers] if stacks else []
+        if kept:
+            del stacks[0][:]
+            stacks[0].extend(kept)
+        encoder.config.num_hidden_layers = len(layers)
+        if types := getattr(encoder.config, "layer_types", None):
+            encoder.config.layer_types = [types[layer] for layer in layers]
+        try:  # what will be saved must be what a new encoder of this config opens
+            type(encoder)(encoder.config, **pooler_options(type(encoder))).load_state_dict(encoder.state_dict())
+        except RuntimeError as error:
+            raise RecipeError(f"model.encoder_layers: can't leave {type(encoder).__name__} layers {layers}") from error
     if recipe.warm_start.checkpoint is not None:
         full = load_tokenizer(local_or_hub(recipe.sections["model"]["encoder"]), trust_remote_code=False)
         ids, pieces = full.get_vocab(), []
+        if strange := sorted(set(tokenizer.all_special_tokens) - ids.keys()):
+            found = f"Warm start from {recipe.warm_start.checkpoint}: the encoder lacks its token {strange[0]}"
+            raise RecipeError(f"{found}; expected a bag that began with this encoder (recipe default)")
         for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
             text = token.removeprefix(WORD_START)
             known = [ids[name] for name in (token, token.replace(text, text.capitalize())) if name in ids]

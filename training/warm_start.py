@@ -80,23 +80,19 @@ def warm_start(
     kind, source_kind = model.config.model_type, source.config.model_type
     names = _names_in(source, model)
     if names is None and source_kind != BAG:
-        expected = {BAG, kind, _kind_inside(model)} - {None}
-        raise ValueError(
-            f"Warm start of a model of type {kind!r}: expected a checkpoint of {' or '.join(sorted(expected))}, found "
-            f"{source_kind!r} in {checkpoint}"
-        )
-    direct = kind in ("tmde", "tmde_adapted") and direct_path
+        expected = " or ".join(sorted({BAG, kind, _kind_inside(model)} - {None}))
+        start = f"Warm start of a model of type {kind!r}: expected a checkpoint of {expected}"
+        raise ValueError(f"{start}, found {source_kind!r} in {checkpoint}")
+    direct = kind == "tmde_adapted" or (kind == "tmde" and direct_path)
     if direct and hasattr(source.base_model, "token_weights") and not model.config.bag_residual:
-        raise ValueError(
-            f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False; "
-            "set model.bag_residual=true, or warm_start.direct_path=false for its tables alone"
-        )
+        found = f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False"
+        raise ValueError(f"{found}; set model.bag_residual=true, or warm_start.direct_path=false for its tables alone")
     width, source_width = _width(model.config), _width(source.config)
     if names is not None and width != source_width:
         key = "model.encoder_config.d_model" if kind == ALIGNED else "model.d_model"
+        found = f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}"
         raise ValueError(
-            f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}; set "
-            f"{key}={source_width} (only from a bag to another architecture may the widths differ)"
+            f"{found}; set {key}={source_width} (only from a bag to another architecture may they differ)"
         )
     old_table = source.get_input_embeddings().weight
     vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))

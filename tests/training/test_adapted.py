@@ -205,7 +205,7 @@ def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
     out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
     tiny_model().save_pretrained(tmp_path / "ours")
     assert "no folder" in failure("--encoder", "./nowhere/at/all", *out)
-    assert "give either --encoder" in failure("adapted", *out)
+    assert "needs --encoder" in failure("adapted", *out)
     assert "give either --encoder" in failure("--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out)
     other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
     assert "found a model of type 'tmde', expected one of this package (tmde_adapted)" in other
@@ -308,7 +308,7 @@ def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
     frozen = ["max_steps=1", "eval_steps=1", "learning_rate=0.0", "encoder_learning_rate=0", "model.pooling=cls"]
     trained(folder, "adapted", "--warm-start", start, *options, *frozen)
     nameless = ["adapted", "--warm-start", start, "--train", rows_file, *SMALL_RUN, "-o", tmp_path / "other"]
-    assert "teacher: found 'encoder', which --encoder gives" in failure(*nameless)
+    assert "teacher=encoder needs --encoder, found --warm-start" in failure(*nameless)
     weights = load_file(start / "model.safetensors")
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert torch.equal(tensor, weights[name]), name

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
 from modeling_tmde import BagModel, DocumentEmbedder
 from modeling_tmde.training.building import apply_warm_start, build_model, prepare_warm_start
@@ -165,11 +165,57 @@ def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
     ("override", "message"),
     [
         ("model.encoder_layers=[0, 7]", r"model.encoder_layers: found \[0, 7\], expected numbers from 0 to 1"),
-        ("warm_start.checkpoint=null", "both for model.bag_residual"),
-        ("model.bag_residual=0", "give either --encoder"),
+        ("warm_start.checkpoint=null", "with model.bag_residual, both"),
+        ("model.bag_residual=0", "needs --encoder .* not both"),
+        ("model.encoder_layers=[]", r"found \[\], expected numbers"),
         ("objectives.translation={}", "objectives.translation: expected none with model.bag_residual"),
     ],
 )
 def test_a_hybrid_without_its_parts_is_refused(override, message, encoder, bag):
     with pytest.raises(RecipeError, match=message):
         hybrid(encoder, bag, override)
+
+
+def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_path):
+    with pytest.raises(
+        RecipeError, match="the encoder lacks its token .*; expected a bag that began with this encoder"
+    ):
+        hybrid(save_encoder(tmp_path / "bert", "bert"), bag)
+    recipe, tokenizer = hybrid(encoder, bag, "warm_start.direct_path=false")  # is for T-MDE: the bag is beside still
+    checkpoint = prepare_warm_start(recipe, tmp_path, None, None)
+    model = build_model(recipe, tokenizer)
+    apply_warm_start(recipe, model, tokenizer, checkpoint)
+    assert torch.equal(model.model.bag_tokens.weight, BagModel.from_pretrained(bag).embed_tokens.weight)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "hybrid")
+    start = [f"warm_start.checkpoint={tmp_path / 'hybrid'}", "objectives.distillation=null"]
+    check_encoder(load_recipe("adapted", start))
+    for wrong in ("objectives.translation={}", "model.encoder_layers=[0]"):
+        with pytest.raises(RecipeError, match=wrong.partition("=")[0]):
+            check_encoder(load_recipe("adapted", [*start, wrong]))
+    with pytest.raises(ValueError, match="expected input_ids with bag_residual"):
+        model.model(inputs_embeds=torch.zeros(1, 2, model.config.hidden_size))
+
+
+@pytest.mark.parametrize("layers", [[0], [1]])
+@pytest.mark.parametrize("kind", ["modernbert", "t5"])
+def test_layers_of_other_encoders(kind, layers, tmp_path):
+    folder = save_encoder(tmp_path / kind, kind)
+    options = [f"model.encoder_layers={layers}", "objectives.distillation=null"]
+    recipe = load_recipe("adapted", options, encoder=str(folder))
+    if layers == [1]:  # T5 has its positions in layer 0, and ModernBERT one norm less
+        with pytest.raises(RecipeError, match=r"can't leave (T5Encoder|ModernBert)Model layers \[1\]"):
+            check_encoder(recipe)
+        return
+    check_encoder(recipe)
+    model, tokenizer = build_model(recipe, open_tokenizer(recipe)).eval(), open_tokenizer(recipe)
+    model.save_pretrained(tmp_path / "saved")
+    ids = tokenizer([TEXTS[0]], return_tensors="pt")["input_ids"]
+    whole = AutoModel.from_pretrained(folder) if kind != "t5" else T5EncoderModel.from_pretrained(folder)
+    stack = whole.layers if kind == "modernbert" else whole.encoder.block
+    kept = [stack[layer] for layer in layers]
+    del stack[:]
+    stack.extend(kept)
+    expected = whole.eval()(input_ids=ids).last_hidden_state.mean(dim=1)
+    for found in (model.model, AutoModel.from_pretrained(tmp_path / "saved")):
+        torch.testing.assert_close(found(input_ids=ids).pooler_output, expected)

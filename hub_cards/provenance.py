@@ -99,7 +99,8 @@ def describe_origins(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """
     model = recipe.get("model") or {}
     encoder = model.get("encoder") if model.get("architecture") == "adapted" else None
-    begun = _describe_model((recipe.get("warm_start") or {}).get("checkpoint") or encoder)
+    start = (recipe.get("warm_start") or {}).get("checkpoint")
+    begun = [*_describe_model(start), *_describe_model(encoder)]  # both: a bag beside layers of an encoder
     teacher = _describe_model(((recipe.get("objectives") or {}).get("distillation") or {}).get("teacher"))
     return {"begun_with": begun, "teacher": teacher[0] if teacher else None}
 

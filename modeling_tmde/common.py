@@ -99,6 +99,8 @@ class EmbedderPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(getattr(module, "token_weights", None), nn.Parameter):
+            init.zeros_(module.token_weights)
         if isinstance(module, OutputProjection):
             init.normal_(module.weight, std=module.in_features**-0.5)
         elif isinstance(module, nn.Linear):

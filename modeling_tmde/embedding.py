@@ -474,7 +474,7 @@ def default_prompt(name: str | os.PathLike, **hub: str | bool | None) -> str:
         ValueError: There is no prompt of that name.
     """
     path = cached_file(
-        name,
+        os.path.expanduser(name),
         "config_sentence_transformers.json",
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,

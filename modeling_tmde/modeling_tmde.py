@@ -253,8 +253,6 @@ class TmdePreTrainedModel(EmbedderPreTrainedModel):
         if isinstance(module, TmdeModel):
             if module.config.bottleneck == "pyramid":
                 init.normal_(module.pyramid_queries)
-            if module.config.bag_residual:
-                init.zeros_(module.token_weights)
 
 
 class TmdeModel(TmdePreTrainedModel):

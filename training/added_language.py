@@ -97,7 +97,7 @@ def extension_recipe(
         "warm_start": {"checkpoint": str(checkpoint)},
         "model": sizes | {"architecture": architecture},
         "objectives": base.sections["objectives"],
-        "training": _training_section(base.sections["training"]),
+        "training": _training_section(base.sections["training"], base.architecture),
         "card": {key: value for key, value in base.sections["card"].items() if key == "license"},
     }
     description = f"{', '.join(new)} added to {Path(checkpoint).name} ({', '.join(old)})"
@@ -109,16 +109,17 @@ def extension_recipe(
     return extended
 
 
-def _training_section(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _training_section(settings: Mapping[str, Any], architecture: str) -> dict[str, Any]:
     """Those of the recipe at lower rates, without what is of the checkpoint's run alone."""
     left_out = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")
     training = {key: value for key, value in settings.items() if not key.startswith(left_out)}
     for name in ("learning_rate", "encoder_learning_rate", "embedding_learning_rate"):
         if rate := settings.get(name, getattr(TmdeTrainingArguments, name)):
             training[name] = LEARNING_RATE_SHARE * rate
-    # The tables learn even where the recipe keeps them as they are (0): they have new rows.
-    tables = training.get("embedding_learning_rate") or None
-    return training | {"embedding_learning_rate": tables, "metric_for_best_model": "mix"}
+    # The tables learn even where the recipe keeps them as they are (0): they have new rows, but for an encoder's.
+    if architecture != ADAPTED:
+        training["embedding_learning_rate"] = training.get("embedding_learning_rate") or None
+    return training | {"metric_for_best_model": "mix"}
 
 
 def add_languages(

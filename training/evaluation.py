@@ -90,9 +90,7 @@ def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str])
     for spec in [specs] if isinstance(specs, str) else specs or []:
         name, _, source = str(spec).partition("=")
         if name not in TASKS or name in tasks:
-            raise TaskError(
-                f"eval_task: found task {spec!r}, expected NAME or NAME=SOURCE, NAME of {', '.join(TASKS)}, each once"
-            )
+            raise TaskError(f"eval_task: found task {spec!r}, expected NAME[=SOURCE] of {', '.join(TASKS)}, each once")
         data = TASKS[name]().load(source or None)
         if not isinstance(data, ClassificationData):
             raise TaskError(f"eval_task: found {type(data).__name__} for {spec!r}, expected a classification task")

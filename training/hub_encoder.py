@@ -104,6 +104,7 @@ def check_encoder(recipe: Recipe) -> None:
         teacher = recipe.sections["objectives"].get("distillation", {}).get("teacher")
         wrong = {"objectives.distillation.teacher=encoder": teacher == "encoder"}
         wrong["model.encoder_layers"] = recipe.sections["model"].get("encoder_layers")
+        wrong["model.bag_residual"] = recipe.sections["model"].get("bag_residual") and not known.bag_residual
         for key in filter(wrong.get, wrong):
             raise RecipeError(f"{key} needs --encoder, found --warm-start {start.checkpoint}; remove or replace it")
         return
@@ -179,7 +180,7 @@ def fit_encoder(recipe: Recipe, encoder: PreTrainedModel, tokenizer: PreTrainedT
             found = f"Warm start from {recipe.warm_start.checkpoint}: the encoder lacks its token {strange[0]}"
             raise RecipeError(f"{found}; expected a bag that began with this encoder (recipe default)")
         for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
-            text = token.removeprefix(WORD_START)
+            text = token.removeprefix(WORD_START).removeprefix("##")  # of wordpieces
             known = [ids[name] for name in (token, token.replace(text, text.capitalize())) if name in ids]
             pieces.append(known[:1] or full(text, add_special_tokens=False)["input_ids"] or [full.unk_token_id])
         table = encoder.get_input_embeddings().weight

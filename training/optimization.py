@@ -23,9 +23,7 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
         if 0 < (getattr(args, name) or 0) < 1:
             raise ValueError(f"{name}={getattr(args, name)} is a share of all steps and needs max_steps")
     if args.cooldown and streaming and not (args.max_minutes or args.max_cpu_minutes):
-        raise ValueError(
-            "cooldown of streamed data needs max_steps, max_minutes or max_cpu_minutes: their length is unknown"
-        )
+        raise ValueError("cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown length")
     args.max_steps = NO_STEP_LIMIT
     return None
 

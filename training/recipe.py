@@ -391,5 +391,5 @@ def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str |
     recipe.override(overrides)
     model, distillation = recipe.sections["model"], recipe.sections["objectives"].get("distillation", {})
     if distillation.get("teacher") == "encoder" and model.get("encoder"):
-        distillation |= {"teacher": model["encoder"], "teacher_prompt": model.get("prompt") or ""}
+        distillation |= {"teacher_prompt": model.get("prompt") or ""} | distillation | {"teacher": model["encoder"]}
     return recipe

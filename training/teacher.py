@@ -175,9 +175,8 @@ class Teacher:
         Raises:
             ValueError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
         """
-        size = self.objective.teacher_batch_size
         prompt = self.objective.teacher_prompt or default_prompt(self.version.name, revision=self.version.commit)
-        options = {"batch_size": size, "show_progress_bar": False, "prompt": prompt}
+        options = {"batch_size": self.objective.teacher_batch_size, "show_progress_bar": False, "prompt": prompt}
         if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
             options["language"] = language
         with torch.autocast(self.device.type, enabled=False):  # of the training around it

@@ -46,13 +46,17 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
 
     Raises:
         RecipeError: The encoder can't be opened.
-        ValueError: Its tokenizer can't be cut, or it is narrower than the bag.
+        ValueError: Its tokenizer can't be cut, `whole_words` does not fit, or it is narrower than the bag.
     """
     texts, options = list(texts), recipe.sections["tokenizer"]
     size, lowercase, number = options.get("vocab_size"), options.get("lowercase", False), options.get("whole_words", 0)
     model = open_encoder(encoder)
     full = load_tokenizer(local_or_hub(encoder), trust_remote_code=False)
     tokenizer, kept = cut_tokenizer(full, texts, size and size - number, lowercase=lowercase)
+    outside = number and len(tokenizer) - tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False)
+    if outside or (size and size <= number):
+        found = f"vocab_size={size} and {outside} tokens outside the encoder's vocabulary"
+        raise ValueError(f"tokenizer.whole_words={number}: found {found}, expected a larger size and none")
     tokenizer, words = add_words(tokenizer, (text.lower() for text in texts) if lowercase else texts, number)
     bos, eos, _ = text_bounds(full)
     pieces = [[token] for token in kept] + [full(word, add_special_tokens=False)["input_ids"] for word in words]

@@ -129,7 +129,7 @@ def test_scores_of_several_tasks_are_means_and_are_there_by_name(tokenizer, tmp_
 def test_tasks_that_cannot_be_measured_are_named(monkeypatch):
     assert load_eval_tasks("sample", ["it", "xx", "de"])["sample"].languages == ["it", "de"]
     assert load_eval_tasks(None, LANGUAGES) == {}
-    message = "eval_task: found task 'sampel', expected NAME or NAME=SOURCE, NAME of .*sample"
+    message = r"eval_task: found task 'sampel', expected NAME\[=SOURCE\] of .*sample"
     with pytest.raises(TaskError, match=message):
         load_eval_tasks("sampel", LANGUAGES)
     with pytest.raises(TaskError, match="eval_task: found task 'sample', expected .* each once"):

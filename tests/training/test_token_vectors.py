@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
-from modeling_tmde import BagModel, DocumentEmbedder
+from modeling_tmde import AdaptedConfig, AdaptedModel, BagModel, DocumentEmbedder
 from modeling_tmde.training.building import apply_warm_start, build_model, prepare_warm_start
 from modeling_tmde.training.hub_encoder import check_encoder, open_tokenizer
 from modeling_tmde.training.recipe import RecipeError, load_recipe
@@ -193,8 +193,21 @@ def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_pat
     for wrong in ("objectives.translation={}", "model.encoder_layers=[0]"):
         with pytest.raises(RecipeError, match=wrong.partition("=")[0]):
             check_encoder(load_recipe("adapted", [*start, wrong]))
+    AdaptedModel(AdaptedConfig(**model.config.to_dict() | {"bag_residual": 0.0})).save_pretrained(tmp_path / "without")
+    with pytest.raises(RecipeError, match="model.bag_residual needs --encoder"):
+        check_encoder(
+            load_recipe("adapted", [f"warm_start.checkpoint={tmp_path / 'without'}", "model.bag_residual=4"])
+        )
+    empty = AutoModel.from_pretrained(tmp_path / "without", bag_residual=4.0)
+    assert not empty.token_weights.any()
     with pytest.raises(ValueError, match="expected input_ids with bag_residual"):
         model.model(inputs_embeds=torch.zeros(1, 2, model.config.hidden_size))
+
+
+def test_whole_words_leave_room_for_tokens(encoder, tmp_path):
+    options = ["model.d_model=8", "tokenizer.whole_words=20", "tokenizer.vocab_size=20"]
+    with pytest.raises(ValueError, match="whole_words=20: found vocab_size=20"):
+        save_encoder_bag(load_recipe("bag", options), str(encoder), TEXTS, tmp_path / "bag")
 
 
 @pytest.mark.parametrize("layers", [[0], [1]])

@@ -23,11 +23,12 @@ class InfoNCE(EmbeddingObjective):
         weight: Factor of this loss in the total.
         temperature: What cosines are divided by; the smaller, the more the nearest negatives count.
         margin: Additive margin on the positive pair: subtracted from its cosine.
-        center: Subtract the mean of the batch from all vectors first. The vectors of many encoders lie in a narrow
-            cone; without this, a temperature that is large for it would have them leave it.
+        center: Subtract the mean of the batch, of the process's own, from all vectors first. The vectors of many
+            encoders lie in a narrow cone; without this, a temperature that is large for it would have them leave it.
         gather: In training on several processes, take negatives from all of them, gradients flowing to both sides.
             Language b of another process is the one at the same place among its languages, whichever it is; where
-            the languages agree, this is the loss of one process with all rows. Evaluation never gathers.
+            the languages agree, this is (without `center`) the loss of one process with all rows. Evaluation never
+            gathers.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's NT-Xent); Yang et
     al. 2019 (both directions, additive margin).

@@ -195,9 +195,8 @@ def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_pat
             check_encoder(load_recipe("adapted", [*start, wrong]))
     AdaptedModel(AdaptedConfig(**model.config.to_dict() | {"bag_residual": 0.0})).save_pretrained(tmp_path / "without")
     with pytest.raises(RecipeError, match="model.bag_residual needs --encoder"):
-        check_encoder(
-            load_recipe("adapted", [f"warm_start.checkpoint={tmp_path / 'without'}", "model.bag_residual=4"])
-        )
+        start[0] = f"warm_start.checkpoint={tmp_path / 'without'}"
+        check_encoder(load_recipe("adapted", [*start, "model.bag_residual=4"]))
     empty = AutoModel.from_pretrained(tmp_path / "without", bag_residual=4.0)
     assert not empty.token_weights.any()
     with pytest.raises(ValueError, match="expected input_ids with bag_residual"):

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse
@@ -119,6 +119,8 @@ def evaluate_classification(
     train_languages = list(dict.fromkeys(train_languages or data.languages))
     test_languages = list(dict.fromkeys(test_languages or data.languages))
     plans = plan_protocol(protocol, train_languages, test_languages)
+    if data.monolingual:
+        plans = [replace(plan, tuned_on={plan.source: plan.source}) for plan in plans if plan.source in test_languages]
     check_plans(data, plans, test_split)
     cells = []
     for plan in plans:

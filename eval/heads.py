@@ -12,7 +12,7 @@ import copy
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -102,7 +102,7 @@ class LinearHead:
 
 
 class FfnClassifier:
-    """A feed-forward network with tanh between its layers.
+    """A feed-forward network with an activation between its layers.
 
     All parameters lie in one vector, so that a step of Adam is one kernel.
 
@@ -110,18 +110,21 @@ class FfnClassifier:
         parameters: The vector: weight (outputs, inputs) and bias (outputs,) of each layer in turn.
         sizes: Width of the input, of each hidden layer and of the output.
         classes: Class names in the order of the outputs.
+        activation: Name of a function of torch.
     """
 
-    def __init__(self, parameters: torch.Tensor, sizes: Sequence[int], classes: np.ndarray) -> None:
+    def __init__(
+        self, parameters: torch.Tensor, sizes: Sequence[int], classes: np.ndarray, activation: str = "tanh"
+    ) -> None:
         shapes = [shape for size in zip(sizes, sizes[1:], strict=False) for shape in (size[::-1], size[1:])]
         parts = parameters.detach().split([math.prod(shape) for shape in shapes])
         self.layers = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-        self.classes = classes
+        self.classes, self.activation = classes, getattr(torch, activation)
 
     def logits(self, hidden: torch.Tensor, masks: Sequence[torch.Tensor] = ()) -> torch.Tensor:
         """(n, d) to (n, classes); `masks` multiply the hidden layers in training."""
         for position in range(0, len(self.layers) - 2, 2):
-            hidden = torch.tanh(F.linear(hidden, *self.layers[position : position + 2]))
+            hidden = self.activation(F.linear(hidden, *self.layers[position : position + 2]))
             if masks:
                 hidden = hidden * masks[position // 2]
         return F.linear(hidden, *self.layers[-2:])
@@ -146,6 +149,9 @@ class FfnHead:
         dropout: Share of activations set to 0 in training.
         batch_size: Rows a step; the last batch of an epoch holds the rest.
         learning_rate: Of Adam.
+        activation: Of the hidden layers, a function of torch.
+        input_dropout: Also drop features.
+        patience: Stop after so many epochs without a better dev accuracy; None: never.
     """
 
     deterministic: ClassVar[bool] = False
@@ -155,6 +161,9 @@ class FfnHead:
     dropout: float = 0.2
     batch_size: int = 12
     learning_rate: float = 0.001
+    activation: str = "tanh"
+    input_dropout: bool = True
+    patience: int | None = None
 
     def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, FfnClassifier]:
         """See the module. Does not read or change the global random state.
@@ -174,17 +183,21 @@ class FfnHead:
             draws.append(torch.empty(outputs * (width + 1)).uniform_(-bound, bound, generator=generator))
         parameters = torch.cat(draws)
         parameters.grad = torch.zeros_like(parameters)
-        network = FfnClassifier(parameters, sizes, classes)
-        gradients = FfnClassifier(parameters.grad, sizes, classes)
+        network = FfnClassifier(parameters, sizes, classes, self.activation)
+        gradients = FfnClassifier(parameters.grad, sizes, classes, self.activation)
         for tensor, gradient in zip(network.layers, gradients.layers, strict=True):
             tensor.requires_grad_().grad = gradient  # a view of the vector's
         optimizer = torch.optim.Adam([parameters], lr=self.learning_rate, fused=True)
         best: dict[str, tuple[int, torch.Tensor]] = {}
-        for _ in range(self.epochs):
+        improved = 0
+        for epoch in range(self.epochs):
+            if self.patience and epoch - improved > self.patience:
+                break
             order = torch.randperm(len(inputs), generator=generator)
             for chosen in order.split(self.batch_size * _BATCHES_AT_ONCE):
                 masks = [self._mask(len(chosen), width, generator) for width in sizes[:-1]]
-                parts = [inputs[chosen] * masks[0], gold[chosen], *masks[1:]]
+                given = inputs[chosen] * masks[0] if self.input_dropout else inputs[chosen]
+                parts = [given, gold[chosen], *masks[1:]]
                 for rows, targets, *kept in zip(*(part.split(self.batch_size) for part in parts), strict=True):
                     parameters.grad.zero_()
                     F.cross_entropy(network.logits(rows, kept), targets).backward()
@@ -192,8 +205,9 @@ class FfnHead:
             for name, (rows, right) in devs.items():
                 correct = np.count_nonzero(network.predict(rows) == np.asarray(right))
                 if name not in best or correct >= best[name][0]:
+                    improved = epoch if name not in best or correct > best[name][0] else improved
                     best[name] = correct, parameters.clone()
-        return {name: FfnClassifier(kept, sizes, classes) for name, (_, kept) in best.items()}
+        return {name: FfnClassifier(kept, sizes, classes, self.activation) for name, (_, kept) in best.items()}
 
     def _mask(self, rows: int, width: int, generator: torch.Generator) -> torch.Tensor:
         """(rows, width) dropout: 0, or 1 / (1 - dropout) for what is kept."""
@@ -205,8 +219,32 @@ class FfnHead:
         return {"head": settings.pop("name"), **settings, "standardised": "no"}
 
 
-Head = LinearHead | FfnHead
+@dataclass(frozen=True)
+class GridHead:
+    """Tries every head and keeps the best on each dev set, the first if several tie."""
+
+    deterministic: ClassVar[bool] = False
+    name: str
+    heads: tuple[FfnHead, ...]
+
+    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, FfnClassifier]:
+        """See the module."""
+        best: dict[str, tuple[float, FfnClassifier]] = {}
+        for head in self.heads:
+            for name, classifier in head.fit(features, labels, devs, seed).items():
+                accuracy = np.mean(classifier.predict(devs[name][0]) == np.asarray(devs[name][1]))
+                if name not in best or accuracy > best[name][0]:
+                    best[name] = accuracy, classifier
+        return {name: classifier for name, (_, classifier) in best.items()}
+
+    def describe(self) -> dict[str, object]:
+        return {"head": self.name, "tried": [head.describe() for head in self.heads]}
+
+
+Head = LinearHead | FfnHead | GridHead
+_PROBE = FfnHead(batch_size=64, activation="sigmoid", input_dropout=False, patience=10)  # 004, section 3.3
 _HEADS: tuple[Head, ...] = (
+    GridHead("mlp", tuple(replace(_PROBE, hidden=(n,), dropout=p) for n in (50, 100, 200) for p in (0.0, 0.1, 0.2))),
     FfnHead(),
     FfnHead("ffn_nli", epochs=200, hidden=(512, 384), dropout=0.3, batch_size=128),  # of LASER's xnli.sh
     LinearHead(

@@ -24,6 +24,7 @@ from modeling_tmde.eval.similarity import evaluate_similarity
 from modeling_tmde.eval.statistics import summary_intervals, with_interval
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import (
+    GROUPS,
     TASKS,
     ClassificationData,
     ContrastData,
@@ -124,8 +125,8 @@ def plan_tasks(
     """Finds the data of tasks.
 
     Args:
-        specs: `NAME`, `NAME=SOURCE` (a file, a folder or a Hub id), or `all`: every task whose files are in `folder`,
-            and the built-in sample.
+        specs: `NAME`, `NAME=SOURCE` (a file, a folder or a Hub id) or `all`: every task whose files are in `folder`,
+            and the built-in sample. `NAME` may be one of `GROUPS`.
         folder: Where files of tasks are looked for, by their usual names; otherwise they come from the Hub.
         options: By task name, what its `load` takes.
 
@@ -136,6 +137,7 @@ def plan_tasks(
         raise TaskError(f"--data: found no folder {str(folder)!r}, expected one with the tasks' files")
     options, planned = options or {}, {}
     names = [spec.partition("=")[::2] for spec in specs]  # and sources
+    names = [(name, given) for group, given in names for name in GROUPS.get(group, [group])]
     for name in [*(name for name, _ in names if name != "all"), *options]:
         if name not in TASKS:
             raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'")
@@ -244,7 +246,7 @@ def _classify(
     task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress
 ) -> tuple[list[Cell], list[float], dict[str, Any]]:
     name = options.head or task.task.head
-    if name.startswith("ffn") and not system.dense:
+    if name.startswith(("ffn", "mlp")) and not system.dense:
         name = "logistic_regression"  # a network of ten hidden units is for vectors of hundreds of dimensions
     head, languages, train = get_head(name), task.data.languages, options.train_languages
     if train is None and task.task.train_languages:
@@ -259,7 +261,9 @@ def _classify(
         "train_languages": list(train or languages),
         "tuning": PROTOCOLS[options.protocol],
     }
-    whole_matrix = train is None and options.test_languages is None and len(languages) > 1
+    whole_matrix = (
+        train is None and options.test_languages is None and len(languages) > 1 and not task.data.monolingual
+    )
     folds: list[float] = []
     if options.folds and system.dense and options.protocol == "zero-shot" and whole_matrix:
         try:

@@ -17,6 +17,7 @@ from .base import (
 from .documents import DocumentRetrieval, TopicDocuments
 from .mldoc import MLDoc
 from .parallel import XSR, EuroparlMatrix, SentenceRetrieval
+from .probing import PROBING
 from .sample import Sample
 from .sib200 import SIB200
 from .sts import STS
@@ -25,4 +26,5 @@ from .word_order import WordOrder
 from .xnli import XNLI
 
 _CLASSES = (DocumentRetrieval, EuroparlMatrix, MLDoc, SIB200, STS, Sample, SentenceRetrieval, Tatoeba, TopicDocuments)
-TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR, *PROBING)}
+GROUPS = {"probing": [task.name for task in PROBING]}  # names for several tasks

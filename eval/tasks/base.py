@@ -68,12 +68,14 @@ class Split:
 class ClassificationData:
     """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger one).
 
-    `head` is the classifier of the published protocol.
+    `head` is the classifier of the published protocol. Labels of `monolingual` data, such as words, mean nothing in
+    another language: classifiers are tested in their own.
     """
 
     splits: Mapping[str, Mapping[str, Split]]
     provenance: Provenance
     head: str = "logistic_regression"
+    monolingual: bool = False
 
     @property
     def languages(self) -> list[str]:

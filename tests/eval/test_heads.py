@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from torch import nn
 
-from modeling_tmde.eval.heads import FfnHead, get_head, pair_features
+from modeling_tmde.eval.heads import FfnHead, GridHead, get_head, pair_features
 
 
 def noisy(seed: int, rows: int = 60, columns: int = 20, noise: float = 2.0) -> tuple[np.ndarray, list[str]]:
@@ -61,11 +61,15 @@ def test_linear_heads_choose_as_separate_scikit_learn_fits_do(name, sparse):
     assert sparse or len(strengths) > 1, "the dev sets of this test should not all choose one C"
 
 
-def reference_ffn(epochs: int, train: np.ndarray, labels: list[str], seed: int):
-    """LASER's loop with torch's own layers, and draws in the head's order; yields the network after each epoch."""
+def reference_ffn(epochs: int, train: np.ndarray, labels: list[str], seed: int, hidden=(10, 8), sigmoid=False):
+    """LASER's loop, or that of the probes, with torch's own layers and draws in the head's order.
+
+    Yields the network after each epoch.
+    """
     generator = torch.Generator().manual_seed(seed)
     inputs, gold = torch.tensor(train), torch.tensor([sorted(set(labels)).index(label) for label in labels])
-    layers = [nn.Linear(train.shape[1], 10), nn.Linear(10, 8), nn.Linear(8, len(set(labels)))]
+    sizes = [train.shape[1], *hidden, len(set(labels))]
+    layers = [nn.Linear(*size) for size in zip(sizes, sizes[1:], strict=False)]
     for layer in layers:
         bound = 1 / math.sqrt(layer.in_features)
         for parameter in (layer.weight, layer.bias):
@@ -74,16 +78,19 @@ def reference_ffn(epochs: int, train: np.ndarray, labels: list[str], seed: int):
     for _ in range(epochs):
         order = torch.randperm(len(train), generator=generator)
         keep = [torch.empty(len(train), x.in_features).bernoulli_(0.8, generator=generator) for x in layers]
+        if sigmoid:
+            keep[0].fill_(0.8)
         for start in range(0, len(train), 12):
             part = slice(start, start + 12)
             hidden = inputs[order][part]
             for layer, mask in zip(layers, keep, strict=True):
                 hidden = layer(hidden * mask[part] / 0.8)
-                hidden = hidden if layer is layers[-1] else torch.tanh(hidden)
+                hidden = hidden if layer is layers[-1] else torch.sigmoid(hidden) if sigmoid else torch.tanh(hidden)
             optimizer.zero_grad()
             nn.functional.cross_entropy(hidden, gold[order][part]).backward()
             optimizer.step()
-        yield nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+        between = nn.Sigmoid() if sigmoid else nn.Tanh()
+        yield nn.Sequential(*[part for layer in layers for part in (layer, between)][:-1])
 
 
 def test_ffn_is_lasers_network_and_keeps_the_latest_best_epoch():
@@ -106,3 +113,25 @@ def test_ffn_is_lasers_network_and_keeps_the_latest_best_epoch():
     for name, epoch in latest.items():
         torch.testing.assert_close(chosen[name].logits(test), logits[epoch], atol=1e-5, rtol=1e-4)
         assert (chosen[name].predict(test.numpy()) == classes[logits[epoch].argmax(dim=1)]).all()
+
+
+def test_mlp_of_the_probes_is_the_best_of_its_grid_and_stops_early():
+    train, labels = noisy(0, rows=62, noise=1.0)
+    dev, test = noisy(1, rows=12), torch.tensor(noisy(2, rows=300)[0])
+    settings = {"epochs": 40, "batch_size": 12, "activation": "sigmoid", "input_dropout": False}
+    heads = [FfnHead(hidden=(n,), patience=3, **settings) for n in (2, 16, 50)]
+    networks, accuracies = [], []
+    for head in heads:
+        correct = []
+        for network in reference_ffn(40, train, labels, 5, head.hidden, sigmoid=True):
+            with torch.no_grad():
+                predicted = np.array(["a", "b", "c"])[network(torch.tensor(dev[0])).argmax(dim=1)]
+                correct.append((int((predicted == np.array(dev[1])).sum()), len(correct), network(test)))
+            best = max(correct)[0]
+            if len(correct) - 1 - [found[0] for found in correct].index(best) > 2:  # patience
+                break
+        accuracies.append(max(correct)[0])
+        networks.append(max(correct, key=lambda found: found[:2])[2])
+    assert len(set(accuracies)) > 1, "the heads of this test should differ"
+    chosen = GridHead("grid", tuple(heads)).fit(train, labels, {"dev": dev}, seed=5)["dev"]
+    torch.testing.assert_close(chosen.logits(test), networks[accuracies.index(max(accuracies))], atol=1e-5, rtol=1e-4)

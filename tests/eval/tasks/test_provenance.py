@@ -5,7 +5,7 @@ import inspect
 import datasets
 import pytest
 
-from modeling_tmde.eval.tasks import TASKS
+from modeling_tmde.eval.tasks import GROUPS, TASKS
 
 TEXT = {"text": "a", "title": "a", "doc_id": "a", "label": "CCAT", "index_id": 0, "category": "x"}
 PAIR = {"premise": "a", "hypothesis": "b", "label": 0}
@@ -40,7 +40,7 @@ def test_every_task_describes_itself():
     for name, task in TASKS.items():
         assert task.name == name and task.description and "\n" not in task.description
         assert list(inspect.signature(task().load).parameters)[:3] == ["source", "languages", "streaming"]
-    assert set(TASKS) == {*CASES, "sample", "word_order"}
+    assert set(TASKS) == {*CASES, *GROUPS["probing"], "sample", "word_order"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -23,8 +23,9 @@ from modeling_tmde.documents.neighbours import Matrix
 from modeling_tmde.eval.heads import Head, get_head, pair_features
 from modeling_tmde.eval.results import Cell
 from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import ClassificationData, Split, TaskError
+from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
+FOLDS = 10
 PROTOCOLS = {
     "zero-shot": "tuned on the dev set of the source language",
     "targeted": "tuned on the dev set of the target language",
@@ -93,7 +94,8 @@ def evaluate_classification(
     representation that is fitted is fitted on the train texts.
 
     Args:
-        data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol tunes on it.
+        data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol tunes on it. Or a split
+            `all`, for ten-fold cross-validation in each language.
         system: What represents the texts. Pairs of texts become [u, v, |u - v|, u * v].
         head: Name in `modeling_tmde.eval.heads.HEADS`, or a head.
         protocol: See `plan_protocol`.
@@ -115,6 +117,10 @@ def evaluate_classification(
         ValueError: Unknown head or protocol.
     """
     head = get_head(head) if isinstance(head, str) else head
+    if any("all" in by_name for by_name in data.splits.values()):
+        return [
+            _cross_validate(language, split["all"], system, head, seeds) for language, split in data.splits.items()
+        ]
     seeds = list(seeds)[:1] if head.deterministic else list(seeds)
     train_languages = list(dict.fromkeys(train_languages or data.languages))
     test_languages = list(dict.fromkeys(test_languages or data.languages))
@@ -149,6 +155,35 @@ def evaluate_classification(
             check_labels(split, f"{target}/{test_split}", set(labels), plan.source)
             cells.append(_cell(plan.source, target, split, predictions, labels, dev_accuracy[dev]))
     return cells
+
+
+def _cross_validate(language: str, split: Split, system: System, head: Head, seeds: Sequence[int]) -> Cell:
+    """Ten folds in turn are tested, the next one tunes and the others train (SentEval's MR, CR, SUBJ and MPQA)."""
+    order, cells = np.random.default_rng(0).permutation(len(split)), []
+
+    def part(rows: np.ndarray) -> Split:
+        columns = ([column[row] for row in rows] for column in (split.ids, split.texts, split.labels))
+        return Split(*columns, place=split.place)
+
+    for fold in range(FOLDS):
+        of = np.arange(len(split)) % FOLDS
+        tests, tunes = of == fold, of == (fold + 1) % FOLDS
+        rows = {"train": order[~tests & ~tunes], "dev": order[tunes], "test": order[tests]}
+        data = ClassificationData(
+            {language: {name: part(chosen) for name, chosen in rows.items()}}, Provenance("", "")
+        )
+        cells += evaluate_classification(data, system, head, seeds=seeds)
+    outcomes = np.concatenate([cell.outcomes for cell in cells])
+    extra = {name: float(np.mean([cell.extra[name] for cell in cells])) for name in cells[0].extra}
+    return replace(
+        cells[0],
+        value=float(outcomes.mean()),
+        ids=[name for cell in cells for name in cell.ids],
+        outcomes=outcomes,
+        std=None,
+        seed_values=(),
+        extra=extra | {"size": float(len(split))},
+    )
 
 
 def _cell(

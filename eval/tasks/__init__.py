@@ -19,6 +19,7 @@ from .mldoc import MLDoc
 from .parallel import XSR, EuroparlMatrix, SentenceRetrieval
 from .probing import PROBING
 from .sample import Sample
+from .senteval import SENTEVAL
 from .sib200 import SIB200
 from .sts import STS
 from .tatoeba import Tatoeba
@@ -26,5 +27,8 @@ from .word_order import WordOrder
 from .xnli import XNLI
 
 _CLASSES = (DocumentRetrieval, EuroparlMatrix, MLDoc, SIB200, STS, Sample, SentenceRetrieval, Tatoeba, TopicDocuments)
-TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR, *PROBING)}
-GROUPS = {"probing": [task.name for task in PROBING]}  # names for several tasks
+TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR, *PROBING, *SENTEVAL)}
+GROUPS = {
+    "probing": [task.name for task in PROBING],
+    "senteval": [task.name for task in SENTEVAL],
+}  # names for several tasks

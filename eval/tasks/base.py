@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from modeling_tmde.data.checks import CorpusError
@@ -162,10 +162,11 @@ class SimilarityPairs:
 
 @dataclass(frozen=True)
 class SimilarityData:
-    """`pairs[(first language, second language)]`."""
+    """`pairs[(first language, second language)]`; `supervised` has pairs `train` and `dev` for a regression."""
 
     pairs: Mapping[tuple[str, str], SimilarityPairs]
     provenance: Provenance
+    supervised: Mapping[str, SimilarityPairs] = field(default_factory=dict)
 
     @property
     def languages(self) -> list[str]:
@@ -177,7 +178,7 @@ class SimilarityData:
 
     def columns(self) -> Iterator[Sequence[str | None]]:
         """Everything that decides a result, for a fingerprint."""
-        for codes, pairs in self.pairs.items():
+        for codes, pairs in [*self.pairs.items(), *(([name], pairs) for name, pairs in self.supervised.items())]:
             scores = [repr(float(score)) for score in pairs.scores]
             yield from (codes, pairs.ids, pairs.first, pairs.second, scores)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -181,6 +182,17 @@ def read_labels(
             advice = "Correct or delete the row (in every language, if the languages are parallel)."
             raise bad_value(table.place, number, column, name, expected, advice)
     return found
+
+
+def read_score(place: str, number: int, value: object) -> float:
+    """A score. Raises CorpusError if it is not a finite number."""
+    try:
+        score = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise bad_value(place, number, "score", value, "a finite number", "Correct or delete the row.")
+    return score
 
 
 def labeled_splits(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from .sources import (
     pair_of,
     provenance_of,
     read_columns,
+    read_score,
     source_of,
 )
 
@@ -70,7 +70,7 @@ class STS(Task):
                 if pair is None:
                     advice = "Add a column 'lang' with such codes, or name the file like en-de.tsv."
                     raise bad_value(table.place, number, "lang", lang, "two language codes such as 'en-de'", advice)
-                rows.setdefault(pair, []).append((first, second, _score(table.place, number, score)))
+                rows.setdefault(pair, []).append((first, second, read_score(table.place, number, score)))
         found = {}
         for pair in _choose(self, source, languages, rows):
             ids = [f"{'-'.join(pair)}:{row}" for row in range(len(rows[pair]))]
@@ -86,13 +86,3 @@ def _choose(task: Task, source: str, languages: Languages, pairs: Collection[Pai
         found, listed = Words(f"no pair of {', '.join(sorted(chosen))}"), ", ".join(map("-".join, pairs))
         raise bad_value(source, None, "languages", found, f"one of {listed}", "Request both languages of a pair.")
     return kept
-
-
-def _score(place: str, number: int, value: object) -> float:
-    try:
-        score = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        score = math.nan
-    if not math.isfinite(score):
-        raise bad_value(place, number, "score", value, "a finite number", "Correct or delete the row.")
-    return score

@@ -40,7 +40,7 @@ def test_every_task_describes_itself():
     for name, task in TASKS.items():
         assert task.name == name and task.description and "\n" not in task.description
         assert list(inspect.signature(task().load).parameters)[:3] == ["source", "languages", "streaming"]
-    assert set(TASKS) == {*CASES, *GROUPS["probing"], "sample", "word_order"}
+    assert set(TASKS) == {*CASES, *GROUPS["probing"], *GROUPS["senteval"], "sample", "word_order"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -29,7 +29,7 @@ from modeling_tmde.eval.results import EVAL_NAME, TaskResult, read_results, writ
 from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate, plan_tasks
 from modeling_tmde.eval.statistics import compare
 from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
-from modeling_tmde.eval.tasks import TASKS, ClassificationData
+from modeling_tmde.eval.tasks import GROUPS, TASKS, ClassificationData
 
 console = Console()
 
@@ -160,6 +160,8 @@ def list_tasks() -> None:
     table = Table(Column("task", no_wrap=True), "what it is", "languages", "from")
     for name, task in sorted(TASKS.items()):
         table.add_row(name, task.description, " ".join(task.languages), task.default_source or "--tasks NAME=SOURCE")
+    for name, tasks in GROUPS.items():
+        table.add_row(name, ", ".join(tasks), "", "")
     console.print(table)
 
 

@@ -26,6 +26,7 @@ from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
 FOLDS = 10
+TEN_FOLDS = "ten folds, each tuned on the next"
 PROTOCOLS = {
     "zero-shot": "tuned on the dev set of the source language",
     "targeted": "tuned on the dev set of the target language",
@@ -117,16 +118,19 @@ def evaluate_classification(
         ValueError: Unknown head or protocol.
     """
     head = get_head(head) if isinstance(head, str) else head
-    if any("all" in by_name for by_name in data.splits.values()):
-        return [
-            _cross_validate(language, split["all"], system, head, seeds) for language, split in data.splits.items()
-        ]
     seeds = list(seeds)[:1] if head.deterministic else list(seeds)
     train_languages = list(dict.fromkeys(train_languages or data.languages))
     test_languages = list(dict.fromkeys(test_languages or data.languages))
     plans = plan_protocol(protocol, train_languages, test_languages)
-    if data.monolingual:
+    ten_folds = "all" in data.splits[data.languages[0]]
+    if data.monolingual or ten_folds:
         plans = [replace(plan, tuned_on={plan.source: plan.source}) for plan in plans if plan.source in test_languages]
+        if not plans or protocol != "zero-shot":
+            expected = "zero-shot, and a language to train and to test on"
+            raise TaskError(f"Found the protocol {protocol} for labels of one language, expected {expected}")
+    if ten_folds:
+        by_language = {plan.source: _split(data, plan.source, "all") for plan in plans}
+        return [_cross_validate(*each, system, head, seeds, progress) for each in by_language.items()]
     check_plans(data, plans, test_split)
     cells = []
     for plan in plans:
@@ -157,9 +161,16 @@ def evaluate_classification(
     return cells
 
 
-def _cross_validate(language: str, split: Split, system: System, head: Head, seeds: Sequence[int]) -> Cell:
+def _cross_validate(
+    language: str,
+    split: Split,
+    system: System,
+    head: Head,
+    seeds: Sequence[int],
+    progress: Callable[[str], None] | None,
+) -> Cell:
     """Ten folds in turn are tested, the next one tunes and the others train (SentEval's MR, CR, SUBJ and MPQA)."""
-    order, cells = np.random.default_rng(0).permutation(len(split)), []
+    order, cells = np.random.default_rng(seeds[0]).permutation(len(split)), []
 
     def part(rows: np.ndarray) -> Split:
         columns = ([column[row] for row in rows] for column in (split.ids, split.texts, split.labels))
@@ -172,7 +183,7 @@ def _cross_validate(language: str, split: Split, system: System, head: Head, see
         data = ClassificationData(
             {language: {name: part(chosen) for name, chosen in rows.items()}}, Provenance("", "")
         )
-        cells += evaluate_classification(data, system, head, seeds=seeds)
+        cells += evaluate_classification(data, system, head, seeds=seeds, progress=progress)
     outcomes = np.concatenate([cell.outcomes for cell in cells])
     extra = {name: float(np.mean([cell.extra[name] for cell in cells])) for name in cells[0].extra}
     return replace(

@@ -14,7 +14,7 @@ from typing import Any
 
 from modeling_tmde.data.io import environment
 from modeling_tmde.documents import neighbours
-from modeling_tmde.eval.classification import PROTOCOLS, evaluate_classification
+from modeling_tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import run_folds
 from modeling_tmde.eval.heads import get_head
@@ -140,7 +140,7 @@ def plan_tasks(
     names = [(name, given) for group, given in names for name in GROUPS.get(group, [group])]
     for name in [*(name for name, _ in names if name != "all"), *options]:
         if name not in TASKS:
-            raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted(TASKS))}, or 'all'")
+            raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted([*TASKS, *GROUPS]))}, or 'all'")
     for spec, given in names:
         for name in sorted(TASKS) if spec == "all" else [spec]:
             for source in [given] if given else _sources(TASKS[name], folder, only_local=spec == "all"):
@@ -247,7 +247,7 @@ def _classify(
 ) -> tuple[list[Cell], list[float], dict[str, Any]]:
     name = options.head or task.task.head
     if name.startswith(("ffn", "mlp")) and not system.dense:
-        name = "logistic_regression"  # a network of ten hidden units is for vectors of hundreds of dimensions
+        name = "logistic_regression"  # networks are for vectors of hundreds of dimensions
     head, languages, train = get_head(name), task.data.languages, options.train_languages
     if train is None and task.task.train_languages:
         train = tuple(code for code in task.task.train_languages if code in languages) or None
@@ -259,7 +259,7 @@ def _classify(
         "head": head.describe(),
         "seeds": [] if head.deterministic else seeds,
         "train_languages": list(train or languages),
-        "tuning": PROTOCOLS[options.protocol],
+        "tuning": TEN_FOLDS if "all" in task.data.splits[languages[0]] else PROTOCOLS[options.protocol],
     }
     whole_matrix = (
         train is None and options.test_languages is None and len(languages) > 1 and not task.data.monolingual

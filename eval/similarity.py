@@ -58,8 +58,8 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
 
     Returns:
         One cell a pair of languages: `value` is Spearman's correlation, `outcomes` (n, 2) gold and cosine of each
-        pair, `extra` holds `pearson` and `size`. A system whose cosines are all equal has the value 0, no `pearson`,
-        and `constant` 1.
+        pair, or the predicted score, `extra` holds `pearson` and `size`. A system whose cosines are all equal has the
+        value 0, no `pearson`, and `constant` 1.
 
     Raises:
         TaskError: Fewer than three pairs of texts of a pair of languages, or gold scores that are all equal.

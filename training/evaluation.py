@@ -92,8 +92,8 @@ def load_eval_tasks(specs: str | Sequence[str] | None, languages: Sequence[str])
         if name not in TASKS or name in tasks:
             raise TaskError(f"eval_task: found task {spec!r}, expected NAME[=SOURCE] of {', '.join(TASKS)}, each once")
         data = TASKS[name]().load(source or None)
-        if not isinstance(data, ClassificationData):
-            raise TaskError(f"eval_task: found {type(data).__name__} for {spec!r}, expected a classification task")
+        if not isinstance(data, ClassificationData) or data.monolingual:
+            raise TaskError(f"eval_task: found {type(data).__name__} for {spec!r}, expected classes across languages")
         common = [language for language in languages if language in data.splits]
         if len(common) < 2:
             raise TaskError(

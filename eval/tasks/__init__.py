@@ -28,7 +28,8 @@ from .xnli import XNLI
 
 _CLASSES = (DocumentRetrieval, EuroparlMatrix, MLDoc, SIB200, STS, Sample, SentenceRetrieval, Tatoeba, TopicDocuments)
 TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR, *PROBING, *SENTEVAL)}
-GROUPS = {
+GROUPS = {  # names for several tasks
     "probing": [task.name for task in PROBING],
+    "probing_text": [task.name for task in PROBING if task.generate],
     "senteval": [task.name for task in SENTEVAL],
-}  # names for several tasks
+}

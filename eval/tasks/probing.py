@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +15,8 @@ from modeling_tmde.data.files import read_lines
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .parallel import open_parts, rows_of
 from .sources import choose_languages, provenance_of, source_of
+
+logger = logging.getLogger("modeling_tmde.eval.tasks")
 
 Items = list[tuple[str, str, str]]  # split, label, sentence
 SPLITS = {"tr": "train", "va": "dev", "te": "test"}
@@ -28,10 +32,11 @@ def sentence_length(sentences: Mapping[int, list[str]], rng: random.Random) -> I
 
 def word_content(sentences: Mapping[int, list[str]], rng: random.Random) -> Items:
     """Which of n words of medium frequency (ranks 2 n to 3 n) the sentence holds; it holds one of them, once."""
-    counts = Counter(word.lower() for words in sentences.values() for word in words if word.isalpha())
+    plain = {row: [bare(word).lower() for word in words] for row, words in sentences.items()}
+    counts = Counter(word for words in plain.values() for word in words if is_word(word))
     n = max(2, len(sentences) // SENTENCES_PER_WORD)
     asked = {word for word, _ in counts.most_common(3 * n)[2 * n :]}
-    found = {row: [word for word in map(str.lower, words) if word in asked] for row, words in sentences.items()}
+    found = {row: [word for word in words if word in asked] for row, words in plain.items()}
     items = [(split_of(row), held[0], " ".join(sentences[row])) for row, held in found.items() if len(held) == 1]
     known = {label for split, label, _ in items if split == "train"}
     return [item for item in items if item[1] in known]
@@ -42,7 +47,7 @@ def bigram_shift(sentences: Mapping[int, list[str]], rng: random.Random) -> Item
     items = []
     for row, words in sentences.items():
         pairs = [(i, words[i], words[i + 1]) for i in range(1, len(words) - 2)]
-        pairs = [i for i, a, b in pairs if a.isalpha() and b.isalpha() and a.lower() != b.lower()]
+        pairs = [i for i, a, b in pairs if is_word(a) and is_word(b) and a.lower() != b.lower()]
         if pairs and (inverted := rng.random() < 0.5):
             i = rng.choice(pairs)
             words = [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
@@ -58,7 +63,7 @@ def odd_man_out(sentences: Mapping[int, list[str]], rng: random.Random) -> Items
     them. No replacement occurs in two splits.
     """
     counts = Counter(word for words in sentences.values() for word in words)
-    content = {word for word in counts if word.isalpha()} - {word for word, _ in counts.most_common(COMMON_WORDS)}
+    content = set(filter(is_word, counts)) - {word for word, _ in counts.most_common(COMMON_WORDS)}
     after, before = defaultdict(Counter), defaultdict(Counter)  # content words by their left and right neighbours
     for words in sentences.values():
         for first, second in zip(words, words[1:], strict=False):
@@ -82,15 +87,27 @@ def odd_man_out(sentences: Mapping[int, list[str]], rng: random.Random) -> Items
     return items
 
 
+def is_word(text: str) -> bool:
+    """Whether it is of letters and their marks alone: `isalpha` knows no vowel signs."""
+    return bool(text) and all(unicodedata.category(character)[0] in "LM" for character in text)
+
+
+def bare(word: str) -> str:
+    """The word without the punctuation before and behind it."""
+    kept = [n for n, character in enumerate(word) if unicodedata.category(character)[0] not in "PS"]
+    return word[kept[0] : kept[-1] + 1] if kept else ""
+
+
 def split_of(row: int) -> str:
     """80 % of rows are for training; a row and its translations are in one split."""
     return ("test", "dev", *["train"] * 8)[random.Random(row).randrange(10)]
 
 
 def balanced(items: Items, rng: random.Random) -> Items:
-    """As many items of every label as of the rarest, in each split."""
+    """As many items of every label as of the rarest, in each split; none if a split lacks a label."""
+    labels = sorted({label for _, label, _ in items})
     counts = Counter(item[:2] for item in items)
-    fewest = {split: min(count for (of, _), count in counts.items() if of == split) for split, _ in counts}
+    fewest = {split: min(counts[split, label] for label in labels) for split, _ in counts}
     kept, seen = [], Counter()
     for item in rng.sample(items, len(items)):
         seen[item[:2]] += 1
@@ -102,8 +119,8 @@ def balanced(items: Items, rng: random.Random) -> Items:
 class Probing(Task):
     """A property of sentences that a classifier reads off their vectors (004, section 3.3).
 
-    Four of the ten tasks need no parser. They are also generated from any parallel text, in every language of it, with
-    80 % of the rows for training and 10 % each for dev and test.
+    Four of the ten tasks need no parser (the group `probing_text`). They are also generated from parallel text, in all
+    its languages that put spaces between words, with 80 % of the rows for training and 10 % each for dev and test.
 
     Class attributes: `file`, its name as published; `generate`, what makes items of sentences, or None.
     """
@@ -149,13 +166,21 @@ class Probing(Task):
             items = self._generated(source, languages, streaming, max_rows, seed)
         splits: dict[str, dict[str, Split]] = {}
         for language, found in items.items():
-            for name in SPLITS.values():
-                rows = [(f"{language}:{name}:{n}", *item[1:]) for n, item in enumerate(found) if item[0] == name]
-                if not rows:
-                    expected, advice = "some", "Pass more text."
-                    raise bad_value(source, None, None, Words(f"no {name} sentences in {language}"), expected, advice)
-                ids, labels, texts = zip(*rows, strict=True)
+            by_split = {name: [item for item in found if item[0] == name] for name in SPLITS.values()}
+            if not all(by_split.values()):
+                logger.warning("%s: left %s out, which has too little text in %s", self.name, language, source)
+                continue
+            for name, rows in by_split.items():
+                ids = [f"{language}:{name}:{number}" for number in range(len(rows))]
+                _, labels, texts = zip(*rows, strict=True)
                 splits.setdefault(language, {})[name] = Split(ids, texts, labels, place=f"{source}, {name}")
+        if lacking := [language for language in languages or items if language not in splits]:
+            if languages or not splits:
+                expected, advice = (
+                    "sentences of every label in train, dev and test",
+                    "Pass more text, or other languages.",
+                )
+                raise bad_value(source, None, None, Words(f"too little text in {lacking[0]}"), expected, advice)
         monolingual = self.generate is word_content
         return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head, monolingual)
 

@@ -48,6 +48,8 @@ def _columns(*indices: int) -> Callable[[str], Row]:
 class SentEval(Task):
     """A transfer task in the layout of SentEval's `data/downstream` (004, section 3.1), in English.
 
+    Pairs are [u, v, |u - v|, u * v], as 004 says; the code of SentEval leaves u and v out.
+
     Class attributes: `files`, each with its split (`all`: for ten-fold cross-validation) and its label, None where
     `line` makes label and texts of a line; `header`, whether files begin with one; `scored`, whether labels are
     numbers to predict.
@@ -76,7 +78,9 @@ class SentEval(Task):
             CorpusError: No source, a missing file, or a line that is not as published.
         """
         source = source_of(
-            self, source, "Pass the folder data/downstream that SentEval's get_transfer_data.bash writes."
+            self,
+            source,
+            "Pass --tasks senteval=FOLDER: the folder data/downstream that SentEval's get_transfer_data.bash writes.",
         )
         choose_languages(source, languages, ["en"])
         splits: dict[str, list[Row]] = {}

@@ -96,11 +96,7 @@ def test_moses_lengths(streaming, write):
         ),
         ("x.jsonl", b"[1, 2]\n", ("row 1", "[1, 2]", "a JSON object")),
         ("x.jsonl", b"", ("no rows",)),
-        (
-            "x.jsonl",
-            b'{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n',
-            ("row 2", "'en'", "['b']", "a text"),
-        ),
+        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n', ("row 2", "'en'", "['b']", "a text")),
         ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": "\\ud800"}\n', ("row 2", "'en'", "found '\\ud800'")),
         ("x.parquet", b"nothing of the kind", ("not parquet",)),
         ("x.tsv.gz", gzip.compress(b"de\ten\n" + b"a\tb\n" * 9999, mtime=0)[:40], ("damaged file",)),

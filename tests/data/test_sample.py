@@ -6,14 +6,7 @@ from collections import Counter
 
 import pytest
 
-from modeling_tmde.data.sample import (
-    LANGUAGES,
-    SPLITS,
-    TOPICS,
-    sample_documents,
-    sample_parallel,
-    sample_sentences,
-)
+from modeling_tmde.data.sample import LANGUAGES, SPLITS, TOPICS, sample_documents, sample_parallel, sample_sentences
 
 FORBIDDEN = {
     "de": [r"\b(von|zu|bei|in) dem\b"],

@@ -11,13 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, train_tokenizer
-from modeling_tmde.tokenization import (
-    SPECIAL_TOKENS,
-    TextTokenizer,
-    balanced_texts,
-    cut_tokenizer,
-    extend_tokenizer,
-)
+from modeling_tmde.tokenization import SPECIAL_TOKENS, TextTokenizer, balanced_texts, cut_tokenizer, extend_tokenizer
 from tests import hub_encoders
 from tests.conftest import WORDS
 from tests.tiny_embedders import make_tokenizer

@@ -11,8 +11,7 @@ from tests.training.trainers import tiny_trainer
 
 
 @pytest.mark.parametrize(
-    ("prefixes", "frozen"),
-    [(["1"], {"1.weight"}), (["2", "10"], {"2.weight", "10.weight"}), (None, set())],
+    ("prefixes", "frozen"), [(["1"], {"1.weight"}), (["2", "10"], {"2.weight", "10.weight"}), (None, set())]
 )
 def test_prefixes_are_whole_parts_of_names(prefixes, frozen):
     model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(11)))

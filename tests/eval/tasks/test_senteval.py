@@ -12,39 +12,29 @@ from modeling_tmde.eval.systems import CharacterTfidf
 from modeling_tmde.eval.tasks import GROUPS, TASKS, ClassificationData, TaskError
 from tests.eval.fake_system import FakeSystem
 
-BINARY = {"MR/rt-polarity": ("pos", "neg"), "CR/custrev": ("pos", "neg"), "MPQA/mpqa": ("pos", "neg")}
-BINARY["SUBJ/subj"] = ("subjective", "objective")
-WORDS = ("good fine great", "bad poor awful")
+LINES = {  # of row n in each file
+    "{MR/rt-polarity,CR/custrev,MPQA/mpqa}.pos": lambda n: f"a good fine great film {n}",
+    "{MR/rt-polarity,CR/custrev,MPQA/mpqa}.neg": lambda n: f"a bad poor awful film {n}",
+    "SUBJ/subj.{subjective,objective}": lambda n: f"a sentence {n}",
+    "SST/binary/sentiment-{train,dev,test}": lambda n: f"a film {n}\t{n % 2}",
+    "SST/fine/sentiment-{train,dev,test}": lambda n: f"{n % 5} a film {n}",
+    "STS/STSBenchmark/sts-{train,dev,test}.csv": lambda n: f"news\tMSR\t2012\t{n}\t{n % 6}.0\tone {n}\ttwo {n % 6}",
+    "TREC/{train_5500,TREC_10}.label": lambda n: f"{('NUM:x How many', 'LOC:y Where')[n % 2]} {n} ?",
+    "MRPC/msr_paraphrase_{train,test}.txt": lambda n: f"{n % 2}\t{n}\t{n}\tone {n}\ttwo {n}",
+    "SICK/SICK_{train,trial,test_annotated}.txt": lambda n: f"{n}\tone {n}\ttwo {n}\t{1 + n % 5}\t{'NY'[n % 2]}",
+}
 
 
 @pytest.fixture
 def downstream(tmp_path):
     """A folder as SentEval's script leaves it, with twenty rows in each file."""
-    files = {}
-    for stem, labels in BINARY.items():
-        for label, words in zip(labels, WORDS, strict=True):
-            files[f"{stem}.{label}"] = [f"a {words} film {n}" for n in range(20)]
-    for split in ("train", "dev", "test"):
-        files[f"SST/binary/sentiment-{split}"] = [f"a {WORDS[n % 2]} film {n}\t{n % 2}" for n in range(20)]
-        files[f"SST/fine/sentiment-{split}"] = [f"{n % 5} a film {n % 5} {n}" for n in range(20)]
-        lines = [
-            f"main-news\tMSRpar\t2012test\t{n}\t{n % 6}.000\tsome text {n}\tsome text {n * (n % 6)}" for n in range(20)
-        ]
-        files[f"STS/STSBenchmark/sts-{split}.csv"] = lines
-    for name in ("train_5500", "TREC_10"):
-        files[f"TREC/{name}.label"] = [
-            f"{('NUM', 'LOC')[n % 2]}:x {('How many', 'Where')[n % 2]} {n} ?" for n in range(20)
-        ]
-    for split in ("train", "test"):
-        rows = [f"{n % 2}\t{n}\t{n}\tThis is {n} .\tThis is {n} too ." for n in range(20)]
-        files[f"MRPC/msr_paraphrase_{split}.txt"] = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *rows]
-    for split in ("train", "trial", "test_annotated"):
-        rows = [f"{n}\tone {n}\ttwo {n}\t{1 + n % 5}\t{('NEUTRAL', 'ENTAILMENT')[n % 2]}" for n in range(20)]
-        header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
-        files[f"SICK/SICK_{split}.txt"] = [header, *rows]
-    for name, lines in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    for pattern, line in LINES.items():
+        before, _, names = pattern.partition("{")
+        names, _, after = names.partition("}")
+        for path in (tmp_path / f"{before}{name}{after}" for name in names.split(",")):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            header = ["a header"] if path.parent.name in ("MRPC", "SICK") else []
+            path.write_text("\n".join([*header, *map(line, range(20))]) + "\n")
     (tmp_path / "CR/custrev.pos").write_bytes("\n".join(f"café {n}" for n in range(20)).encode("latin-1"))
     return tmp_path
 
@@ -54,42 +44,38 @@ def test_published_files(downstream):
     assert [plan.name for plan in plans] == GROUPS["senteval"] and len(plans) == 11
     data = {plan.name.removeprefix("senteval_"): plan.load().data for plan in plans}
     one = {name: next(iter(found.splits["en"].values())) for name, found in data.items() if hasattr(found, "splits")}
-    rows = {
-        name: (split.labels[-1], split.texts[-1], (split.second_texts or [None])[-1]) for name, split in one.items()
-    }
+    rows = {name: (split.labels[-1], split.texts[-1], *(split.second_texts or [])[-1:]) for name, split in one.items()}
+    film, pair = ("neg", "a bad poor awful film 19"), ("one 19", "two 19")
     assert rows == {
-        "mr": ("neg", "a bad poor awful film 19", None),
-        "cr": ("neg", "a bad poor awful film 19", None),
-        "subj": ("subjective", "a good fine great film 19", None),
-        "mpqa": ("neg", "a bad poor awful film 19", None),
-        "sst2": ("1", "a bad poor awful film 19", None),
-        "sst5": ("4", "a film 4 19", None),
-        "trec": ("LOC", "Where 19 ?", None),
-        "mrpc": ("1", "This is 19 .", "This is 19 too ."),
-        "sick_e": ("ENTAILMENT", "one 19", "two 19"),
+        **{"mr": film, "cr": film, "mpqa": film, "subj": ("subjective", "a sentence 19"), "sst2": ("1", "a film 19")},
+        **{"sst5": ("4", "a film 19"), "trec": ("LOC", "Where 19 ?"), "mrpc": ("1", *pair), "sick_e": ("Y", *pair)},
     }
     assert one["cr"].texts[3] == "café 3" and len(one["mr"]) == 40
     sizes = {
         name: [len(split) for split in found.splits["en"].values()] for name, found in data.items() if name in one
     }
     assert sizes["trec"] == sizes["mrpc"] == [18, 20, 2] and sizes["sst5"] == [20, 20, 20]
-    scored = data["sick_r"]
-    assert list(scored.supervised) == ["train", "dev"] and scored.pairs["en", "en"].scores[3] == 4.0
+    assert list(data["sick_r"].supervised) == ["train", "dev"] and data["sick_r"].pairs["en", "en"].scores[3] == 4.0
     stsb = data["stsb"].supervised["train"]
-    assert (stsb.first[3], stsb.second[3], stsb.scores[3]) == ("some text 3", "some text 9", 3.0)
+    assert (stsb.first[8], stsb.second[8], stsb.scores[8]) == ("one 8", "two 2", 2.0)
+    (cell,) = evaluate_similarity(data["stsb"], CharacterTfidf())
+    assert cell.pair == ("en", "en") and cell.value > 0.5  # the second text tells the score
 
 
-def test_bad_files(downstream):
-    path = downstream / "SICK/SICK_trial.txt"
-    path.write_text(path.read_text().replace("\t3\t", "\tthree\t", 1))
-    with pytest.raises(TaskError, match="SICK_trial.txt.*4.*'three'.*a finite number"):
-        TASKS["senteval_sick_r"]().load(downstream)
-    (downstream / "TREC/TREC_10.label").write_text("NUM How many ?\n")
-    with pytest.raises(TaskError, match="TREC_10.label.*1.*NUM How many"):
-        TASKS["senteval_trec"]().load(downstream)
-    (downstream / "MR/rt-polarity.neg").unlink()
-    with pytest.raises(TaskError, match="rt-polarity.neg.*no file.*get_transfer_data"):
-        TASKS["senteval_mr"]().load(downstream)
+@pytest.mark.parametrize(
+    ("name", "file", "line", "message"),
+    [
+        ("sick_r", "SICK/SICK_trial.txt", "header\n1\ta\tb\tthree\tNEUTRAL\n", "2.*'three'.*a finite number"),
+        ("trec", "TREC/TREC_10.label", "NUM How many ?\n", "1.*NUM How many"),
+        ("mr", "MR/rt-polarity.neg", None, "no file.*get_transfer_data"),
+    ],
+)
+def test_bad_files(name, file, line, message, downstream):
+    (downstream / file).unlink()
+    if line:
+        (downstream / file).write_text(line)
+    with pytest.raises(TaskError, match=f"{file}.*{message}"):
+        TASKS[f"senteval_{name}"]().load(downstream)
 
 
 def test_every_item_is_tested_once_by_a_head_that_did_not_see_it(downstream):
@@ -131,8 +117,3 @@ def test_relatedness_is_the_mean_of_a_distribution():
     found = [fitted(strength) for strength in STRENGTHS]
     best = max(range(len(found)), key=lambda n: np.corrcoef(found[n][0], scores[1])[0, 1])
     np.testing.assert_allclose(predict_scores(pairs, scores[0], scores[1]), found[best][1], atol=5e-3)
-
-
-def test_tfidf_can_be_related(downstream):
-    (cell,) = evaluate_similarity(TASKS["senteval_stsb"]().load(downstream), CharacterTfidf())
-    assert cell.pair == ("en", "en") and -1 <= cell.value <= 1 and cell.extra["size"] == 20

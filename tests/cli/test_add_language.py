@@ -6,17 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli import conftest
-from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, write_rows
+from tests.training.added_language_helpers import NEW, SHORT, planted_place
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("add")
-    planted_bag(folder / "bag")
-    write_rows(folder / "new.parquet", greek_rows(300, 1, ("en", NEW)))
-    write_rows(folder / "old.parquet", greek_rows(300, 2, OLD))
-    write_rows(folder / "dev.parquet", greek_rows(60, 7))
-    return folder
+    return planted_place(tmp_path_factory.mktemp("add"))
 
 
 def run(place: Path, output: str, *more: str, **changes: str):

@@ -111,7 +111,7 @@ def test_ffn_is_lasers_network_and_keeps_the_latest_best_epoch():
 def test_a_grid_keeps_the_best_head_which_stops_in_time():
     (train, labels), dev, test = noisy(0, noise=1.0), noisy(1, rows=30), torch.tensor(noisy(2, rows=300)[0])
     settings = {"batch_size": 12, "activation": "sigmoid", "input_dropout": False}
-    heads = [FfnHead(hidden=(n,), epochs=40, patience=3, **settings) for n in (1, 50)]
+    heads = [FfnHead(hidden=(n,), epochs=10**9, patience=3, **settings) for n in (1, 50)]
     alone = [head.fit(train, labels, {"dev": dev}, seed=5)["dev"] for head in heads]
     accuracies = [np.mean(each.predict(dev[0]) == np.array(dev[1])) for each in alone]
     assert accuracies[0] < accuracies[1]
@@ -119,6 +119,3 @@ def test_a_grid_keeps_the_best_head_which_stops_in_time():
     weight, bias, output, output_bias = alone[1].layers
     expected = torch.sigmoid(test @ weight.T + bias) @ output.T + output_bias
     torch.testing.assert_close(chosen.logits(test), expected)
-    short = [FfnHead(hidden=(50,), epochs=n, **settings).fit(train, labels, {"dev": dev}, 5)["dev"] for n in (4, 5)]
-    patient = FfnHead(hidden=(50,), epochs=5, patience=99, **settings).fit(train, labels, {"dev": dev}, 5)["dev"]
-    assert torch.equal(patient.logits(test), short[1].logits(test))

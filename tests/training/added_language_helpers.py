@@ -52,3 +52,12 @@ def planted_bag(folder: Path, recipe: bool = True) -> Path:
 
         (folder / "recipe.yaml").write_text(load_recipe("bag", ["token_dropout=0.0"]).to_yaml())
     return folder
+
+
+def planted_place(folder: Path) -> Path:
+    """A checkpoint `bag`, training rows `new.parquet` (English and Greek) and `old.parquet`, and `dev.parquet`."""
+    planted_bag(folder / "bag")
+    write_rows(folder / "new.parquet", greek_rows(300, 1, ("en", NEW)))
+    write_rows(folder / "old.parquet", greek_rows(300, 2, OLD))
+    write_rows(folder / "dev.parquet", greek_rows(60, 7))
+    return folder

@@ -23,7 +23,7 @@ from modeling_tmde.training.added_language import (
 from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
 from tests.conftest import make_dataset, tiny_model
 from tests.hub_encoders import adapt_encoder, save_encoder
-from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, write_rows
+from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, planted_place, write_rows
 from tests.training.models import tiny
 from tests.training.trainers import interrupt
 
@@ -33,13 +33,7 @@ OLD_PAIRS = (("de", "en"), ("de", "es"), ("en", "es"))
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A checkpoint `bag`, training rows `new.parquet` (English and Greek) and `old.parquet`, and `dev.parquet`."""
-    folder = tmp_path_factory.mktemp("added")
-    planted_bag(folder / "bag")
-    write_rows(folder / "new.parquet", greek_rows(300, 1, ("en", NEW)))
-    write_rows(folder / "old.parquet", greek_rows(300, 2, OLD))
-    write_rows(folder / "dev.parquet", greek_rows(60, 7))
-    return folder
+    return planted_place(tmp_path_factory.mktemp("added"))
 
 
 def recipe_of(place: Path, *overrides: str, **changes) -> Recipe:

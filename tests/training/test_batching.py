@@ -82,30 +82,18 @@ SOURCES = pytest.mark.parametrize("kind", ["map", "stream", "shards"])
     num_rows=st.integers(1, 40),
     seed=st.integers(0, 1000),
     missing=st.sampled_from([0.0, 0.3, 0.7]),
-    budget=st.integers(10, 400),
+    micro_batch_tokens=st.integers(10, 400),
     languages_per_row=st.sampled_from([None, 2, 3]),
     buffer_rows=st.sampled_from([7, 1000]),
     shuffle=st.booleans(),
     streaming=st.booleans(),
     temperature=st.sampled_from([0.5, 1.0, 5.0, float("inf")]),
 )
-def test_an_epoch_holds_every_usable_row_once_in_sound_batches(
-    tokenizer, num_rows, seed, missing, budget, languages_per_row, buffer_rows, shuffle, streaming, temperature
-):
+def test_an_epoch_holds_every_usable_row_once(tokenizer, num_rows, seed, missing, streaming, **options):
     rows = [*numbered_rows(num_rows, seed, missing), {language: f"always {num_rows}" for language in LANGUAGES}]
     dataset = make_dataset(rows)
-    batches = list(
-        make_batches(
-            dataset.to_iterable_dataset() if streaming else dataset,
-            tokenizer,
-            micro_batch_tokens=budget,
-            languages_per_row=languages_per_row,
-            buffer_rows=buffer_rows,
-            shuffle=shuffle,
-            seed=seed,
-            temperature=temperature,
-        )
-    )
+    source = dataset.to_iterable_dataset() if streaming else dataset
+    batches = list(make_batches(source, tokenizer, seed=seed, **options))
     expected = [number for number, row in enumerate(rows) if usable(row)]
     assert sorted(row_numbers(batches, tokenizer)) == expected
 
@@ -117,7 +105,7 @@ def test_an_epoch_holds_every_usable_row_once_in_sound_batches(
             original = rows[number_of(row)]
             assert row == {language: original[language] for language in batch.languages}  # no None, nothing empty
             available = [language for language in LANGUAGES if original[language]]
-            assert len(batch.languages) == min(languages_per_row or 5, len(available))
+            assert len(batch.languages) == min(options["languages_per_row"] or 5, len(available))
 
         num_languages, num_rows_here, length = batch.input_ids.shape
         real = batch.attention_mask.bool()
@@ -127,14 +115,15 @@ def test_an_epoch_holds_every_usable_row_once_in_sound_batches(
         assert (batch.input_ids[~real] == tokenizer.pad_token_id).all()
         assert (batch.input_ids[..., 0] == tokenizer.bos_token_id).all()
         assert (batch.input_ids.gather(2, lengths[..., None] - 1) == tokenizer.eos_token_id).all()
-        over = num_rows_here * length > budget  # of a side
-        # a row that fits no budget, or a batch that fitted until it took in the last row of its chunk
-        assert not over or num_rows_here == 1 or (num_rows_here - 1) * length <= budget
+        # A row that fits no budget, or a batch that fitted until it took in the last row of its chunk.
+        assert num_rows_here == 1 or (num_rows_here - 1) * length <= options["micro_batch_tokens"]
 
     counts = Counter()
     for batch in {batch.position.chunk: batch for batch in batches}.values():
         counts.update(batch.counts)
-    if len({batch.position.chunk for batch in batches}) == -(-len(rows) // buffer_rows):  # every chunk gave a batch
+    if len({batch.position.chunk for batch in batches}) == -(
+        -len(rows) // options["buffer_rows"]
+    ):  # every chunk gave a batch
         assert (counts["rows"], counts["rows_without_pair"]) == (len(rows), len(rows) - len(expected))
         assert counts["texts"] == sum(batch.input_ids.shape[0] * batch.input_ids.shape[1] for batch in batches)
 
@@ -145,12 +134,7 @@ def test_sizes_and_words_equal_a_plain_count(tokenizer, languages_per_row):
     num_directions = set()
     for batch in make_batches(make_dataset(rows), tokenizer, languages_per_row=languages_per_row):
         found = decoded(batch, tokenizer)
-        directions = [
-            (source, target)
-            for source in batch.languages
-            for target in batch.languages
-            if source != target and target in PIVOTS
-        ]
+        directions = [(a, b) for a in batch.languages for b in batch.languages if a != b and b in PIVOTS]
         num_directions.add(len(directions))
         target_texts = [row[target] for row in found for _, target in directions]
         assert batch.sizes.rows == len(found)
@@ -202,20 +186,12 @@ def test_infinite_temperature_evens_out_the_pairs(tokenizer):
     By a row's own chances: 300 + 100 de-en, 100 de-es, 100 en-es. With weight 1 / n, n = 600, 300, 300, the rows of
     three are drawn 1 : 2 : 2: 300 + 60, 120, 120.
     """
-    rows = [
-        {"de": f"haus {number}", "en": f"house {number}", "es": f"casa {number}" if number % 2 else None}
-        for number in range(600)
-    ]
-    frequencies = {}
-    for temperature in (1.0, float("inf")):
-        counter = Counter()
-        for seed in range(3):
-            batches = ParallelBatches(
-                make_dataset(rows), tokenizer, ["de", "en", "es"], PIVOTS, temperature=temperature, seed=seed
-            )
-            for batch in batches:
-                counter[batch.languages] += batch.sizes.rows / 3
-        frequencies[temperature] = counter
+    rows = [{"de": f"haus {n}", "en": f"house {n}", "es": f"casa {n}" if n % 2 else None} for n in range(600)]
+    dataset, frequencies = make_dataset(rows), {1.0: Counter(), float("inf"): Counter()}
+    for (temperature, counter), seed in itertools.product(frequencies.items(), range(3)):
+        options = {"temperature": temperature, "seed": seed}
+        for batch in ParallelBatches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options):
+            counter[batch.languages] += batch.sizes.rows / 3
     pairs = [("de", "en"), ("de", "es"), ("en", "es")]
     # standard deviation of the means of three epochs: about 5
     assert [frequencies[1.0][pair] for pair in pairs] == pytest.approx([400, 100, 100], abs=20)

@@ -85,8 +85,8 @@ def warm_start(
         raise ValueError(f"{start}, found {source_kind!r} in {checkpoint}")
     direct = kind == "tmde_adapted" or (kind == "tmde" and direct_path)
     if direct and hasattr(source.base_model, "token_weights") and not model.config.bag_residual:
-        found = f"Warm start from {checkpoint}: its token weights need the direct path, found bag_residual=False"
-        raise ValueError(f"{found}; set model.bag_residual=true, or warm_start.direct_path=false for its tables alone")
+        found = f"Warm start from {checkpoint}: its token weights need the direct path, found no bag_residual"
+        raise ValueError(f"{found}; set model.bag_residual, or for T-MDE warm_start.direct_path=false (tables alone)")
     width, source_width = _width(model.config), _width(source.config)
     if names is not None and width != source_width:
         key = "model.encoder_config.d_model" if kind == ALIGNED else "model.d_model"

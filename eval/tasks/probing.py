@@ -7,6 +7,7 @@ import random
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 
 from modeling_tmde.data.checks import Words, bad_value
@@ -176,11 +177,8 @@ class Probing(Task):
                 splits.setdefault(language, {})[name] = Split(ids, texts, labels, place=f"{source}, {name}")
         if lacking := [language for language in languages or items if language not in splits]:
             if languages or not splits:
-                expected, advice = (
-                    "sentences of every label in train, dev and test",
-                    "Pass more text, or other languages.",
-                )
-                raise bad_value(source, None, None, Words(f"too little text in {lacking[0]}"), expected, advice)
+                found, expected = Words(f"too little text in {lacking[0]}"), "sentences of every label in every split"
+                raise bad_value(source, None, None, found, expected, "Pass more text, or other languages.")
         monolingual = self.generate is word_content
         return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head, monolingual)
 
@@ -200,7 +198,7 @@ class Probing(Task):
         chosen, parts = open_parts(source, languages, self.languages, streaming=streaming)
         sentences: dict[str, dict[str, tuple[int, list[str]]]] = {language: {} for language in chosen}
         rows = (row for part in parts.values() for row in rows_of(part))
-        for number, row in zip(range(max_rows or 10**12), rows, strict=False):
+        for number, row in enumerate(islice(rows, max_rows)):
             for language in chosen:
                 words = (row.get(language) or "").split()
                 if len(words) in WORDS:

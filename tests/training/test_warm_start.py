@@ -377,7 +377,7 @@ def test_errors_name_what_was_found(bag, small_tokenizer, tmp_path, tokenizer):
         assert all(torch.equal(weight, before[name]) for name, weight in parameters_of(model).items())
 
     plain = direct_model(small_tokenizer, bag_residual=False)
-    refused(plain, "bag_residual=False; set model.bag_residual=true")
+    refused(plain, "found no bag_residual; set model.bag_residual, or for T-MDE")
     refused(BagModel(BagConfig(vocab_size=330, d_model=16)), "d_model=24 and the new model 16; set model.d_model=24")
     refused(plain, "no folder .*nowhere", tmp_path / "a" / "b" / "nowhere")
     tmde = save(tiny_model(), tokenizer, tmp_path / "tmde")

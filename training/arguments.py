@@ -34,7 +34,8 @@ class TmdeTrainingArguments(TrainingArguments):
             `fairseq --max-tokens` counts them.
         micro_batch_rows: Most rows of one forward pass; None for no such limit.
         languages_per_row: Languages used of each row at a time; None uses all.
-        pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate need anyway.
+        pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate need anyway; or a
+            list of the pivot languages of which each pair has one.
         pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is uniform.
         buffer_rows: Rows planned and shuffled together. The more there are, the less of a batch is padding; a stream
             holds twice as many in memory.
@@ -98,7 +99,7 @@ class TmdeTrainingArguments(TrainingArguments):
     micro_batch_tokens: int = 4096
     micro_batch_rows: int | None = None
     languages_per_row: int | None = 2
-    pivot_pairs: bool = False
+    pivot_pairs: list[str] | bool = False
     pair_temperature: float = float("inf")
     buffer_rows: int = 65536
     max_joined_rows: int = 1

@@ -121,7 +121,8 @@ class ParallelBatches(IterableDataset):
             then is not shuffled but in chunks.
         neighbor_share: Of so many of the rows the last language's text is replaced by the row that follows in the
             document, if `doc_id` names any: neighbours share their topic, not their words.
-        pivots_only: Whether every set of languages must hold a pivot, as translation needs it.
+        pivots_only: Whether every set of languages must hold a pivot, as translation needs it, or a list of the
+            languages of which it must hold one.
         max_length: Longer texts are truncated to this many tokens, and counted.
         seed: Of shuffling and drawing.
         epochs: Passes over the rows; None repeats them for ever.
@@ -133,7 +134,8 @@ class ParallelBatches(IterableDataset):
         teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
 
     Raises:
-        ValueError: A temperature of 0 or less, or rows are joined whose tokenizer leaves no blank between them.
+        ValueError: A temperature of 0 or less, `pivots_only` names no pivot, or rows are joined whose tokenizer leaves
+            no blank between them.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -147,7 +149,7 @@ class ParallelBatches(IterableDataset):
     micro_batch_rows: int | None = None
     max_joined_rows: int = 1
     neighbor_share: float = 0.0
-    pivots_only: bool = True
+    pivots_only: list[str] | bool = True
     max_length: int = 256
     seed: int = 0
     epochs: int | None = 1
@@ -165,6 +167,11 @@ class ParallelBatches(IterableDataset):
             raise ValueError(
                 f"max_joined_rows={self.max_joined_rows}: the tokenizer makes {joined!r} of the texts 'a' and 'a' "
                 "joined, expected 'a a': train it with tokenizer.add_prefix_space=true, or set max_joined_rows=1"
+            )
+        self.needed_languages = self.pivot_languages if isinstance(self.pivots_only, bool) else self.pivots_only
+        if not set(self.needed_languages) <= set(self.pivot_languages):
+            raise ValueError(
+                f"pivot_pairs={self.pivots_only}: expected some of pivot_languages={self.pivot_languages}"
             )
         self.bos, self.eos, _ = text_bounds(self.tokenizer)
         if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
@@ -198,7 +205,7 @@ class ParallelBatches(IterableDataset):
                     if index >= skip:
                         yield Position(epoch, chunk, index), tokens, plan, counts, (index + 1) / len(planned)
             if not found and first_chunk == 0:
-                pivots = f" with one of the pivot languages {self.pivot_languages} among them"
+                pivots = f" with one of the pivot languages {self.needed_languages} among them"
                 raise ValueError(
                     f"No row of the training data has two of the languages {self.languages}"
                     f"{pivots if self.pivots_only else ''}; check data.languages and data.pivot_languages"
@@ -236,7 +243,7 @@ class ParallelBatches(IterableDataset):
         """The sets of languages (by number) that a row with these can give: every one holds a pivot, if needed."""
         size = len(available) if self.languages_per_row is None else min(self.languages_per_row, len(available))
         sets = itertools.combinations(available, size) if size >= 2 else ()
-        pivots = [number for number, language in enumerate(self.languages) if language in self.pivot_languages]
+        pivots = [number for number, language in enumerate(self.languages) if language in self.needed_languages]
         return [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
 
     def _plan(self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[Plan], Counter[str]]:
@@ -392,7 +399,7 @@ def batches_of(
         model.config.languages,
         model.config.pivot_languages,
         micro_batch_tokens=args.micro_batch_tokens,
-        pivots_only=model.needs_pivot or args.pivot_pairs,
+        pivots_only=args.pivot_pairs or model.needs_pivot,
         max_length=args.train_max_length,
         teacher=open_teacher_vectors(rows, model, args),
         **options,

@@ -226,6 +226,8 @@ class ParallelModel(nn.Module):
             return objective([parameter for parameter in self.encoder.parameters() if parameter.requires_grad])
         head, table, masked = self.model.head, self.model.lm_head.weight, encoded.masked
         if isinstance(objective, UnifiedGenerativeTask):
+            if not objective.masks_input:  # what masked language modeling beside it has hidden is not its concern
+                masked = objective.mask(batch.input_ids, encoded.attention_mask, self.config)
             return objective(head(embeddings), table, masked, batch.input_ids, encoded.attention_mask)
         if isinstance(objective, TranslationLanguageModel):
             masked = objective.mask(batch.input_ids, encoded.attention_mask, self.config)

@@ -35,8 +35,8 @@ def load_replayed(recipe: Recipe, dev: dict[str, Dataset], report: CorpusReport)
     """
     data, sources, new = recipe.data, recipe.data.replay, set(recipe.data.replay.new_languages)
     needs_pivot = any(objective.needs_pivot for objective in recipe.build_objectives().values())
-    needs_pivot |= recipe.sections["training"].get("pivot_pairs", False)
-    pivots = set(data.pivot_languages if needs_pivot else data.languages)
+    pairs = recipe.sections["training"].get("pivot_pairs") or needs_pivot
+    pivots = set(pairs if isinstance(pairs, list) else data.pivot_languages if pairs else data.languages)
     old = [language for language in data.languages if language not in new]
 
     def with_new(row: Row) -> list[Row]:

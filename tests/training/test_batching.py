@@ -283,6 +283,10 @@ def test_without_pivots_every_pair_appears(tokenizer):
         rows_of_pair[batch.languages] += batch.sizes.rows
     assert set(rows_of_pair) == set(itertools.combinations(LANGUAGES, 2))
     assert min(rows_of_pair.values()) > 5  # of 20 on average, standard deviation 4
+    some = {batch.languages for batch in make_batches(make_dataset(rows[1:]), tokenizer, pivots_only=["es"])}
+    assert some == {pair for pair in rows_of_pair if "es" in pair}
+    with pytest.raises(ValueError, match=r"pivot_pairs=\['fr'\]: expected some of pivot_languages="):
+        make_batches(make_dataset(rows), tokenizer, pivots_only=["fr"])
 
 
 def with_documents(rows: list[dict], names: list[str | None]) -> datasets.Dataset:

@@ -1,6 +1,7 @@
 """The unified generative task: each text predicts the tokens of its translation, and its own hidden token."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import nn
@@ -24,16 +25,19 @@ class UnifiedGenerativeTask(MaskingObjective):
     - w_t was hidden in S_l: `q(w) = N_w / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
 
     N_w is 1 for every token of S_l' whatever its frequency, as in the paper's footnote 3, and ||S_l'|| then the number
-    of different tokens; with `frequencies`, N_w counts occurrences and ||S_l'|| all tokens. Special tokens are no
-    words of a sentence, unless it has no others. In rows of more than two languages, every text predicts each of the
-    others.
+    of different tokens. Special tokens are no words of a sentence, unless it has no others. In rows of more than two
+    languages, every text predicts each of the others.
+
+    The paper's table 6 compares it with the two tasks that it unifies. `"xtr"`, cross-lingual token-level
+    reconstruction: nothing is hidden, and q is that of eq. 3. `"smlm"`, the single-word masked language model: all
+    texts of a row predict w_t alone (eq. 1). Its MLM is the objective `masked_lm`, which `"xtr"` can stand beside.
 
     `sum_w q(w) log p(w)` needs the logits of few entries only, and the normalizer of p comes from
     `cross_entropy_sum`: neither q nor p is ever held for the whole vocabulary.
 
     Args:
         weight: Factor of this loss in the total; 1 in eq. 7.
-        frequencies: Whether a token counts as often as it occurs.
+        task: `"ugt"`, `"xtr"` or `"smlm"`.
 
     Inputs: outputs of the prediction head for the embeddings (languages, rows, d_model), the output projection
         (vocab_size, d_model), what `mask` hid, and the texts as they were, (languages, rows, length), with their mask.
@@ -52,21 +56,22 @@ class UnifiedGenerativeTask(MaskingObjective):
     ```
     """
 
-    def __init__(self, weight: float = 1.0, frequencies: bool = False):
+    def __init__(self, weight: float = 1.0, task: Literal["ugt", "xtr", "smlm"] = "ugt"):
         super().__init__(weight)
-        self.frequencies = frequencies
+        self.task = task
+        self.masks_input = task != "xtr"
 
     def count(self, sizes: BatchSizes) -> int:
         return sizes.ordered_pairs // 2
 
     def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
-        """One token of every row becomes `<mask>`; none of a row that has only special tokens."""
+        """One token of every row becomes `<mask>`; none of a row that has only special tokens, and none for XTR."""
         own = own_tokens(input_ids, attention_mask, config)
         texts = torch.rand(own.shape[:2], device=own.device).masked_fill(~own.any(dim=2), -1.0)
         drawn = torch.zeros_like(texts, dtype=torch.bool).scatter(0, texts.argmax(dim=0, keepdim=True), True)
         chances = torch.rand(own.shape, device=own.device).masked_fill(~own, -1.0)
         hidden = torch.zeros_like(own).scatter(2, chances.argmax(dim=2, keepdim=True), True)
-        hidden &= drawn.unsqueeze(2) & own  # (languages, rows, length), one place a row
+        hidden &= drawn.unsqueeze(2) & own & self.masks_input  # (languages, rows, length), one place a row
         places = hidden.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places]
         return Masked(input_ids.masked_fill(hidden, config.mask_token_id), places, targets, own)
@@ -83,6 +88,12 @@ class UnifiedGenerativeTask(MaskingObjective):
         counted = masked.own | (attention_mask.bool() & ~masked.own.any(dim=2, keepdim=True))
         with torch.autocast(hidden.device.type, enabled=False):  # the terms below cancel in bf16
             dtype = torch.promote_types(hidden.dtype, torch.float32)
+            if self.task == "smlm":
+                row = (masked.places // length) % rows  # (hidden tokens,)
+                targets = masked.targets.repeat(languages)
+                loss = cross_entropy_sum(hidden[:, row].flatten(0, 1).to(dtype), weight.to(dtype), targets)
+                loss = loss * (languages - 1)
+                return ObjectiveOutput(loss, {"loss": loss.detach()})
             hidden, weight = hidden.flatten(0, 1).to(dtype), weight.to(dtype)  # (texts, d_model)
             shares, entropies = self._labels(input_ids.flatten(0, 1), counted.flatten(0, 1), dtype)
             means = nn.functional.embedding_bag(
@@ -108,7 +119,7 @@ class UnifiedGenerativeTask(MaskingObjective):
         """q of eq. 3 for texts (texts, length), spread over the places of each token, in that shape; and its
         `sum_w q(w) log q(w)`, (texts,)."""
         frequencies = occurrences(ids, counted).to(dtype)
-        shares = counted.to(dtype) if self.frequencies else counted / frequencies
+        shares = counted / frequencies
         shares = shares / shares.sum(dim=1, keepdim=True)
         return shares, torch.xlogy(shares, shares * frequencies).sum(dim=1)
 

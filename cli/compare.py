@@ -2,7 +2,7 @@
 
 The folder of a comparison holds `evaluation.yaml`, the recipe of each training in `recipes/`, the runs that others
 begin with in `start/`, those of the systems in `runs/`, their evaluations in `eval/`, what each process printed in
-`logs/`, and `table.md`.
+`logs/`, `table.md`, and the numbers of the table in `table.json`.
 """
 
 import copy
@@ -11,8 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -268,7 +269,7 @@ def _process(command: str, training: Training, jobs: int, *arguments: str | Path
 
 
 def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[str, str]) -> str:
-    """Writes `table.md` of what is measured so far; returns the Markdown."""
+    """Writes `table.md` of what is measured so far, and the numbers of all seeds as `table.json`; returns the text."""
     found: dict[str, list[dict[str, TaskResult]]] = {}  # by system, of each of its seeds
     first: dict[str, Training] = {}
     tfidf: dict[str, TaskResult] = {}
@@ -280,7 +281,7 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
         first.setdefault(training.system, training)
     reference = file.reference or next(iter(file.systems))
 
-    rows, chances = [], {"system": "chance"}
+    rows, chances, numbers = [], {"system": "chance"}, {"values": defaultdict(dict), "differences": {}}
     for name, seeds in (found | {TFIDF: [tfidf]}).items():
         row = {"system": markdown_escape(file.titles.get(name, name))}
         tested = {} if name in (TFIDF, reference) else _differences(found, name, reference)
@@ -289,6 +290,7 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
             for group, chance in by_chance.items():
                 title = markdown_escape(file.titles.get(task, task) + (f" {group}" if len(by_chance) > 1 else ""))
                 values = [each[group] for each in means]
+                numbers["values"][name][title] = values
                 row[title] = percent(np.mean(values))
                 if len(values) > 1:
                     row[title] += f" ± {percent(np.std(values, ddof=1))}"
@@ -302,8 +304,11 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
     for better, worse in file.contrasts:
         if tested := _differences(found, better, worse):
             lines.append(differences_table(f"{better} - {worse}", list(tested.values())))
+            numbers["differences"][f"{better} - {worse}"] = [asdict(each) for each in tested.values()]
     lines += [f"- Not measured: {markdown_escape(f'{name}: {reason}')}" for name, reason in failures.items()]
     text = "\n".join(lines).rstrip() + "\n"
+    numbers = json.dumps({"description": file.description, "reference": reference, **numbers}, indent=1)
+    write_atomically(trainings[0].folder / "table.json", numbers)
     write_atomically(trainings[0].folder / "table.md", text)
     return text
 
@@ -335,7 +340,7 @@ def _costs(training: Training) -> dict[str, str]:
 
 
 def compare(
-    comparison: Annotated[str, typer.Argument(metavar="COMPARISON", help="papers, bilingual, or a YAML file.")],
+    comparison: Annotated[str, typer.Argument(metavar="COMPARISON", help="papers, bilingual, beta, light, or a file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything that is made.")],
     train_data: TrainOption = None,
     dev_data: DevOption = None,

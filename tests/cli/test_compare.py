@@ -140,6 +140,9 @@ def test_the_table_by_hand(tmp_path):
     assert "### warm - bag" in text and cells["sib200"][:4] == ["Cross", "40.0", "60.0", "+20.0"]
     assert "Not measured: x: eval: broke" in text
     assert (tmp_path / "out" / "table.md").read_text() == text
+    numbers = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert numbers["values"]["warm"]["sib200 Cross"] == pytest.approx([0.6, 0.46])
+    assert numbers["differences"]["warm - bag"][1]["difference"] == pytest.approx(0.2)
 
 
 @pytest.mark.slow

@@ -11,7 +11,13 @@ import os
 # cost a few percent on an idle machine (benchmarks/busy_core.py).
 os.environ.setdefault("GOMP_SPINCOUNT", "6000")
 
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
 
 from ._version import __version__
 from .common import EmbedderPreTrainedModel
@@ -28,7 +34,7 @@ from .long_documents import SentenceDensity
 from .modeling_adapted import AdaptedForConditionalGeneration, AdaptedModel
 from .modeling_aligned import AlignedModel
 from .modeling_bag import BagModel
-from .modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderModel
+from .modeling_encoder import TmdeEncoderForMaskedLM, TmdeEncoderForSequenceClassification, TmdeEncoderModel
 from .modeling_laser import LaserForConditionalGeneration, LaserModel
 from .modeling_ntdv import NtdvForConditionalGeneration, NtdvModel
 from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
@@ -40,6 +46,7 @@ for _config, _model, _auto_class, _with_head in (
     (NtdvConfig, NtdvModel, AutoModelForSeq2SeqLM, NtdvForConditionalGeneration),
     (AdaptedConfig, AdaptedModel, AutoModelForSeq2SeqLM, AdaptedForConditionalGeneration),
     (TmdeEncoderConfig, TmdeEncoderModel, AutoModelForMaskedLM, TmdeEncoderForMaskedLM),
+    (TmdeEncoderConfig, TmdeEncoderModel, AutoModelForSequenceClassification, TmdeEncoderForSequenceClassification),
     (BagConfig, BagModel, None, None),
     (AlignedConfig, AlignedModel, None, None),
 ):

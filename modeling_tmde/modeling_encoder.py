@@ -11,7 +11,7 @@ from torch import nn
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
@@ -91,6 +91,7 @@ class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
         "AutoConfig": "configuration_encoder.TmdeEncoderConfig",
         "AutoModel": "modeling_encoder.TmdeEncoderModel",
         "AutoModelForMaskedLM": "modeling_encoder.TmdeEncoderForMaskedLM",
+        "AutoModelForSequenceClassification": "modeling_encoder.TmdeEncoderForSequenceClassification",
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -293,3 +294,48 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
+
+
+class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
+    """
+    The encoder with a linear classifier of its embedding, for fine-tuning on labeled texts or pairs of texts.
+
+    Thesis 004 (sections 4.3.4 and 4.3.5) fine-tunes its language models on XNLI this way: a pair is one text,
+    `<s> premise </s> hypothesis </s>`, and all weights are trained.
+
+    Example:
+
+    ```python
+    >>> model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=3)
+    >>> inputs = tokenizer("Das Haus ist alt.", "Das Haus ist neu.", return_tensors="pt")
+    >>> model(**inputs, labels=torch.tensor([2])).loss
+    ```
+    """
+
+    def __init__(self, config: TmdeEncoderConfig):
+        super().__init__(config)
+        self.model = TmdeEncoderModel(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.d_model, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs,
+    ) -> SequenceClassifierOutput:
+        """
+        Args:
+            input_ids, attention_mask, kwargs: As for [`TmdeEncoderModel`].
+            labels: (batch,) classes; with `num_labels=1` numbers, for regression.
+
+        Returns:
+            `logits` (batch, num_labels), and with `labels` the loss, as other models of transformers have it.
+        """
+        outputs = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None if labels is None else self.loss_function(labels, logits, self.config)
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)

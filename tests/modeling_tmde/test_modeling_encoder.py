@@ -3,7 +3,14 @@
 import pytest
 import torch
 from torch import nn
-from transformers import AutoTokenizer, pipeline
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
 
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
@@ -99,3 +106,26 @@ def test_fill_mask_pipeline(tokenizer, tmp_path):
     best = model(ids).logits[0, (ids[0] == 4).nonzero().item()].softmax(dim=0).topk(3)
     assert [item["token"] for item in found] == best.indices.tolist()
     assert [item["score"] for item in found] == pytest.approx(best.values.tolist(), rel=1e-5)
+
+
+def test_fine_tuning_on_pairs_of_texts(tokenizer, tmp_path):
+    """As on XNLI, with transformers' own Trainer: only both texts together tell the label of a pair."""
+    save(tmp_path / "mlm", make_model(dropout=0.0, **XLM), tokenizer)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "mlm", num_labels=3)
+    words = (("haus", "hund"), ("house", "dog", "car"))
+    pairs = [
+        (a, b, 2 if b == "car" else int((i == 0) == (b == "house"))) for i, a in enumerate(words[0]) for b in words[1]
+    ]
+    rows = [{**tokenizer(a, b), "labels": label} for a, b, label in pairs]
+    arguments = {"learning_rate": 5e-3, "max_steps": 80, "report_to": "none", "use_cpu": True, "disable_tqdm": True}
+    trainer = Trainer(
+        model, TrainingArguments(tmp_path / "run", **arguments), train_dataset=rows, processing_class=tokenizer
+    )
+    trainer.train()
+    trainer.save_model(tmp_path / "nli")
+    classify = pipeline("text-classification", model=str(tmp_path / "nli"))
+    found = classify([{"text": a, "text_pair": b} for a, b, _ in pairs])
+    assert [each["label"] for each in found] == [f"LABEL_{label}" for _, _, label in pairs]
+    inputs = tokenizer("haus hund", return_tensors="pt")  # the fine-tuned encoder is still an embedder
+    expected = trainer.model.eval().model(**inputs).pooler_output
+    torch.testing.assert_close(AutoModel.from_pretrained(tmp_path / "nli")(**inputs).pooler_output, expected)

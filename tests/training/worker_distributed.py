@@ -28,14 +28,9 @@ from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
 
 LENGTH, VOCABULARY = 7, 400
-EVERY_NEGATIVE = 100
 
 
 # ---- Gathered negatives
-
-
-def distance(**options) -> DistanceConstraint:
-    return DistanceConstraint(**{"weight": 1.0, "negatives": EVERY_NEGATIVE, "gather": True} | options)
 
 
 def infonce(**options) -> InfoNCE:
@@ -52,13 +47,9 @@ CASES: dict[str, Case] = {
     "infonce three": ({"infonce": infonce(margin=0.3)}, THREE),
     "infonce differ": ({"infonce": infonce()}, DIFFER),
     "infonce one row": ({"infonce": infonce()}, ONE_ROW),
-    "distance three": ({"distance": distance()}, THREE),
-    "distance batch_mean_norm": ({"distance": distance(normalizer="batch_mean_norm")}, THREE),
-    "distance differ": ({"distance": distance()}, DIFFER),
-    "distance one row": ({"distance": distance()}, ONE_ROW),
     # In this order the decoder's gradients are exchanged while those of the vectors still have to be.
-    "both translation": (
-        {"distance": distance(), "infonce": infonce(), "translation": TranslationObjective()},
+    "infonce translation": (
+        {"infonce": infonce(), "translation": TranslationObjective()},
         [(("de", "en"), 4), (("de", "en"), 2)],
     ),
 }
@@ -111,8 +102,7 @@ def gather(folder: Path, rank: int) -> None:
         save_file(gradients(case, *batch_of(case, rank), processes=2), folder / f"{name}-{rank}.safetensors")
     if rank == 0:  # an evaluation of one process alone waits for no other
         vectors = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
-        losses = {"infonce": InfoNCE().eval()(vectors).loss, "distance": distance().eval()(vectors).loss}
-        save_file(losses, folder / "evaluation.safetensors")
+        save_file({"infonce": InfoNCE().eval()(vectors).loss}, folder / "evaluation.safetensors")
     sums = sum_on_host([0.1, 10.0**9 + rank])
     save_file({"sums": torch.tensor(sums, dtype=torch.float64)}, folder / f"sums-{rank}.safetensors")
 

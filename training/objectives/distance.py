@@ -4,10 +4,8 @@ import itertools
 from typing import Literal
 
 import torch
-from torch.distributed.nn.functional import all_reduce
 
 from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
-from modeling_tmde.training.objectives.gather import gather_rows, num_processes
 
 
 class DistanceConstraint(EmbeddingObjective):
@@ -29,11 +27,6 @@ class DistanceConstraint(EmbeddingObjective):
             original code. `"none"`: 1.
         normalizer_gradient: Whether gradients flow through `v`.
         epsilon: Added to `v`.
-        gather: In training on several processes, draw negatives from all of them and take `v` over all their rows,
-            gradients flowing to both sides: the loss of one process whose micro-batch holds all rows. Off by default:
-            a recipe then gives the same result on any number of processes, which do what one does that accumulates,
-            and `negatives` are as many either way. Language b of another process is the one at the same place among
-            its languages, whichever it is. Evaluation never gathers.
 
     Inputs: embeddings (languages, rows, d_model).
 
@@ -58,7 +51,6 @@ class DistanceConstraint(EmbeddingObjective):
         normalizer: Literal["pairwise", "batch_mean_norm", "none"] = "pairwise",
         normalizer_gradient: bool = True,
         epsilon: float = 1e-6,
-        gather: bool = False,
     ):
         super().__init__(weight)
         check_range("distance negatives", negatives, "[1, inf)")
@@ -68,37 +60,21 @@ class DistanceConstraint(EmbeddingObjective):
         self.normalizer = normalizer
         self.normalizer_gradient = normalizer_gradient
         self.epsilon = epsilon
-        self.gather = gather
 
     def count(self, sizes: BatchSizes) -> int:
         return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # distances of close vectors cancel in bf16
-        # An evaluation has the same rows on every process, or runs on the first alone.
-        gathered = gather_rows(embeddings) if self.gather and self.training and num_processes() > 1 else None
-        pairs, sums = [], {}
-        for a, b in itertools.combinations(range(len(embeddings)), 2):
-            all_a, all_b, first = embeddings[a], embeddings[b], 0
-            if gathered is not None:  # of the processes that have both languages
-                (all_a, first), (all_b, _) = (gathered.rows(language, b + 1) for language in (a, b))
-            forth = torch.cdist(embeddings[a], all_b)  # (rows of a, all rows of b)
-            back = forth.T if gathered is None else torch.cdist(embeddings[b], all_a)
-            # Separate from cdist, whose matrix product loses the small distances of good translations.
-            positive = torch.linalg.vector_norm(embeddings[a] - embeddings[b], dim=-1)  # (rows,)
-            sums[a, b] = forth.sum() - forth.diagonal(first).sum() + positive.sum()
-            pairs.append(((a, b), positive, (forth, back), first, torch.stack([all_a, all_b])))
-        if gathered is not None and self.normalizer == "pairwise":
-            # Every process exchanges as many sums, also one whose rows have fewer languages.
-            keys = list(itertools.combinations(range(gathered.vectors.shape[1]), 2))
-            own = torch.stack([sums.get(key, embeddings.new_zeros(())) for key in keys])
-            sums = dict(zip(keys, all_reduce(own), strict=True))  # gradients flow back to all processes
         positives, hinges, negatives = [], [], []
-        for pair, positive, directions, first, rows in pairs:
-            normalizer = self._normalizer(sums[pair], rows)
+        for a, b in itertools.combinations(embeddings, 2):
+            distances = torch.cdist(a, b)  # (rows, rows)
+            # Separate from cdist, whose matrix product loses the small distances of good translations.
+            positive = torch.linalg.vector_norm(a - b, dim=-1)  # (rows,)
+            normalizer = self._normalizer(a, b, distances, positive)
             positive = positive / normalizer
-            for distances in directions:  # a -> b, then b -> a
-                negative, hinge = self._negatives(distances / normalizer, positive, first)
+            for directed in (distances, distances.T):  # a -> b, then b -> a
+                negative, hinge = self._negatives(directed / normalizer, positive)
                 positives.append(positive)
                 negatives.append(negative)
                 hinges.append(hinge)
@@ -107,34 +83,27 @@ class DistanceConstraint(EmbeddingObjective):
         components = {"loss": loss, "positive": positive, "negative": torch.stack(negatives).sum(), "hinge": hinge}
         return ObjectiveOutput(loss, {name: value.detach() for name, value in components.items()})
 
-    def _normalizer(self, distance_sum: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | float:
-        """`v`, from the sum of the distances of all pairs of rows, and the rows (2, rows, d_model)."""
+    def _normalizer(
+        self, a: torch.Tensor, b: torch.Tensor, distances: torch.Tensor, positive: torch.Tensor
+    ) -> torch.Tensor | float:
+        """`v` of rows a and b (rows, d_model), from the distances of all pairs (rows, rows) and of translations."""
         if self.normalizer == "none":
             return 1.0
         if self.normalizer == "batch_mean_norm":
-            value = torch.linalg.vector_norm(rows.mean(dim=1), dim=-1).mean()
+            value = torch.linalg.vector_norm(torch.stack([a, b]).mean(dim=1), dim=-1).mean()
         else:
-            value = distance_sum / rows.shape[1] ** 2
+            value = (distances.sum() - distances.diagonal().sum() + positive.sum()) / len(a) ** 2
         value = value + self.epsilon
         return value if self.normalizer_gradient else value.detach()
 
-    def _negatives(
-        self, distances: torch.Tensor, positive: torch.Tensor, first: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean distance to the negatives and mean hinge of each row, both (rows,), from distances (rows, others).
-
-        Columns `first`, `first + 1`, ... are the rows' own translations.
-        """
-        rows, others = distances.shape
-        if others < 2:
+    def _negatives(self, distances: torch.Tensor, positive: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean distance to the negatives and mean hinge of each row, both (rows,), from distances (rows, rows)."""
+        others = len(distances) - 1
+        if not others:
             return torch.zeros_like(positive), torch.zeros_like(positive)
-        chosen = min(self.negatives, others - 1)
-        own = torch.arange(first, first + rows, device=distances.device)[:, None]
-        if chosen == others - 1:
-            mask = torch.ones_like(distances, dtype=torch.bool).scatter_(1, own, False)
-        else:
-            # The largest of independent random numbers are a draw without replacement.
-            ranks = torch.rand(rows, others, device=distances.device).scatter_(1, own, -1)
-            mask = torch.zeros_like(ranks, dtype=torch.bool).scatter_(1, ranks.topk(chosen, dim=1).indices, True)
+        chosen = min(self.negatives, others)
+        # The largest of independent random numbers are a draw without replacement; a row's own translation is last.
+        ranks = torch.rand(distances.shape, device=distances.device).fill_diagonal_(-1)
+        mask = torch.zeros_like(ranks, dtype=torch.bool).scatter_(1, ranks.topk(chosen, dim=1).indices, True)
         hinge = (self.margin - (distances - positive[:, None])).clamp_min(0)  # (rows, others)
         return (distances * mask).sum(1) / chosen, (hinge * mask).sum(1) / chosen

@@ -52,13 +52,9 @@ class GatheredRows:
     shapes: list[tuple[int, int]]
     rank: int
 
-    def rows(self, language: int, least_languages: int = 0) -> tuple[torch.Tensor, int]:
-        """The vectors (rows of all, d_model) of a language, and where this process's own begin.
-
-        Args:
-            least_languages: Only of processes with at least so many languages.
-        """
-        counts = [rows if max(language + 1, least_languages) <= languages else 0 for languages, rows in self.shapes]
+    def rows(self, language: int) -> tuple[torch.Tensor, int]:
+        """The vectors (rows of all, d_model) of a language, and where this process's own begin."""
+        counts = [rows if language < languages else 0 for languages, rows in self.shapes]
         parts = [part[language, :count] for part, count in zip(self.vectors, counts, strict=True)]
         return torch.cat(parts), sum(counts[: self.rank])
 

@@ -104,6 +104,6 @@ class DistanceConstraint(EmbeddingObjective):
         chosen = min(self.negatives, others)
         # The largest of independent random numbers are a draw without replacement; a row's own translation is last.
         ranks = torch.rand(distances.shape, device=distances.device).fill_diagonal_(-1)
-        mask = torch.zeros_like(ranks, dtype=torch.bool).scatter_(1, ranks.topk(chosen, dim=1).indices, True)
-        hinge = (self.margin - (distances - positive[:, None])).clamp_min(0)  # (rows, others)
-        return (distances * mask).sum(1) / chosen, (hinge * mask).sum(1) / chosen
+        drawn = distances.gather(1, ranks.topk(chosen, dim=1).indices)  # (rows, chosen)
+        hinge = (self.margin - (drawn - positive[:, None])).clamp_min(0)
+        return drawn.mean(1), hinge.mean(1)

@@ -285,12 +285,7 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         logits = self.lm_head(self.head(outputs.token_states))
         loss = None
         if labels is not None:
-            if labels.shape != logits.shape[:2]:
-                raise ValueError(f"labels {tuple(labels.shape)} must be (batch, length), {tuple(logits.shape[:2])}")
-            reduction = "mean" if num_items_in_batch is None else "sum"
-            loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction=reduction)
-            if num_items_in_batch is not None:
-                loss = loss / num_items_in_batch
+            loss = self.loss_function(logits, labels, self.config.vocab_size, num_items_in_batch=num_items_in_batch)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

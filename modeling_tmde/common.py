@@ -10,7 +10,9 @@ from huggingface_hub.dataclasses import as_validated_field, strict
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
+from transformers.cache_utils import DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPooling, Seq2SeqLMOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 
 
@@ -159,6 +161,39 @@ def eager_attention_forward(
     probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
     output = probabilities @ value  # (batch, heads, query_length, head_dim)
     return output.transpose(1, 2).contiguous(), probabilities
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (eq. 4.1-4.2)."""
+
+    def __init__(self, config: EmbedderConfig, num_heads: int, is_causal: bool = False, layer_idx: int | None = None):
+        super().__init__()
+        self.config = config
+        self.is_causal = is_causal
+        self.layer_idx = layer_idx
+        self.head_dim = config.d_model // num_heads
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        # A bias on keys adds the same to all scores of a query, which softmax ignores.
+        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, cache: DynamicCache | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(batch, length, d_model) -> the same, and under eager attention the probabilities."""
+        query, key, value = (
+            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )  # (batch, heads, length, head_dim)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        output, probabilities = attention(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.head_dim**-0.5
+        )
+        return self.out_proj(output.flatten(2)), probabilities
 
 
 class TmdeSinusoidalPositions(nn.Module):

@@ -20,7 +20,6 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, BaseModelOutputWithPooling
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -28,10 +27,10 @@ from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
     OutputProjection,
+    SelfAttention,
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
-    eager_attention_forward,
     first_places,
     pool_states,
 )
@@ -242,45 +241,12 @@ def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object
     return value.expand(shape[0], *value.shape[1:])[rows, order]
 
 
-class AdaptedDecoderAttention(nn.Module):
-    """Causal self-attention, as in the decoder of T-MDE."""
-
-    is_causal = True
-
-    def __init__(self, config: AdaptedConfig, layer_idx: int):
-        super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
-        self.head_dim = config.d_model // config.decoder_attention_heads
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.v_proj = nn.Linear(config.d_model, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, cache: DynamicCache | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(batch, length, d_model) -> the same, and under eager attention the probabilities."""
-        query, key, value = (
-            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )  # (batch, heads, length, head_dim)
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        dropout = self.config.attention_dropout if self.training else 0.0
-        output, probabilities = attention(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.head_dim**-0.5
-        )
-        return self.out_proj(output.flatten(2)), probabilities
-
-
 class AdaptedDecoderLayer(GradientCheckpointingLayer):
     """Pre-norm layer of the decoder of T-MDE's `first`: self-attention, the slot, feed-forward."""
 
     def __init__(self, config: AdaptedConfig, layer_idx: int):
         super().__init__()
-        self.self_attn = AdaptedDecoderAttention(config, layer_idx)
+        self.self_attn = SelfAttention(config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         # A softmax over one key is 1, so attention over the slot is a linear map of it.
         slot_dim = config.d_model + config.language_embedding_dim
@@ -310,7 +276,7 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
 class AdaptedDecoder(AdaptedPreTrainedModel):
     """The decoder of T-MDE's `first`: it sees only the embedding and the target language."""
 
-    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": AdaptedDecoderAttention}
+    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": SelfAttention}
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)

@@ -12,17 +12,10 @@ from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .common import (
-    EmbedderPreTrainedModel,
-    TmdeSinusoidalPositions,
-    check_inputs,
-    eager_attention_forward,
-    pool_states,
-)
+from .common import EmbedderPreTrainedModel, SelfAttention, TmdeSinusoidalPositions, check_inputs, pool_states
 from .configuration_encoder import TmdeEncoderConfig
 
 
@@ -34,42 +27,12 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     token_states: torch.FloatTensor | None = None
 
 
-class EncoderAttention(nn.Module):
-    """Multi-head self-attention, as in the encoder of T-MDE."""
-
-    is_causal = False
-
-    def __init__(self, config: TmdeEncoderConfig):
-        super().__init__()
-        self.config = config
-        self.head_dim = config.d_model // config.encoder_attention_heads
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.v_proj = nn.Linear(config.d_model, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(batch, length, d_model) -> the same, and under eager attention the probabilities."""
-        query, key, value = (
-            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )  # (batch, heads, length, head_dim)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        dropout = self.config.attention_dropout if self.training else 0.0
-        output, probabilities = attention(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.head_dim**-0.5
-        )
-        return self.out_proj(output.flatten(2)), probabilities
-
-
 class EncoderLayer(GradientCheckpointingLayer):
     """Pre-norm transformer layer, as in the encoder of T-MDE."""
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
-        self.self_attn = EncoderAttention(config)
+        self.self_attn = SelfAttention(config, config.encoder_attention_heads)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
         self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
@@ -96,7 +59,7 @@ class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["EncoderLayer"]
-    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": EncoderAttention}
+    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": SelfAttention}
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import as_validated_field, strict
@@ -105,7 +105,7 @@ class EmbedderPreTrainedModel(PreTrainedModel):
             init.zeros_(module.token_weights)
         if isinstance(module, OutputProjection):
             init.normal_(module.weight, std=module.in_features**-0.5)
-        elif isinstance(module, nn.Linear):
+        elif isinstance(module, (nn.Linear, nn.Conv1d)):
             init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 init.zeros_(module.bias)
@@ -119,16 +119,16 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-        elif isinstance(module, nn.LSTM):
+        elif isinstance(module, (nn.LSTM, nn.GRU)):
             for name, parameter in module.named_parameters():
                 if name.startswith("weight"):
-                    # The Xavier bound for each of the four stacked gate matrices. The default of torch is a third to
+                    # The Xavier bound for each of the stacked gate matrices. The default of torch is a third to
                     # a half of it, and the signal dies out over six layers.
                     bound = (6 / (parameter.shape[1] + module.hidden_size)) ** 0.5
                     init.uniform_(parameter, -bound, bound)
                 else:
                     bias = torch.zeros_like(parameter)
-                    if name.startswith("bias_ih"):
+                    if name.startswith("bias_ih") and isinstance(module, nn.LSTM):
                         bias[module.hidden_size : 2 * module.hidden_size] = 1  # the forget gate starts open
                     init.copy_(parameter, bias)
 
@@ -332,16 +332,71 @@ def bag_direction(
     return nn.functional.normalize(torch.bmm(shares.unsqueeze(1), vectors).squeeze(1), dim=-1)
 
 
-def lstm_layers(input_dim: int, width: int, layers: int, unidirectional: int) -> nn.ModuleList:
-    """LSTM layers whose outputs are `width` wide. The last `unidirectional` of them read forward only."""
-    both = [index < layers - unidirectional for index in range(layers)]
-    return nn.ModuleList(
-        nn.LSTM(width if index else input_dim, width // (1 + both[index]), batch_first=True, bidirectional=both[index])
-        for index in range(layers)
-    )
+class SequenceReader(nn.Module):
+    """Base of the encoders with recurrent or convolutional layers (LASER, X-BiLSTM, InferSent): the layers, and how
+    the embedding is made of their states. [`LaserConfig`] explains the settings."""
+
+    def make_layers(self, settings: Mapping[str, Any]) -> None:
+        """Layers of these settings of [`LaserConfig`], by their names there."""
+        self.pooling, width, views = settings["pooling"], settings["d_model"], settings["attention_views"]
+        number, given = settings["encoder_layers"], settings["embedding_dim"]
+        if settings["cell"] == "conv":  # the embedding is made of all layers
+            width //= number
+        if self.pooling == "attention":
+            width //= views
+            self.attention, self.contexts = nn.Linear(width, width), nn.Linear(width, views, bias=False)
+        self.layers = nn.ModuleList()
+        for index in range(number):
+            both = index < number - settings["unidirectional_layers"]
+            if settings["cell"] == "conv":
+                layer = nn.Conv1d(given, width, kernel_size=3, padding=1)
+            else:
+                kind = nn.GRU if settings["cell"] == "gru" else nn.LSTM
+                layer = kind(given, width // (1 + both), batch_first=True, bidirectional=both)
+            self.layers.append(layer)
+            given = width
+
+    def read(
+        self, vectors: torch.Tensor, attention_mask: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor], torch.BoolTensor, torch.LongTensor]:
+        """
+        Args:
+            vectors: (batch, length, embedding_dim).
+            attention_mask: (batch, length), padding may be anywhere.
+
+        Returns:
+            The embedding (batch, d_model); the vectors and the states of every layer, (batch, length, width), with
+            padding on the right, where they are undefined; where tokens are in these, (batch, length); and the
+            order of their positions, (batch, length).
+
+        Raises:
+            ValueError: If a text has no token.
+        """
+        order, mirrored, lengths = tokens_first(attention_mask)
+        rows = torch.arange(len(order), device=order.device)
+        real = torch.arange(order.shape[1], device=order.device) < lengths[:, None]
+        states = [vectors[rows[:, None], order]]
+        for layer in self.layers:
+            given = self.dropout(states[-1])
+            if isinstance(layer, nn.Conv1d):
+                given = given.masked_fill(~real.unsqueeze(2), 0)
+                states.append(layer(given.transpose(1, 2)).relu().transpose(1, 2))
+            else:
+                states.append(read_texts(layer, given, mirrored))
+        last = states[-1]
+        if self.pooling == "attention":  # thesis 004, section 3.2.2
+            scores = self.contexts(torch.tanh(self.attention(last))).masked_fill(~real.unsqueeze(2), -torch.inf)
+            embedding = (scores.softmax(dim=1).transpose(1, 2) @ last).flatten(1)  # (batch, views * width)
+        elif self.pooling == "last":  # each direction has read the whole text
+            half = self.layers[-1].hidden_size
+            embedding = torch.cat([last[rows, lengths - 1, :half], last[:, 0, half:]], dim=1)
+        else:
+            pooled = states[1:] if isinstance(self.layers[-1], nn.Conv1d) else [last]
+            embedding = torch.cat([pool_states(state, real, self.pooling) for state in pooled], dim=1)
+        return embedding, states, real, order
 
 
-def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
+def read_texts(layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
     """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model). Outputs at
     padding are undefined.
 
@@ -353,12 +408,13 @@ def read_texts(layer: nn.LSTM, states: torch.Tensor, mirrored: torch.LongTensor)
     """
     rows = torch.arange(len(states), device=states.device).unsqueeze(1)
     zeros = states.new_zeros(1, len(states), layer.hidden_size)
+    run, start = (torch.lstm, (zeros, zeros)) if isinstance(layer, nn.LSTM) else (torch.gru, zeros)
     outputs = []
     for suffix in ("", "_reverse") if layer.bidirectional else ("",):
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         weights = [getattr(layer, name + suffix) for name in names]
         given = states[rows, mirrored] if suffix else states
-        output, _, _ = torch.lstm(given, (zeros, zeros), weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        output = run(given, start, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)[0]
         outputs.append(output[rows, mirrored] if suffix else output)
     return torch.cat(outputs, dim=-1)
 

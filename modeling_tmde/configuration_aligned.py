@@ -14,6 +14,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "encoder_layers": 1,
         "unidirectional_layers": 0,
         "pooling": "max",
+        "cell": "lstm",
+        "attention_views": 4,
         "dropout": 0.0,
     },
     "bag": {"d_model": 300, "normalize": False, "sublinear_counts": False},
@@ -30,9 +32,10 @@ class AlignedConfig(EmbedderConfig):
         encoder: What the encoder of each language is: `"bilstm"`, as [`LaserModel`], or `"bag"`, as [`BagModel`]
             (X-CBOW).
         encoder_config: Settings of these encoders, by their names in [`LaserConfig`] (`embedding_dim`, `d_model`,
-            `encoder_layers`, `unidirectional_layers`, `pooling`, `dropout`) or [`BagConfig`] (`d_model`, `normalize`,
-            `sublinear_counts`). By default the paper's: a BiLSTM of 512 units in each direction over word vectors of
-            300 dimensions with max-pooling, or the plain average of such word vectors.
+            `encoder_layers`, `unidirectional_layers`, `pooling`, `cell`, `attention_views`, `dropout`) or
+            [`BagConfig`] (`d_model`, `normalize`, `sublinear_counts`). By default the paper's: a BiLSTM of 512 units
+            in each direction over word vectors of 300 dimensions with max-pooling, or the plain average of such word
+            vectors.
         source_language: The language to whose encoder the others are fitted.
         languages: Codes of the languages; positions in this list are the language ids. Each has its own encoder.
         pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model does not use it.

@@ -24,8 +24,13 @@ class LaserConfig(EmbedderConfig):
         embedding_dim: Width of the token vectors of encoder and decoder.
         encoder_layers: LSTM layers of the encoder.
         unidirectional_layers: How many of the last layers read forward only.
-        pooling: How the embedding is made of the last layer's states at the real tokens: `"max"` (LASER) or `"mean"`
-            (paper 001).
+        pooling: How the embedding is made of the last layer's states at the real tokens: `"max"` (LASER), `"mean"`
+            (paper 001), `"last"` (the last state of either direction) or `"attention"` (self-attention with several
+            views, thesis 004, section 3.2.2, and paper 001, table 1).
+        cell: `"lstm"`, `"gru"`, or `"conv"`: convolutions over three tokens, whose states are pooled in every layer
+            and joined (HConvNet of thesis 004). A layer then has `d_model / encoder_layers` of the width.
+        attention_views: Context vectors of `"attention"`, whose outputs are joined; a layer has `d_model /
+            attention_views` of the width.
         decoder_hidden_size: Width of the decoder, one LSTM layer.
         language_signal: How the decoder gets the target language. `"feature"` (LASER): a vector of the language joined
             to its input at every step. `"start_token"` (paper 001): a token vector of the language in place of that
@@ -51,7 +56,9 @@ class LaserConfig(EmbedderConfig):
     embedding_dim: int = size(default=512)
     encoder_layers: int = size(default=6)
     unidirectional_layers: int = 0
-    pooling: Literal["max", "mean"] = "max"
+    pooling: Literal["max", "mean", "last", "attention"] = "max"
+    cell: Literal["lstm", "gru", "conv"] = "lstm"
+    attention_views: int = size(default=4)
     decoder_hidden_size: int = size(default=2048)
     language_signal: Literal["feature", "start_token"] = "feature"
     language_embedding_dim: int = size(default=32)
@@ -69,6 +76,12 @@ class LaserConfig(EmbedderConfig):
     def validate_architecture(self):
         super().validate_architecture()
         self._check_even("d_model", "a bidirectional layer has half in each direction")
+        if self.pooling == "attention" and self.d_model % (2 * self.attention_views):
+            raise ValueError(f"d_model={self.d_model} is not a multiple of 2 * attention_views={self.attention_views}")
+        if self.cell == "conv":
+            self._check_multiple("d_model", "encoder_layers")
+            if self.pooling not in ("max", "mean"):
+                raise ValueError(f"pooling={self.pooling!r} needs recurrent layers; cell='conv' has 'max' and 'mean'")
         if not 0 <= self.unidirectional_layers <= self.encoder_layers:
             raise ValueError(
                 f"unidirectional_layers={self.unidirectional_layers} must lie between 0 and "

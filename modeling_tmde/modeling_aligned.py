@@ -11,39 +11,29 @@ from transformers.utils import can_return_tuple
 
 from .common import (
     EmbedderPreTrainedModel,
+    SequenceReader,
     by_language,
     check_inputs,
     check_language_ids,
-    lstm_layers,
     occurrences,
-    pool_states,
-    read_texts,
     resized_token_weights,
-    tokens_first,
 )
 from .configuration_aligned import AlignedConfig
 
 
-class AlignedBilstm(nn.Module):
+class AlignedBilstm(SequenceReader):
     """The encoder of [`LaserModel`] for one language."""
 
     def __init__(self, config: AlignedConfig):
         super().__init__()
         settings = config.encoder_settings
-        self.pooling = settings["pooling"]
         self.embed_tokens = nn.Embedding(config.vocab_size, settings["embedding_dim"], config.pad_token_id)
         self.dropout = nn.Dropout(settings["dropout"])
-        sizes = ("embedding_dim", "d_model", "encoder_layers", "unidirectional_layers")
-        self.layers = lstm_layers(*(settings[name] for name in sizes))
+        self.make_layers(settings)
 
     def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """input_ids (batch, length), attention_mask (batch, length) -> (batch, d_model)"""
-        order, mirrored, lengths = tokens_first(attention_mask)
-        states = self.embed_tokens(input_ids.gather(1, order))  # (batch, length, embedding_dim)
-        for layer in self.layers:
-            states = read_texts(layer, self.dropout(states), mirrored)
-        real = torch.arange(order.shape[1], device=order.device) < lengths[:, None]  # (batch, length)
-        return pool_states(states, real, self.pooling)
+        return self.read(self.embed_tokens(input_ids), attention_mask)[0]
 
 
 class AlignedBag(nn.Module):

@@ -16,11 +16,8 @@ from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
     OutputProjection,
+    SequenceReader,
     check_inputs,
-    lstm_layers,
-    pool_states,
-    read_texts,
-    tokens_first,
 )
 from .configuration_laser import LaserConfig
 
@@ -34,12 +31,12 @@ class LaserPreTrainedModel(EmbedderPreTrainedModel):
     }
 
 
-class LaserModel(LaserPreTrainedModel):
+class LaserModel(SequenceReader, LaserPreTrainedModel):
     """
     The encoder: documents in, embeddings out.
 
     LSTM layers over the tokens, no language signal; the embedding P is the maximum (thesis 2.1.4) or the mean (paper
-    001) over the last layer's states at the tokens. There is no longest text.
+    001) over the last layer's states at the tokens, or what else [`LaserConfig`] says. There is no longest text.
     """
 
     # A checkpoint of the encoder-decoder opens here too, without its decoder.
@@ -49,9 +46,7 @@ class LaserModel(LaserPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = lstm_layers(
-            config.embedding_dim, config.d_model, config.encoder_layers, config.unidirectional_layers
-        )
+        self.make_layers(config.to_dict())
         self.post_init()
 
     @can_return_tuple
@@ -83,18 +78,12 @@ class LaserModel(LaserPreTrainedModel):
         given = check_inputs(input_ids, inputs_embeds, attention_mask)
         if attention_mask is None:
             attention_mask = torch.ones(given.shape[:2], device=given.device)
-        order, mirrored, lengths = tokens_first(attention_mask)
-        rows = torch.arange(len(order), device=order.device).unsqueeze(1)
-        given = given[rows, order]  # padded on the right
-        states = [self.embed_tokens(given) if inputs_embeds is None else given]
-        for layer in self.layers:
-            states.append(read_texts(layer, self.dropout(states[-1]), mirrored))
-        padding = torch.arange(order.shape[1], device=order.device) >= lengths[:, None]  # (batch, length)
-        embedding = pool_states(states[-1], ~padding, self.config.pooling)
+        vectors = self.embed_tokens(given) if inputs_embeds is None else given
+        embedding, states, real, order = self.read(vectors, attention_mask)
         hidden_states = None
         if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
-            back = order.argsort(dim=1)
-            hidden_states = tuple(state.masked_fill(padding.unsqueeze(2), 0)[rows, back] for state in states)
+            places = torch.arange(len(order), device=order.device).unsqueeze(1), order.argsort(dim=1)
+            hidden_states = tuple(state.masked_fill(~real.unsqueeze(2), 0)[places] for state in states)
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding, hidden_states=hidden_states
         )

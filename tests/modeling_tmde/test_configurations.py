@@ -30,6 +30,12 @@ from modeling_tmde import (
         (TmdeEncoderConfig, {"encoder_attention_heads": 5}, "d_model=512 is not a multiple of encoder_att.*heads=5"),
         (LaserConfig, {"d_model": 15}, "d_model=15 must be even"),
         (LaserConfig, {"encoder_layers": 2, "unidirectional_layers": 3}, "unidirectional_layers=3 .*encoder_layers=2"),
+        (LaserConfig, {"pooling": "attention", "attention_views": 3}, "d_model=1024 .* 2 . attention_views=3"),
+        (
+            LaserConfig,
+            {"cell": "conv", "encoder_layers": 4, "pooling": "last"},
+            "pooling='last' needs recurrent layers",
+        ),
         (LaserConfig, {"share_embeddings": True}, "embedding_dim=512 and decoder_hidden_size=2048"),
         (NtdvConfig, {"vector": "mean"}, r"'vector' expected one of \('sum', 'concat'\), got mean"),
         (BagConfig, {"d_model": 0}, "'d_model':\n *ValueError: found 0"),

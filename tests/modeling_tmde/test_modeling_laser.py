@@ -12,6 +12,13 @@ from tests.modeling_tmde.families import padded
 
 PAPER_001 = {"encoder_layers": 2, "unidirectional_layers": 1, "pooling": "mean", "language_signal": "start_token"}
 VARIANTS = {"laser_1": {"encoder_layers": 1}, "laser_3": {"encoder_layers": 3}, "paper_001": PAPER_001}
+# Of thesis 004, table 3.6.
+VARIANTS |= {
+    "lstm_last": {"encoder_layers": 1, "unidirectional_layers": 1, "pooling": "last"},
+    "bigru_last": {"encoder_layers": 2, "cell": "gru", "pooling": "last"},
+    "inner_attention": {"encoder_layers": 1, "pooling": "attention", "attention_views": 4},
+    "hconvnet": {"encoder_layers": 4, "cell": "conv"},
+}
 ROWS = [[0, 7, 7, 300, 2], [0, 2], [0, 9, 2], [0, *range(20, 29), 2]]
 
 
@@ -41,21 +48,53 @@ def numpy_lstm(layer: nn.LSTM, inputs: np.ndarray, suffix: str = "", hidden=None
     return np.stack(outputs)
 
 
+def numpy_gru(layer: nn.GRU, inputs: np.ndarray, suffix: str = "") -> np.ndarray:
+    """As `numpy_lstm` (gates r, z, n)."""
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    w_ih, w_hh, b_ih, b_hh = (getattr(layer, name + suffix).detach().double().numpy() for name in names)
+    outputs = [np.zeros(layer.hidden_size)]
+    for vector in inputs:
+        (r, z, n), (hr, hz, hn) = np.split(w_ih @ vector + b_ih, 3), np.split(w_hh @ outputs[-1] + b_hh, 3)
+        r, z = 1 / (1 + np.exp(-r - hr)), 1 / (1 + np.exp(-z - hz))
+        outputs.append((1 - z) * np.tanh(n + r * hn) + z * outputs[-1])
+    return np.stack(outputs[1:])
+
+
+def numpy_conv(layer: nn.Conv1d, inputs: np.ndarray) -> np.ndarray:
+    weight, bias = (parameter.detach().double().numpy() for parameter in (layer.weight, layer.bias))
+    around = np.pad(inputs, ((1, 1), (0, 0)))
+    sums = [sum(weight[:, :, k] @ around[place + k] for k in range(3)) for place in range(len(inputs))]
+    return np.maximum(np.stack(sums) + bias, 0)
+
+
 def numpy_states(model: LaserModel, row: list[int]) -> list[np.ndarray]:
     """Token vectors and the states of every layer, (length, width)."""
     states = [model.embed_tokens.weight.detach().double().numpy()[row]]
+    run = {"lstm": numpy_lstm, "gru": numpy_gru, "conv": numpy_conv}[model.config.cell]
     for layer in model.layers:
-        forth = numpy_lstm(layer, states[-1])
-        if layer.bidirectional:
-            back = numpy_lstm(layer, states[-1][::-1], "_reverse")[::-1]
+        forth = run(layer, states[-1])
+        if getattr(layer, "bidirectional", False):
+            back = run(layer, states[-1][::-1], "_reverse")[::-1]
             forth = np.concatenate([forth, back], axis=1)
         states.append(forth)
     return states
 
 
 def numpy_embedding(model: LaserModel, row: list[int]) -> np.ndarray:
-    last = numpy_states(model, row)[-1]
-    return last.max(axis=0) if model.config.pooling == "max" else last.sum(axis=0) / len(row)
+    states, pooling = numpy_states(model, row), model.config.pooling
+    if model.config.cell == "conv":
+        return np.concatenate([state.max(axis=0) for state in states[1:]])
+    if pooling == "last":
+        size = model.layers[-1].hidden_size
+        return np.concatenate([states[-1][-1, :size], states[-1][0, size:]])
+    if pooling == "attention":
+        weight, bias = (each.detach().double().numpy() for each in (model.attention.weight, model.attention.bias))
+        views = []
+        for context in model.contexts.weight.detach().double().numpy():
+            shares = np.exp([context @ np.tanh(weight @ state + bias) for state in states[-1]])
+            views.append(shares @ states[-1] / shares.sum())
+        return np.concatenate(views)
+    return states[-1].max(axis=0) if pooling == "max" else states[-1].sum(axis=0) / len(row)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -71,7 +110,8 @@ def test_encoder_equals_a_plain_loop(name, side):
     assert torch.equal(outputs.last_hidden_state[:, 0], outputs.pooler_output)
     assert len(outputs.hidden_states) == model.config.encoder_layers + 1
     for index, states in enumerate(outputs.hidden_states):
-        assert states.shape == (4, 13, 12 if index == 0 else 16)
+        parts = {"inner_attention": 4, "hconvnet": 4}.get(name, 1)
+        assert states.shape == (4, 13, 12 if index == 0 else 16 // parts)
         for text, row in enumerate(ROWS):
             real = batch["attention_mask"][text].bool()
             np.testing.assert_allclose(states[text, real].numpy(), numpy_states(model, row)[index], atol=2e-6)

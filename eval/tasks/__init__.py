@@ -24,10 +24,25 @@ from .sib200 import SIB200
 from .sts import STS
 from .tatoeba import Tatoeba
 from .word_order import WordOrder
-from .xnli import XNLI
+from .xnli import XNLI, XNLITranslateTest, XNLITranslateTrain
 
-_CLASSES = (DocumentRetrieval, EuroparlMatrix, MLDoc, SIB200, STS, Sample, SentenceRetrieval, Tatoeba, TopicDocuments)
-TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR, *PROBING, *SENTEVAL)}
+_CLASSES: tuple[type[Task], ...] = (
+    DocumentRetrieval,
+    EuroparlMatrix,
+    MLDoc,
+    SIB200,
+    STS,
+    Sample,
+    SentenceRetrieval,
+    Tatoeba,
+    TopicDocuments,
+    WordOrder,
+    XNLI,
+    XNLITranslateTest,
+    XNLITranslateTrain,
+    XSR,
+)
+TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, *PROBING, *SENTEVAL)}
 GROUPS = {  # names for several tasks
     "probing": [task.name for task in PROBING],
     "probing_text": [task.name for task in PROBING if task.generate],

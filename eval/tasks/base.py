@@ -43,6 +43,8 @@ class Split:
         texts: n texts; for pairs of texts (NLI) the first of each.
         labels: n class names.
         second_texts: The second text of each pair, or None.
+        language: Code of the language that the texts are in, where it is another than that of their place in
+            [`ClassificationData`] (test sets translated into English).
         place: Where they come from, for messages.
 
     Raises:
@@ -53,6 +55,7 @@ class Split:
     texts: Sequence[str]
     labels: Sequence[str]
     second_texts: Sequence[str] | None = None
+    language: str | None = None
     place: str = "a split"
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ def files(tmp_path):
         ("topic_documents", {"source": "labels.jsonl"}, r"labels.jsonl, row 2, field 'label': found None"),
         ("topic_documents", {"source": "disagree.jsonl"}, r"split train, id 1, .*'y', expected .*, 'x'\."),
         ("topic_documents", {"source": "notes.txt"}, "unknown format, expected files ending in .parquet"),
-        ("xnli", {"source": "rows.jsonl"}, "expected a Hub id, or a folder with a README.md that lists `configs`"),
+        ("xnli", {"source": "rows.jsonl"}, r"found no file, expected xnli\.dev\.tsv\. Pass .* XNLI-1\.0\.zip"),
         ("sentence_retrieval", {}, "'source': found None.*parallel text"),
         ("sentence_retrieval", {"source": "wrong.jsonl"}, "wrong.jsonl, row 7, field 'de': found 3"),
         ("xsr", {"source": "rows.jsonl", "queries": 9, "candidates": 4}, "found 9, expected at most candidates=4"),

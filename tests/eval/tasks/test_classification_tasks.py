@@ -6,7 +6,9 @@ import datasets
 import numpy as np
 import pytest
 
-from modeling_tmde.eval.tasks import TASKS, data_fingerprint
+from modeling_tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
+from modeling_tmde.eval.tasks import TASKS, TaskError, data_fingerprint
+from tests.eval.fake_system import FakeSystem
 
 MLDOC, XNLI, SIB, TOPICS, DOCUMENTS = (
     TASKS[name]() for name in ("mldoc", "xnli", "sib200", "topic_documents", "document_retrieval")
@@ -113,6 +115,55 @@ def test_xnli_max_train_is_the_head_of_a_shuffle(dataset_folder):
         train = whole.splits[language]["train"]
         assert list(train.ids) == [f"train:{row}" for row in order]
         assert list(train.texts) == [f"{language} p{row}" for row in order]
+
+
+@pytest.fixture
+def published(tmp_path):
+    """The files of XNLI-1.0 and XNLI-MT-1.0: 12 train, 3 dev and 6 test pairs in three languages."""
+    names = ("entailment", "neutral", "contradiction")
+    (tmp_path / "multinli").mkdir()
+    for code in ("en", "fr", "sw"):
+        train = [f"{code} p{i}\t{code} h{i}\t{(*names[:2], 'contradictory')[i % 3]}" for i in range(12)]
+        (tmp_path / f"multinli/multinli.train.{code}.tsv").write_text("\n".join(["premise\thypo\tlabel", *train]))
+    for name, size in (("dev", 3), ("test", 6)):
+        for suffix, kind in (("", "by people"), (".en", "by machine")):
+            rows = [
+                f"{code}\t{names[i % 3]}\t{code} p{i} {kind}\t{code} h{i}\t{i}"
+                for code in ("sw", "fr", "en")
+                for i in range(size)
+            ]
+            header = "language\tgold_label\tsentence1\tsentence2\tpairID"
+            (tmp_path / f"xnli.{name}{suffix}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "pairs"),
+    [
+        ("xnli", "by people", [("en", "fr"), ("en", "sw"), ("en", "en")]),
+        ("xnli_translate_train", "by people", [("fr", "fr"), ("sw", "sw"), ("en", "en")]),
+        ("xnli_translate_test", "by machine", [("en", "fr"), ("en", "sw"), ("en", "en")]),
+    ],
+)
+def test_xnli_and_its_baselines_from_the_published_files(task, kind, pairs, published):
+    (planned,) = plan_tasks([f"{task}={published}"])
+    loaded = planned.load(["fr", "sw", "en"])
+    french, english = (loaded.data.splits[code]["test"] for code in ("fr", "en"))
+    assert french.texts[1] == f"fr p1 {kind}" and english.texts[1] == "en p1 by people"
+    assert french.ids == english.ids and french.labels[:3] == ["entailment", "neutral", "contradiction"]
+    train = loaded.data.splits["en"]["train"]
+    assert train.labels[:3] == french.labels[:3] and (train.texts[11], train.second_texts[11]) == ("en p11", "en h11")
+    system = FakeSystem(lambda text: np.eye(12)[int(text.split()[1][1:])])
+    (result,) = evaluate([loaded], [system], EvaluationOptions(head="svm", samples=2))
+    assert [cell.pair for cell in result.cells] == pairs and {cell.value for cell in result.cells} == {1.0}
+    machine = {language for texts, language in system.languages if "by machine" in texts[0]}
+    assert machine == ({"en"} if kind == "by machine" else set())
+
+
+def test_xnli_files_that_are_missing_are_named(published):
+    (published / "xnli.test.en.tsv").unlink()
+    with pytest.raises(TaskError, match=r"found no file, expected xnli\.test\.en\.tsv.* XNLI-MT-1\.0\.zip"):
+        TASKS["xnli_translate_test"]().load(published)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

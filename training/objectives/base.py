@@ -89,6 +89,7 @@ class Objective(nn.Module):
 class EmbeddingObjective(Objective):
     """A loss on the embeddings of parallel rows alone: `forward(embeddings)` with embeddings (languages, rows, d).
 
+    Its sum has one term for every row and pair of languages, with `both_directions` two.
     With `takes_languages`, it is called as `forward(embeddings, languages)`, with the codes of the first dimension.
     With `takes_context`, the embeddings of a model that makes them of several vectors are all of these, one after
     another.
@@ -97,6 +98,10 @@ class EmbeddingObjective(Objective):
     needs_all_embeddings = True
     takes_languages = False
     takes_context = False
+    both_directions = False
+
+    def count(self, sizes: BatchSizes) -> int:
+        return sizes.ordered_pairs if self.both_directions else sizes.ordered_pairs // 2
 
 
 class ParameterObjective(Objective):

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch.distributed.nn.functional import all_reduce
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.gather import gather_rows, num_processes
 
 
@@ -49,6 +49,8 @@ class DistanceConstraint(EmbeddingObjective):
     ```
     """
 
+    both_directions = True
+
     def __init__(
         self,
         weight: float = 0.25,
@@ -69,9 +71,6 @@ class DistanceConstraint(EmbeddingObjective):
         self.normalizer_gradient = normalizer_gradient
         self.epsilon = epsilon
         self.gather = gather
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # distances of close vectors cancel in bf16

@@ -113,7 +113,7 @@ class TaskResult:
         protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `contrast` or `similarity`.
         cells: The numbers, all of one metric.
         intervals: Bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
-        folds: (10,) `Cross` in each fold of the paired t-test of thesis 4.6; empty if it was not run.
+        folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they were not run.
         settings: Head, scoring, seeds: everything beside data and system that decides the numbers.
         data: Fingerprint, provenance and rows.
         system_fingerprint: Of the model that made the vectors.

@@ -18,6 +18,7 @@ from .documents import DocumentRetrieval, TopicDocuments
 from .mldoc import MLDoc
 from .parallel import XSR, EuroparlMatrix, SentenceRetrieval
 from .probing import PROBING
+from .rcv import RCV
 from .sample import Sample
 from .senteval import SENTEVAL
 from .sib200 import SIB200
@@ -30,6 +31,7 @@ _CLASSES: tuple[type[Task], ...] = (
     DocumentRetrieval,
     EuroparlMatrix,
     MLDoc,
+    RCV,
     SIB200,
     STS,
     Sample,

@@ -72,13 +72,14 @@ class ClassificationData:
     """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger one).
 
     `head` is the classifier of the published protocol. Labels of `monolingual` data, such as words, mean nothing in
-    another language: classifiers are tested in their own.
+    another language: classifiers are tested in their own. `six_folds`: the folds are those of thesis 3.3.
     """
 
     splits: Mapping[str, Mapping[str, Split]]
     provenance: Provenance
     head: str = "logistic_regression"
     monolingual: bool = False
+    six_folds: bool = False
 
     @property
     def languages(self) -> list[str]:

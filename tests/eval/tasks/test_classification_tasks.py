@@ -1,11 +1,14 @@
 """MLDoc, XNLI, SIB-200, documents, the sample: contents, ids and parallelism, from folders that mimic each source."""
 
+import itertools
 import logging
 
 import datasets
 import numpy as np
 import pytest
+from scipy import stats
 
+from modeling_tmde.eval.report import markdown_report
 from modeling_tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
 from modeling_tmde.eval.tasks import TASKS, TaskError, data_fingerprint
 from tests.eval.fake_system import FakeSystem
@@ -115,6 +118,40 @@ def test_xnli_max_train_is_the_head_of_a_shuffle(dataset_folder):
         train = whole.splits[language]["train"]
         assert list(train.ids) == [f"train:{row}" for row in order]
         assert list(train.texts) == [f"{language} p{row}" for row in order]
+
+
+def test_rcv_with_its_six_folds(tmp_path):
+    """The class is the first number of a vector, except in English, where that of half the test documents is wrong."""
+    for part, size in (("train/EN1000", 20), ("train/DE1000", 20), ("test/en", 50), ("test/de", 50)):
+        for name, row in itertools.product("CEGM", range(size)):
+            path = tmp_path / part / (f"{name}CAT" if "de" in part else name) / f"{row}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            wrong = part == "test/en" and row % 2
+            path.write_text(f"{'MGEC'['CEGM'.index(name)] if wrong else name}\n{part} {row}\n")
+    (planned,) = plan_tasks([f"rcv={tmp_path}"])
+    loaded = planned.load()
+    assert loaded.data.rows() == {code: {"train": 72, "dev": 8, "test": 200} for code in ("de", "en")}
+    dev = loaded.data.splits["de"]["dev"]
+    assert dev.ids[:2] == ["de:train:CCAT/0.txt", "de:train:CCAT/18.txt"] and dev.texts[0] == "C\ntrain/DE1000 0"
+    (result,) = evaluate([loaded], [FakeSystem(lambda text: np.eye(4)["CEGM".index(text[0])])], EvaluationOptions())
+    assert {cell.pair: cell.value for cell in result.cells} == {
+        **{("de", "de"): 1.0, ("en", "de"): 1.0, ("de", "en"): 0.5, ("en", "en"): 0.5}
+    }
+    folds = result.settings["folds"]["accuracies"]
+    assert (folds["de -> en"][0], folds["en -> de"][0]) == (0.5, 1.0)  # the published split
+    # 80 right ones of train, 160 of the four other fifths of test, of which 80 are right on average
+    assert len(folds["de -> en"]) == 6 and all(abs(value - 160 / 240) < 0.05 for value in folds["de -> en"][1:])
+    assert result.folds == pytest.approx(np.mean(list(folds.values()), axis=0))
+    report = markdown_report([result])
+    p = stats.ttest_1samp(folds["de -> en"], 0.801).pvalue
+    rows = [[text.strip() for text in line.split("|")] for line in report.splitlines()]
+    assert "table 3.2" in report and [row[4] for row in rows if row[1:3] == ["fake", "BRAVE"]] == [f"{p:.2g}"]
+    (tmp_path / "test/de/X").mkdir()
+    (tmp_path / "test/de/X/1").touch()
+    with pytest.raises(TaskError, match="test/de/X, field 'class': found 'X', expected one of CCAT"):
+        TASKS["rcv"]().load(tmp_path)
+    with pytest.raises(TaskError, match="train/DE500: found no documents.* NIST"):
+        TASKS["rcv"]().load(tmp_path, train_size=500)
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
 """Tasks, one file each; `TASKS` holds them by name."""
 
+from .alignment import WMT16, WMT19
 from .base import (
+    AlignmentData,
     ClassificationData,
     ContrastData,
+    DocumentCollection,
     Provenance,
     RetrievalData,
     SimilarityData,
@@ -38,6 +41,8 @@ _CLASSES: tuple[type[Task], ...] = (
     SentenceRetrieval,
     Tatoeba,
     TopicDocuments,
+    WMT16,
+    WMT19,
     WordOrder,
     XNLI,
     XNLITranslateTest,

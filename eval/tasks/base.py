@@ -187,7 +187,55 @@ class SimilarityData:
             yield from (codes, pairs.ids, pairs.first, pairs.second, scores)
 
 
-TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData
+@dataclass(frozen=True)
+class DocumentCollection:
+    """Documents of two languages, some of which are translations.
+
+    Args:
+        languages: Of the first and of the second side.
+        documents: Texts by id, of both sides.
+        pairs: Ids of a first and a second document that are known to be translations.
+    """
+
+    languages: tuple[str, str]
+    documents: tuple[Mapping[str, str], Mapping[str, str]]
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class AlignmentData:
+    """`collections[name]`, such as websites; a document is aligned within its own.
+
+    `by_url`: pair documents by their URLs first, which are their ids. `lawdr_rank`: represent documents by LAWDR
+    (paper 003), which removes that many directions from the sentences of each language.
+    """
+
+    collections: Mapping[str, DocumentCollection]
+    provenance: Provenance
+    by_url: bool = False
+    lawdr_rank: int | None = None
+
+    @property
+    def languages(self) -> list[str]:
+        return list(dict.fromkeys(code for each in self.collections.values() for code in each.languages))
+
+    def rows(self) -> dict[str, int]:
+        """Number of documents by language."""
+        counts: Counter[str] = Counter()
+        for each in self.collections.values():
+            counts.update(dict(zip(each.languages, map(len, each.documents), strict=True)))
+        return dict(counts)
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Everything that decides a result, for a fingerprint."""
+        yield [str(self.by_url), str(self.lawdr_rank)]
+        for name, each in self.collections.items():
+            yield from ([name, *each.languages], *zip(*each.pairs, strict=True))
+            for side in each.documents:
+                yield from (list(side), list(side.values()))
+
+
+TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData | AlignmentData
 
 
 class Task(abc.ABC):

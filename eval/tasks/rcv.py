@@ -47,7 +47,7 @@ class RCV(Task):
         """
         source = source_of(self, source, ADVICE)
         splits = {}
-        for code in choose_languages(source, languages, self.languages):
+        for code in choose_languages(source, languages, RCV.languages, self.languages):
             train = _read(Path(source, "train", f"{code.upper()}{train_size}"), f"{code}:train")
             parts = {"train": [row for place, row in enumerate(train) if place % DEV_SHARE], "dev": train[::DEV_SHARE]}
             parts["test"] = _read(Path(source, "test", code), f"{code}:test")

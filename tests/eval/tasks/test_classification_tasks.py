@@ -129,7 +129,7 @@ def test_rcv_with_its_six_folds(tmp_path):
             wrong = part == "test/en" and row % 2
             path.write_text(f"{'MGEC'['CEGM'.index(name)] if wrong else name}\n{part} {row}\n")
     (planned,) = plan_tasks([f"rcv={tmp_path}"])
-    loaded = planned.load()
+    loaded = planned.load(known=["fr", "en", "de"])
     assert loaded.data.rows() == {code: {"train": 72, "dev": 8, "test": 200} for code in ("de", "en")}
     dev = loaded.data.splits["de"]["dev"]
     assert dev.ids[:2] == ["de:train:CCAT/0.txt", "de:train:CCAT/18.txt"] and dev.texts[0] == "C\ntrain/DE1000 0"

@@ -41,7 +41,7 @@ def test_every_task_describes_itself():
     for name, task in TASKS.items():
         assert task.name == name and task.description and "\n" not in task.description
         assert list(inspect.signature(task().load).parameters)[:3] == ["source", "languages", "streaming"]
-    files = {"sample", "word_order", "xnli_translate_test", "rcv"}
+    files = {"sample", "word_order", "xnli_translate_test", "rcv", "wmt16", "wmt19"}
     assert set(TASKS) == {*CASES, *GROUPS["probing"], *GROUPS["senteval"], *files}
 
 

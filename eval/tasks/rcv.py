@@ -9,7 +9,7 @@ from modeling_tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .mldoc import LABELS
-from .sources import choose_languages, provenance_of, source_of
+from .sources import Splits, choose_languages, provenance_of, source_of
 
 DEV_SHARE = 10  # every tenth train document is for tuning: the benchmark has no dev set
 ADVICE = (
@@ -35,10 +35,13 @@ class RCV(Task):
     def load(
         self, source: Source = None, languages: Languages = None, streaming: bool = False, train_size: int = 1000
     ) -> ClassificationData:
-        """Splits `train` and `dev` (nine tenths and one tenth of the train documents) and `test`.
+        """Splits `train` and `dev` (nine tenths and one tenth of the train documents) and `test`; and `mirrored`, the
+        documents of `test` in the other language, where there are any: the figures of thesis 3.4 are of these pairs.
 
         Args:
-            source: The folder that holds `train` and `test`, in which every class is a folder of documents.
+            source: The folder that holds `train` and `test`, in which every class is a folder of documents. Mirrored
+                documents, which an NMT model has translated, have the names of their originals: those of
+                `test/de/CCAT/1.txt` and the like are in `test/de-en`.
             streaming: Without influence.
             train_size: Which train folders are read: EN1000 and DE1000, or 100, 200, 500, 5000, 10000.
 
@@ -46,15 +49,19 @@ class RCV(Task):
             CorpusError: No source, a missing folder, or one that is named after no class.
         """
         source = source_of(self, source, ADVICE)
-        splits = {}
+        splits: Splits = {}
         for code in choose_languages(source, languages, RCV.languages, self.languages):
             train = _read(Path(source, "train", f"{code.upper()}{train_size}"), f"{code}:train")
             parts = {"train": [row for place, row in enumerate(train) if place % DEV_SHARE], "dev": train[::DEV_SHARE]}
             parts["test"] = _read(Path(source, "test", code), f"{code}:test")
-            splits[code] = {
-                name: Split(*map(list, zip(*rows, strict=True)), place=f"{source}, {code} {name}")
-                for name, rows in parts.items()
-            }
+            other = "en" if code == "de" else "de"
+            if (mirrored := Path(source, "test", f"{code}-{other}")).is_dir():
+                parts["mirrored"] = _read(mirrored, f"{code}:test")
+            splits[code] = {}
+            for name, rows in parts.items():
+                columns = map(list, zip(*rows, strict=True))
+                language = other if name == "mirrored" else None
+                splits[code][name] = Split(*columns, language=language, place=f"{source}, {code} {name}")
         return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head, six_folds=True)
 
 

@@ -30,7 +30,7 @@ LABELS = ("entailment", "neutral", "contradiction")
 COLUMNS = {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label", "hypo": "hypothesis"}
 ADVICE = (
     "Pass source= with the folder where XNLI-1.0.zip and XNLI-MT-1.0.zip (https://github.com/facebookresearch/XNLI) "
-    "are unpacked, or a Hub dataset laid out as facebook/xnli."
+    "are unpacked."
 )
 
 
@@ -79,7 +79,7 @@ class XNLI(Task):
         """
         source = source_of(self, source, ADVICE)
         check_count(self, "max_train", max_train)
-        tables = None if is_dataset(source) else self._tables(Path(source))
+        tables = None if not self.translated_into and is_dataset(source) else self._tables(Path(source))
         there = config_names(source) if tables is None else tables
         # A model need not know the language that a test set was translated from.
         chosen = choose_languages(source, languages, there, XNLI.languages if self.translated_into else self.languages)

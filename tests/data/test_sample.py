@@ -2,11 +2,10 @@
 
 import hashlib
 import re
-from collections import Counter
 
 import pytest
 
-from modeling_tmde.data.sample import LANGUAGES, SPLITS, TOPICS, sample_documents, sample_parallel, sample_sentences
+from modeling_tmde.data.sample import LANGUAGES, SPLITS, sample_documents, sample_parallel, sample_sentences
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +47,6 @@ def test_every_sentence_of_a_document_is_unseen_in_training(sentences, documents
             parts = re.split(r"(?<=\.) ", document["text"])
             assert len(set(parts)) == len(parts)
             assert not training & set(parts)
-
-
-def test_documents_are_balanced_and_parallel(documents):
-    english = [row for row in documents if row["language"] == "en"]
-    counts = Counter(row["label"] for row in english)
-    assert set(counts) == set(TOPICS) and max(counts.values()) - min(counts.values()) <= 1
-    assert len(documents) == 202 * len(LANGUAGES)
-    for place in range(0, len(documents), len(LANGUAGES)):
-        rows = documents[place : place + len(LANGUAGES)]
-        assert [row["language"] for row in rows] == list(LANGUAGES)
-        assert len({(row["doc_id"], row["label"], row["split"]) for row in rows}) == 1
-        numbers = [len(re.findall(r"(?<=\.) (?=\D)", row["text"])) for row in rows]
-        assert len(set(numbers)) == 1 and 2 <= numbers[0] <= 5
-    assert len({row["doc_id"] for row in documents}) == 202
 
 
 def test_a_bad_split_is_named():

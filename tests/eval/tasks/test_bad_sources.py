@@ -32,6 +32,8 @@ def files(tmp_path):
     [
         ("mldoc", {}, "'source': found None.*NIST.*generate_documents.py"),
         ("mldoc", {"source": ""}, "a folder with MLDoc's files"),
+        ("wmt16", {"source": "."}, r"found no file, expected test\.pairs.*lett\.gz"),
+        ("rcv", {"source": "."}, "train/DE1000: found no documents.* NIST"),
         ("topic_documents", {"source": "documents.jsonl"}, "language de, split train: .*found '1' twice"),
         ("topic_documents", {"source": "untitled.jsonl"}, r"untitled.jsonl, field 'title': found the columns"),
         ("topic_documents", {"source": "labels.jsonl"}, r"labels.jsonl, row 2, field 'label': found None"),

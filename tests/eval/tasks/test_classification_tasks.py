@@ -126,8 +126,9 @@ def test_rcv_with_its_six_folds(tmp_path):
     dev = loaded.data.splits["de"]["dev"]
     assert dev.ids[:2] == ["de:train:CCAT/0.txt", "de:train:CCAT/18.txt"] and dev.texts[0] == "C\ntrain/DE1000 0"
     (result,) = evaluate([loaded], [FakeSystem(lambda text: np.eye(4)["CEGM".index(text[0])])], EvaluationOptions())
-    assert {cell.pair: cell.value for cell in result.cells} == {
-        **{("de", "de"): 1.0, ("en", "de"): 1.0, ("de", "en"): 0.5, ("en", "en"): 0.5}
+    assert {cell.pair: cell.value for cell in result.cells if cell.source == "de"} == {
+        ("de", "de"): 1,
+        ("de", "en"): 0.5,
     }
     folds = result.settings["folds"]["accuracies"]
     assert (folds["de -> en"][0], folds["en -> de"][0]) == (0.5, 1.0)  # the published split
@@ -142,8 +143,6 @@ def test_rcv_with_its_six_folds(tmp_path):
     (tmp_path / "test/de/X/1").touch()
     with pytest.raises(TaskError, match="test/de/X, field 'class': found 'X', expected one of CCAT"):
         TASKS["rcv"]().load(tmp_path)
-    with pytest.raises(TaskError, match="train/DE500: found no documents.* NIST"):
-        TASKS["rcv"]().load(tmp_path, train_size=500)
 
 
 @pytest.fixture

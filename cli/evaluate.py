@@ -242,7 +242,10 @@ def _stored_results(side: str) -> list[TaskResult]:
 def _draw_figures(
     folder: Path, results: Sequence[TaskResult], tasks: Sequence[LoadedTask], systems: Sequence[System], seed: int
 ) -> list[str]:
-    """Accuracy matrices by task, and t-SNE maps of the test documents by task and system. Returns the file names."""
+    """Accuracy matrices by task, and t-SNE maps of the test documents by task and system. Returns the file names.
+
+    Where there are documents with mirrored ones, the maps are of these (thesis, figures 3.2-3.4).
+    """
     folder.mkdir(exist_ok=True)
     for task in tasks:
         matrices = {result.system: result.cells for result in results if result.task == task.name}
@@ -250,13 +253,20 @@ def _draw_figures(
             draw_accuracy_matrix(folder / f"{_file_name(task.name)}-matrix.png", matrices, task.name)
         if not isinstance(task.data, ClassificationData):
             continue
-        tests = {language: splits["test"] for language, splits in task.data.splits.items()}
-        if any(split.second_texts for split in tests.values()) or sum(map(len, tests.values())) < 5:
+        splits = task.data.splits
+        splits = {code: by_name for code, by_name in splits.items() if "mirrored" in by_name} or splits
+        tests = [
+            (by_name[name].language or code, by_name[name])
+            for code, by_name in splits.items()
+            for name in ("test", "mirrored")
+            if name in by_name
+        ]
+        if any(split.second_texts for _, split in tests) or sum(len(split) for _, split in tests) < 5:
             continue
-        rows = [(label, code, name) for code, x in tests.items() for label, name in zip(x.labels, x.ids, strict=True)]
+        rows = [(label, code, name) for code, x in tests for label, name in zip(x.labels, x.ids, strict=True)]
         for system in systems:
             name = _file_name(f"{task.name}-{system.name}-space.png")
-            vectors = np.concatenate([system.represent(split.texts, (), code) for code, split in tests.items()])
+            vectors = np.concatenate([system.represent(split.texts, (), code) for code, split in tests])
             title = f"{task.name}: test documents, {system.name}"
             draw_embedding_space(folder / name, vectors, *zip(*rows, strict=True), title, seed)
     return sorted(path.name for path in folder.glob("*.png"))

@@ -264,5 +264,5 @@ def split_features(split: Split, system: System, fit_on: Sequence[str], language
     The vectors of pairs are scaled to length 1 before they are combined, as in LASER's `nli.py`.
     """
     columns = [split.texts] if split.second_texts is None else [split.texts, split.second_texts]
-    vectors = [system.represent(texts, fit_on, language) for texts in columns]
+    vectors = [system.represent(texts, fit_on, split.language or language) for texts in columns]
     return vectors[0] if len(vectors) == 1 else pair_features(*map(normalize, vectors))

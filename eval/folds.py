@@ -1,8 +1,14 @@
-"""The ten folds of thesis 4.6, over which its paired t-test compares `Cross`.
+"""The folds of the thesis's t-tests of `Cross`: ten in section 4.6, and six in section 3.3.
+
+The ten, on which a paired t-test compares two systems:
 
 "We combined this 10K train set with the standard test set and development set. From this combination, We drew 2K
 non-overlapping samples five times. For each of these 2K subsets, we rotated the train/test set once. In the end, we
 had 10 non-overlapping subsets, each with 1K/1K train/test partitions."
+
+The six, on which a single-sample t-test compares a system with a published accuracy:
+
+"The six sets were constructed from the original training set plus the data sampled from test set".
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from modeling_tmde.eval.heads import Head
 from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import ClassificationData, TaskError
 
+SIX = 6
 DRAWS = 5  # each gives two folds
 THESIS_SIZE = 2000  # items of a draw, train and test halves together
 MIN_SIZE = 100  # smaller folds say little
@@ -68,6 +75,26 @@ def draw_folds(ids_by_language: Mapping[str, Sequence[str]], size: int, seed: in
     return folds
 
 
+def draw_six_folds(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequence[str]], seed: int) -> list[Fold]:
+    """Each fold trains on one of six sets of a language, and is tested on the other five: the train set, which gives
+    the published split, and five parts of the test set.
+
+    Args:
+        train, test: Unique ids by language.
+    """
+    sets = {}
+    for language, ids in train.items():
+        rng = np.random.default_rng([seed, *language.encode()])
+        parts = np.array_split(rng.permutation(np.array(test[language])), SIX - 1)
+        sets[language] = [part.tolist() for part in (rng.permutation(np.array(ids)), *parts)]
+    folds = []
+    for chosen in range(SIX):
+        trains = {language: parts[chosen] for language, parts in sets.items()}
+        tests = {language: sum(parts[:chosen] + parts[chosen + 1 :], []) for language, parts in sets.items()}
+        folds.append(Fold(trains, tests))
+    return folds
+
+
 def run_folds(
     data: ClassificationData,
     system: System,
@@ -76,22 +103,24 @@ def run_folds(
     size: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[float], dict[str, object]]:
-    """Zero-shot `Cross` in each of the ten folds: thesis 4.6.
+    """Zero-shot `Cross` in each of the ten folds of thesis 4.6, or in the six of 3.3 of data with `six_folds`.
 
     The thesis does not say how the hyperparameters of a fold are chosen, and its folds have no dev set. Here the last
     fifth of the train half of the source is held out as one. A class that is missing from a train half is never
     predicted by its classifiers.
 
     Args:
-        data: The pool of each language is its `train_10k` (or else `train`), `dev` and `test`.
+        data: The pool of each language is its `train_10k` (or else `train`), `dev` and `test`; of the six folds, the
+            train set is the two former together.
         system: An embedder. TF-IDF, which is fitted, is not measured on folds.
         head: Classification head.
         seed: Seed of the draws and of the head.
-        size: Items per draw; None for the thesis's 2000, or as many as the smallest pool allows.
+        size: Items per draw of ten folds; None for the thesis's 2000, or as many as the smallest pool allows.
         progress: Called with a line before each fold.
 
     Returns:
-        10 means over all pairs of a source and another target language, and how the folds were drawn, for JSON.
+        Of each fold the mean over all pairs of a source and another target language; and for JSON how the folds were
+        drawn, and with the six the accuracies of each pair.
 
     Raises:
         TaskError: Pools that are too small, or a train half of one class.
@@ -104,20 +133,26 @@ def run_folds(
         language: [f"{part}/{name}" for part, split in parts.items() for name in split.ids]
         for language, parts in splits.items()
     }
-    pools, shared = fold_pools(ids)
-    if size is None:
-        size = min(THESIS_SIZE, min(map(len, pools.values())) // DRAWS // 2 * 2)
-        if size < MIN_SIZE:
-            raise TaskError(f"the data allow {size} items a fold, expected at least {MIN_SIZE}")
+    if data.six_folds:
+        tested = {language: len(parts["test"]) for language, parts in splits.items()}
+        train = {language: names[: -tested[language]] for language, names in ids.items()}
+        test = {language: names[-tested[language] :] for language, names in ids.items()}
+        folds, about = draw_six_folds(train, test, seed), {"sets": SIX}
+    else:
+        pools, shared = fold_pools(ids)
+        if size is None:
+            size = min(THESIS_SIZE, min(map(len, pools.values())) // DRAWS // 2 * 2)
+            if size < MIN_SIZE:
+                raise TaskError(f"the data allow {size} items a fold, expected at least {MIN_SIZE}")
+        folds, about = draw_folds(ids, size, seed), {"draws": DRAWS, "size": size, "same_ids_in_all_languages": shared}
     rows, features, labels = {}, {}, {}
     for language, parts in splits.items():  # whole splits, which the system has in its cache
         rows[language] = {name: row for row, name in enumerate(ids[language])}
         features[language] = np.concatenate([split_features(split, system, (), language) for split in parts.values()])
         labels[language] = np.concatenate([split.labels for split in parts.values()])
-    scores = []
-    for number, fold in enumerate(draw_folds(ids, size, seed), start=1):
-        progress(f"{system.name}: fold {number} of {2 * DRAWS}")
-        accuracies = []
+    accuracies: dict[str, list[float]] = {}
+    for number, fold in enumerate(folds, start=1):
+        progress(f"{system.name}: fold {number} of {len(folds)}")
         for source, train_names in fold.train.items():
             chosen = [rows[source][name] for name in train_names]
             train, dev = np.split(chosen, [-(len(chosen) // DEV_SHARE)])
@@ -128,7 +163,8 @@ def run_folds(
             for target, names in fold.test.items():
                 if target != source:
                     test = [rows[target][name] for name in names]
-                    accuracies.append(np.mean(classifier.predict(features[target][test]) == labels[target][test]))
-        scores.append(float(np.mean(accuracies)))
-    tuning = f"last 1/{DEV_SHARE} of the train half of the source"
-    return scores, {"draws": DRAWS, "size": size, "same_ids_in_all_languages": shared, "tuning": tuning}
+                    right = classifier.predict(features[target][test]) == labels[target][test]
+                    accuracies.setdefault(f"{source} -> {target}", []).append(float(right.mean()))
+    about |= {"accuracies": accuracies} if data.six_folds else {}
+    about |= {"tuning": f"last 1/{DEV_SHARE} of the train half of the source"}
+    return np.mean(list(accuracies.values()), axis=0).tolist(), about

@@ -247,6 +247,8 @@ _HEADS: tuple[Head, ...] = (
     GridHead("mlp", tuple(replace(_PROBE, hidden=(n,), dropout=p) for n in (50, 100, 200) for p in (0.0, 0.1, 0.2))),
     FfnHead(),
     FfnHead("ffn_nli", epochs=200, hidden=(512, 384), dropout=0.3, batch_size=128),  # of LASER's xnli.sh
+    # Of XNLI's baselines (004, section 4.2.5), which leaves open all but width and dropout, and Adam's defaults.
+    FfnHead("ffn_128", epochs=50, hidden=(128,), dropout=0.1, batch_size=64, patience=5),
     LinearHead(
         "logistic_regression",  # multinomial; each C of the path is warm-started from the last
         LogisticRegression(max_iter=1000, warm_start=True),

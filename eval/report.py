@@ -11,9 +11,9 @@ import tabulate
 from rich.console import Console
 from rich.markdown import Markdown
 
-from modeling_tmde.eval.published import published_tables
+from modeling_tmde.eval.published import PublishedTable, published_tables
 from modeling_tmde.eval.results import ACCURACY_OF, CONTROL, EXTRAS, METRICS, Cell, TaskResult, summary_columns
-from modeling_tmde.eval.statistics import Difference
+from modeling_tmde.eval.statistics import Difference, single_sample_t_test
 
 UNCERTAINTY = "±: standard deviation over seeds. In brackets: 95% bootstrap interval over test items."
 GROUPS = {ACCURACY_OF: "Accuracy: {} (%)", CONTROL: "Control, not in the mean: {} (%)"}
@@ -189,10 +189,24 @@ def _published(section: Section) -> list[str]:
             lines += [f"### Beside table {table.number} of {markdown_escape(table.short)}", ""]
             lines += [*markdown_table(["System", *titles], rows), ""]
             lines += [markdown_escape(" ".join([remark, *table.notes, *table.inconsistent])), ""]
+            lines += _fold_tests(section, table)
             papers[table.short] = table.citation
     if others:
         lines += [f"Not comparable with the published numbers: {', '.join(others)}.", ""]
     return lines + [f"{markdown_escape(short)}: {markdown_escape(text)}.\n" for short, text in papers.items()]
+
+
+def _fold_tests(section: Section, table: PublishedTable) -> list[str]:
+    """p of the single-sample t-test (thesis 3.3) of the six folds of every system against every printed accuracy."""
+    rows = []
+    for result, label in zip(section.results, section.labels, strict=True):
+        for name, printed in table.printed() if (folds := result.settings.get("folds", {}).get("accuracies")) else ():
+            tests = (
+                single_sample_t_test(folds[measure], printed[title] / 100) for title, measure in table.columns.items()
+            )
+            rows.append([label, markdown_escape(name), *(f"{p:.2g}" for p in tests)])
+    title = "p of the single-sample t-test of the six folds against the printed accuracy:"
+    return [title, "", *markdown_table(["System", "Against", *table.columns], rows, left=2), ""] if rows else []
 
 
 def languages_of(cells: Iterable[Cell]) -> tuple[list[str], list[str]]:
@@ -263,7 +277,7 @@ def differences_table(name: str, differences: Sequence[Difference]) -> str:
         row += [f"{100 * each.difference:+.1f}", "{:+.1f} to {:+.1f}".format(*(100 * x for x in each.interval))]
         rows.append([*row, *("–" if p is None else f"{p:.2g}" for p in (each.p, each.fold_p))])
     note = (
-        "p: approximate randomization over test items. p (folds): paired t-test over ten folds (thesis 4.6), on Cross "
-        "of classification. Not corrected for the number of comparisons."
+        "p: approximate randomization over test items. p (folds): paired t-test over ten folds (thesis 4.6; rcv: "
+        "six, 3.3), on Cross of classification. Not corrected for the number of comparisons."
     )
     return "\n".join([f"### {markdown_escape(name)} (x 100)", "", *markdown_table(header, rows, left=2), "", note, ""])

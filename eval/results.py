@@ -51,6 +51,10 @@ METRICS = {
         "Precision at 1 (%)", "query", "found in",
         "translation-retrieval", "Translation retrieval", "precision_at_1", "Precision at 1",
     ),
+    "recall": Metric(
+        "Recall (%)", "documents", "aligned with",
+        "translation-retrieval", "Document alignment", "recall", "Recall",
+    ),
     "spearman": Metric(
         "Spearman correlation × 100", "first text", "second text",
         SIMILARITY, "Sentence similarity", "spearmanr", "Spearman correlation",
@@ -110,10 +114,11 @@ class TaskResult:
     Args:
         task: Name of the task, as in the report.
         system: Name of the system.
-        protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `contrast` or `similarity`.
+        protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `alignment`, `contrast` or
+            `similarity`.
         cells: The numbers, all of one metric.
         intervals: Bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
-        folds: (10,) `Cross` in each fold of the paired t-test of thesis 4.6; empty if it was not run.
+        folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they were not run.
         settings: Head, scoring, seeds: everything beside data and system that decides the numbers.
         data: Fingerprint, provenance and rows.
         system_fingerprint: Of the model that made the vectors.

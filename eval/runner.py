@@ -14,6 +14,7 @@ from typing import Any
 
 from modeling_tmde.data.io import environment
 from modeling_tmde.documents import neighbours
+from modeling_tmde.eval.alignment import evaluate_alignment
 from modeling_tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import run_folds
@@ -26,6 +27,7 @@ from modeling_tmde.eval.systems import System
 from modeling_tmde.eval.tasks import (
     GROUPS,
     TASKS,
+    AlignmentData,
     ClassificationData,
     ContrastData,
     RetrievalData,
@@ -215,6 +217,10 @@ def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progr
         settings = {"scoring": options.scoring, "margin": options.margin, "k": options.k}
         settings["max_queries"] = options.max_queries or data.queries
         cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
+    elif isinstance(data, AlignmentData):
+        protocol, settings = "alignment", {"scoring": options.scoring, "k": options.k}
+        settings |= {"by_url": data.by_url, "lawdr_rank": data.lawdr_rank if system.dense else None}
+        cells = evaluate_alignment(data, system, options.scoring, options.k, progress)
     elif isinstance(data, ContrastData):
         cells, protocol, settings = evaluate_contrast(data, system), "contrast", {"scoring": "cosine"}
     else:

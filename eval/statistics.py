@@ -54,6 +54,12 @@ def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
     return float(stats.ttest_rel(b, a).pvalue)
 
 
+def single_sample_t_test(accuracies: Sequence[float], published: float) -> float:
+    """Two-sided p of the single-sample t-test of thesis 3.3: the null hypothesis is that the mean of a system's folds
+    is the published accuracy."""
+    return paired_t_test(np.full(len(accuracies), published), accuracies)
+
+
 def with_interval(cell: Cell, samples: int = 2000, seed: int = 0) -> Cell:
     """The cell with the 95% percentile bootstrap interval of its value; a cell of one item is returned unchanged."""
     return cell if len(cell.ids) < 2 else replace(cell, interval=_interval([[cell]], samples, seed))

@@ -1,8 +1,11 @@
 """Tasks, one file each; `TASKS` holds them by name."""
 
+from .alignment import WMT16, WMT19
 from .base import (
+    AlignmentData,
     ClassificationData,
     ContrastData,
+    DocumentCollection,
     Provenance,
     RetrievalData,
     SimilarityData,
@@ -18,16 +21,35 @@ from .documents import DocumentRetrieval, TopicDocuments
 from .mldoc import MLDoc
 from .parallel import XSR, EuroparlMatrix, SentenceRetrieval
 from .probing import PROBING
+from .rcv import RCV
 from .sample import Sample
 from .senteval import SENTEVAL
 from .sib200 import SIB200
 from .sts import STS
 from .tatoeba import Tatoeba
 from .word_order import WordOrder
-from .xnli import XNLI
+from .xnli import XNLI, XNLITranslateTest, XNLITranslateTrain
 
-_CLASSES = (DocumentRetrieval, EuroparlMatrix, MLDoc, SIB200, STS, Sample, SentenceRetrieval, Tatoeba, TopicDocuments)
-TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, WordOrder, XNLI, XSR, *PROBING, *SENTEVAL)}
+_CLASSES: tuple[type[Task], ...] = (
+    DocumentRetrieval,
+    EuroparlMatrix,
+    MLDoc,
+    RCV,
+    SIB200,
+    STS,
+    Sample,
+    SentenceRetrieval,
+    Tatoeba,
+    TopicDocuments,
+    WMT16,
+    WMT19,
+    WordOrder,
+    XNLI,
+    XNLITranslateTest,
+    XNLITranslateTrain,
+    XSR,
+)
+TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, *PROBING, *SENTEVAL)}
 GROUPS = {  # names for several tasks
     "probing": [task.name for task in PROBING],
     "probing_text": [task.name for task in PROBING if task.generate],

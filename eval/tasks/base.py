@@ -43,6 +43,8 @@ class Split:
         texts: n texts; for pairs of texts (NLI) the first of each.
         labels: n class names.
         second_texts: The second text of each pair, or None.
+        language: Code of the language that the texts are in, where it is another than that of their place in
+            [`ClassificationData`] (test sets translated into English).
         place: Where they come from, for messages.
 
     Raises:
@@ -53,6 +55,7 @@ class Split:
     texts: Sequence[str]
     labels: Sequence[str]
     second_texts: Sequence[str] | None = None
+    language: str | None = None
     place: str = "a split"
 
     def __post_init__(self) -> None:
@@ -69,13 +72,14 @@ class ClassificationData:
     """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger one).
 
     `head` is the classifier of the published protocol. Labels of `monolingual` data, such as words, mean nothing in
-    another language: classifiers are tested in their own.
+    another language: classifiers are tested in their own. `six_folds`: the folds are those of thesis 3.3.
     """
 
     splits: Mapping[str, Mapping[str, Split]]
     provenance: Provenance
     head: str = "logistic_regression"
     monolingual: bool = False
+    six_folds: bool = False
 
     @property
     def languages(self) -> list[str]:
@@ -183,7 +187,55 @@ class SimilarityData:
             yield from (codes, pairs.ids, pairs.first, pairs.second, scores)
 
 
-TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData
+@dataclass(frozen=True)
+class DocumentCollection:
+    """Documents of two languages, some of which are translations.
+
+    Args:
+        languages: Of the first and of the second side.
+        documents: Texts by id, of both sides.
+        pairs: Ids of a first and a second document that are known to be translations.
+    """
+
+    languages: tuple[str, str]
+    documents: tuple[Mapping[str, str], Mapping[str, str]]
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class AlignmentData:
+    """`collections[name]`, such as websites; a document is aligned within its own.
+
+    `by_url`: pair documents by their URLs first, which are their ids. `lawdr_rank`: represent documents by LAWDR
+    (paper 003), which removes that many directions from the sentences of each language.
+    """
+
+    collections: Mapping[str, DocumentCollection]
+    provenance: Provenance
+    by_url: bool = False
+    lawdr_rank: int | None = None
+
+    @property
+    def languages(self) -> list[str]:
+        return list(dict.fromkeys(code for each in self.collections.values() for code in each.languages))
+
+    def rows(self) -> dict[str, int]:
+        """Number of documents by language."""
+        counts: Counter[str] = Counter()
+        for each in self.collections.values():
+            counts.update(dict(zip(each.languages, map(len, each.documents), strict=True)))
+        return dict(counts)
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Everything that decides a result, for a fingerprint."""
+        yield [str(self.by_url), str(self.lawdr_rank)]
+        for name, each in self.collections.items():
+            yield from ([name, *each.languages], *zip(*each.pairs, strict=True))
+            for side in each.documents:
+                yield from (list(side), list(side.values()))
+
+
+TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData | AlignmentData
 
 
 class Task(abc.ABC):

@@ -151,16 +151,9 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]
     return [_open_file(path) for path in files or [path for file in find_files(source) for path in file.paths]]
 
 
-def config_names(source: str) -> list[str]:
-    """The configs of a dataset.
-
-    Raises:
-        CorpusError: The source is a path, and no copy of a Hub dataset.
-    """
-    if not is_dataset(source):
-        expected = "a Hub id, or a folder with a README.md that lists `configs`"
-        raise bad_value(source, None, "source", Words("neither"), expected, "Correct the path.")
-    return list(datasets.get_dataset_config_names(source))
+def config_names(dataset: str) -> list[str]:
+    """The configs of a Hub dataset, or of a local copy of one."""
+    return list(datasets.get_dataset_config_names(dataset))
 
 
 def read_labels(

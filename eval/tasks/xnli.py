@@ -1,16 +1,24 @@
-"""XNLI: does the first sentence entail the second? Fifteen languages."""
+"""XNLI: does the first sentence entail the second? Fifteen languages, and its two baselines of machine translation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.files import FileSource, read_rows
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
+    Row,
     Splits,
+    Table,
     check_count,
     check_parallel,
     choose_languages,
     config_names,
+    is_dataset,
     open_splits,
     provenance_of,
     read_columns,
@@ -19,6 +27,11 @@ from .sources import (
 )
 
 LABELS = ("entailment", "neutral", "contradiction")
+COLUMNS = {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label", "hypo": "hypothesis"}
+ADVICE = (
+    "Pass source= with the folder where XNLI-1.0.zip and XNLI-MT-1.0.zip (https://github.com/facebookresearch/XNLI) "
+    "are unpacked."
+)
 
 
 class XNLI(Task):
@@ -38,6 +51,8 @@ class XNLI(Task):
     default_source = "facebook/xnli"
     head = "ffn_nli"
     train_languages = ("en",)
+    monolingual: ClassVar[bool] = False
+    translated_into: ClassVar[str | None] = None
 
     def load(
         self,
@@ -52,7 +67,7 @@ class XNLI(Task):
 
         Args:
             source: Hub dataset, or folder laid out like it, with a config for each language and the columns premise,
-                hypothesis, label.
+                hypothesis, label; or the folder of the published files.
             max_train: At most that many train rows of each language: the first after a shuffle with `seed`, the same
                 rows in every language, streaming or not.
             train_languages: Languages whose train split is read; the others have dev and test only. None for
@@ -60,22 +75,82 @@ class XNLI(Task):
                 not include any of those.
 
         Raises:
-            CorpusError: Missing languages or columns; a label that is none of the three (-1, no gold label).
+            CorpusError: Missing files, languages or columns; a label that is none of the three (-1, no gold label).
         """
-        source = source_of(self, source)
+        source = source_of(self, source, ADVICE)
         check_count(self, "max_train", max_train)
-        chosen = choose_languages(source, languages, config_names(source), self.languages)
+        tables = None if not self.translated_into and is_dataset(source) else self._tables(Path(source))
+        there = config_names(source) if tables is None else tables
+        # A model need not know the language that a test set was translated from.
+        chosen = choose_languages(source, languages, there, XNLI.languages if self.translated_into else self.languages)
         trained = set(train_languages or self.train_languages or ()).intersection(chosen) or set(chosen)
         splits: Splits = {}
         for language in chosen:
             names = ("train", "dev", "test") if language in trained else ("dev", "test")
-            for name, table in open_splits(source, language, names, streaming).items():
-                head = (max_train, seed) if max_train and name == "train" else None
+            opened = tables[language] if tables else open_splits(source, language, names, streaming)
+            for name in filter(opened.get, names):
+                table, head = opened[name], (max_train, seed) if max_train and name == "train" else None
                 texts = ["premise", "hypothesis"]
                 numbers, rows = read_columns(table, texts, ["label"], empty_texts=True, head=head)
                 labels = read_labels(table, "label", numbers, rows["label"], LABELS)
                 ids = [f"{name}:{number - 1}" for number in numbers]
-                columns = (ids, rows["premise"], labels, rows["hypothesis"])
+                columns = (ids, rows["premise"], labels, rows["hypothesis"], self.translated_into)
                 splits.setdefault(language, {})[name] = Split(*columns, place=table.place)
         check_parallel(source, splits)
-        return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head)
+        provenance = provenance_of(self, source, "test", copy=True)
+        return ClassificationData(splits, provenance, self.head, self.monolingual)
+
+    def _tables(self, folder: Path) -> dict[str, dict[str, Table]]:
+        """The published files by language and split."""
+        tables: dict[str, dict[str, Table]] = {}
+        for path in sorted(folder.rglob("multinli.train.*.tsv")):
+            language = path.name.split(".")[2]
+            tables.setdefault(language, {})["train"] = Table(str(path), enumerate(_rows(path), 1))
+        for name in ("dev", "test"):
+            for language, table in _tables_by_language(folder, f"xnli.{name}.tsv").items():
+                tables.setdefault(language, {})[name] = table
+        return tables
+
+
+class XNLITranslateTrain(XNLI):
+    """TRANSLATE TRAIN (004, section 4.2.3): in each language, a classifier trained on MultiNLI translated into it."""
+
+    name = "xnli_translate_train"
+    description = "XNLI, trained in each language on MultiNLI translated into it"
+    train_languages = None
+    monolingual = True
+
+
+class XNLITranslateTest(XNLI):
+    """TRANSLATE TEST (004, section 4.2.3): one English classifier, tested on test sets translated into English."""
+
+    name = "xnli_translate_test"
+    description = "XNLI, test sets translated into English (the published files: needs a source)"
+    default_source = None
+    translated_into = "en"
+
+    def _tables(self, folder: Path) -> dict[str, dict[str, Table]]:
+        tables = {"en": super()._tables(folder).get("en", {})}
+        for name in ("dev", "test"):
+            for language, table in _tables_by_language(folder, f"xnli.{name}.en.tsv").items():
+                if language != "en":
+                    tables.setdefault(language, {})[name] = table
+        return tables
+
+
+def _tables_by_language(folder: Path, name: str) -> dict[str, Table]:
+    """The rows of a file of all languages, numbered from 1 in each: those of one number are translations."""
+    path = next(iter(sorted(folder.rglob(name))), None)
+    if path is None:
+        raise bad_value(str(folder), None, None, Words("no file"), name, ADVICE)
+    rows: dict[str, list[Row]] = {}
+    for row in _rows(path):
+        rows.setdefault(row.get("language"), []).append(row)
+    return {code: Table(f"{path} (language {code})", enumerate(part, 1)) for code, part in rows.items()}
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    """The rows of a published file, with the names of columns and labels that the Hub has."""
+    for _, row in read_rows(FileSource("tsv", (str(path),))):
+        row = {COLUMNS.get(column, column): value for column, value in row.items()}
+        yield row | {"label": "contradiction"} if row.get("label") == "contradictory" else row

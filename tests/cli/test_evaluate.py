@@ -76,6 +76,22 @@ def test_a_baseline_by_first_output_and_mean(models, tmp_path):
     assert [result.system_fingerprint for result in results[1:]] == expected
 
 
+def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkeypatch):
+    for part, name, row in itertools.product(("train/DE1000", "test/de", "test/de-en"), ("C", "M"), range(10)):
+        path = tmp_path / "rcv" / part / name / str(row)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{part} {name} {row}")
+    drawn = []
+    monkeypatch.setattr("modeling_tmde.cli.evaluate.draw_embedding_space", lambda *given: drawn.append(given))
+    options = ["--languages", "de", "--tasks", f"rcv={tmp_path / 'rcv'}", "--no-tfidf", "-o", tmp_path / "out"]
+    call(models[0], *options)
+    ((path, vectors, labels, languages, ids, *_),) = drawn
+    assert path.name == "rcv-tiny0-space.png" and vectors.shape[0] == 40 and labels[9:11] == ("CCAT", "MCAT")
+    assert languages == ("de",) * 20 + ("en",) * 20 and ids[:20] == ids[20:] and len(set(ids)) == 20
+    (result,) = read_results(tmp_path / "out")
+    assert result.data["rows"] == {"de": {"train": 18, "dev": 2, "test": 20, "mirrored": 20}}
+
+
 def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_path):
     lines = [{"sentence1": "a", "sentence2": "b", "score": score, "lang": "de-en"} for score in (1.0, 2.0)]
     (tmp_path / "two.jsonl").write_text("\n".join(map(json.dumps, lines)))

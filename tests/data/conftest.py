@@ -55,24 +55,39 @@ def write(tmp_path: Path) -> Callable[..., object]:
     return lambda kind, rows, name="corpus", folder=tmp_path: write_rows(kind, folder, rows, name)
 
 
+def write_hub_folder(
+    folder: Path,
+    configs: dict[str, dict[str, list[dict]]],
+    features: datasets.Features | None = None,
+    counts: bool = False,
+) -> str:
+    """Write rows by config and split as a dataset on the Hub is laid out, in two shards a split, and return the path.
+
+    With `counts`, the card says how many rows there are.
+    """
+    listed, infos = [], []
+    for config, splits in configs.items():
+        (folder / config).mkdir(parents=True)
+        files = [{"split": split, "path": f"{config}/{split}-*"} for split in splits]
+        sizes = [{"name": split, "num_bytes": 100, "num_examples": len(rows)} for split, rows in splits.items()]
+        for split, rows in splits.items():
+            table = datasets.Dataset.from_list(rows, features=features)
+            for index in range(min(2, len(rows))):
+                shard = table.shard(min(2, len(rows)), index, contiguous=True)
+                shard.to_parquet(folder / config / f"{split}-{index:05d}.parquet")
+        listed.append({"config_name": config, "data_files": files})
+        infos.append({"config_name": config, "features": table.features._to_yaml_list(), "splits": sizes})
+    metadata = {"configs": listed} | ({"dataset_info": infos} if counts else {})
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n\n# Dataset\n")
+    return str(folder)
+
+
 @pytest.fixture
 def hub_folder(tmp_path: Path) -> Callable[..., str]:
     """`hub_folder({"de-en": rows, ...})`: a folder laid out as `Helsinki-NLP/europarl` is on the Hub."""
 
     def build(configs: dict[str, list[dict]], counts: bool = True, split: str = "train") -> str:
-        folder, listed, infos = tmp_path / "hub" / "europarl", [], []
-        for config, rows in configs.items():
-            codes = sorted(set().union(*rows))
-            table = pa.table({"translation": pa.array(rows, pa.struct([(code, pa.string()) for code in codes]))})
-            (folder / config).mkdir(parents=True)
-            pq.write_table(table, folder / config / f"{split}-00000-of-00001.parquet")
-            files = [{"split": split, "path": f"{config}/{split}-*"}]
-            listed.append({"config_name": config, "data_files": files})
-            features = [{"name": "translation", "dtype": {"translation": {"languages": codes}}}]
-            splits = [{"name": split, "num_bytes": 100, "num_examples": len(rows)}]
-            infos.append({"config_name": config, "features": features, "splits": splits})
-        metadata = {"configs": listed} | ({"dataset_info": infos} if counts else {})
-        (folder / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n\n# Europarl\n")
-        return str(folder)
+        rows = {name: {split: [{"translation": row} for row in part]} for name, part in configs.items()}
+        return write_hub_folder(tmp_path / "hub" / "europarl", rows, counts=counts)
 
     return build

@@ -53,12 +53,3 @@ def test_sources_with_and_without_ids_go_together(tmp_path):
     assert names == {"de0": "a", "de2": None, "de3": "b", "x": None}
     sample = load_parallel("sample", max_rows=5, document_ids=True)
     assert sample.column_names == ["translation", "doc_id"] and sample["doc_id"][:] == [None] * 5
-
-
-def test_ids_of_a_dataset_in_the_layout_of_the_hub(tmp_path):
-    write("parquet", True, tmp_path / "corpus.parquet", IDS)
-    (tmp_path / "README.md").write_text(
-        "---\nconfigs:\n- config_name: all\n  data_files:\n  - split: train\n    path: corpus.parquet\n---\n"
-    )
-    rows = load_parallel(str(tmp_path), ["de", "en"], document_ids=True)
-    assert rows["doc_id"][:] == ["a", None, "b"]

@@ -40,17 +40,6 @@ def test_all_pairs(streaming, counts, hub_folder):
         assert rows == expected
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_pairs_by_pivot(streaming, hub_folder):
-    folder = hub_folder(CONFIGS)
-    rows = texts(load_parallel(folder, pivot_languages=["de"], streaming=streaming))
-    assert sorted(rows, key=str) == sorted(fixed(CONFIGS["de-en"] + CONFIGS["de-fr"], "de en fr"), key=str)
-    rows = texts(load_parallel(folder, languages=["en", "de"], pivot_languages=["en"], streaming=streaming))
-    assert rows == CONFIGS["de-en"]
-    rows = texts(load_parallel(folder, config="en-fr", streaming=streaming))
-    assert rows == CONFIGS["en-fr"]
-
-
 def test_select_configs():
     names = ["de-en", "de-es", "de-fr", "en-es", "en-fr", "es-fr", "all"]
     found = select_configs(names, ["de", "en", "es", "fr"], ["en", "es"], "x")
@@ -111,12 +100,3 @@ def test_max_rows_are_shared(hub_folder):
     rows = texts(load_parallel(hub_folder(CONFIGS), max_rows=33))
     assert len(rows) == 33
     assert [sum(row[code] is None for row in rows) for code in ("fr", "en", "de")] == [6, 3, 24]
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_unknown_split_and_config(streaming, hub_folder):
-    folder = hub_folder(CONFIGS)
-    with pytest.raises(ValueError, match="validation.*train"):
-        load_parallel(folder, split="validation", streaming=streaming)
-    with pytest.raises(ValueError, match="de-xx.*de-en"):
-        load_parallel(folder, config="de-xx", streaming=streaming)

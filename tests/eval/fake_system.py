@@ -4,13 +4,13 @@ import numpy as np
 
 
 class FakeSystem:
-    """Vectors from a function of the text; keeps the texts that it was asked for, and those to fit on."""
+    """Vectors from a function of the text; keeps the texts it was asked for, those to fit on, and the language."""
 
     dense, truncated = True, 0
 
     def __init__(self, vector, name="fake", fingerprint="0", kind=np.asarray, dtype=np.float32):
         self.vector, self.name, self.fingerprint, self.kind, self.dtype = vector, name, fingerprint, kind, dtype
-        self.calls = []
+        self.calls, self.languages = [], []
         self.begin()
 
     def begin(self):
@@ -21,5 +21,6 @@ class FakeSystem:
 
     def represent(self, texts, fit_on=(), language=None):
         self.calls.append((list(texts), list(fit_on)))
+        self.languages.append((list(texts), language))
         self.texts += len(texts)
         return self.kind(np.array([self.vector(text) for text in texts], dtype=self.dtype))

@@ -108,6 +108,12 @@ def test_xnli_alignment():
         rows = torch.stack([{"de": Y, "en": X, "fr": X}[code] for code in order])
         assert XnliAlignment()(rows, order).loss.item() == pytest.approx(3.0 - 3.0)
     assert XnliAlignment()(torch.stack([X, Y])[:, :1], ("en", "de")).loss.item() == pytest.approx(4.0)
+    # The ranking loss: translations are 4 apart and others 5, so that a margin of 3 costs 2 each.
+    for margin, expected in ((3.0, 2 * (2 + 2)), (0.5, 0.0)):
+        ranking = XnliAlignment(margin=margin)
+        assert ranking(torch.stack([X, Y]), ("en", "de")).loss.item() == pytest.approx(expected)
+        assert ranking(torch.stack([X, X]), ("en", "fr")).loss.item() == 0
+        assert ranking(torch.stack([X, Y])[:, :1], ("en", "de")).loss.item() == 0
     with pytest.raises(ValueError, match="source_language='en', and a batch of de, fr lacks it"):
         XnliAlignment()(torch.stack([X, Y]), ("de", "fr"))
 

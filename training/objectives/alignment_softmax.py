@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 from modeling_tmde.training.objectives.infonce import softmax_sums
 
 
@@ -33,9 +33,6 @@ class AlignmentSoftmax(EmbeddingObjective):
     >>> loss = objective.weight * output.loss / 128
     ```
     """
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs // 2
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))

@@ -76,14 +76,16 @@ class Objective(nn.Module):
     needs_all_embeddings = False  # of every language of a row
     needs_pivot = False  # in every row
     masks_input = False  # of the encoder call that all objectives share
+    both_directions = False  # counts a pair of languages twice
 
     def __init__(self, weight: float = 1.0):
         super().__init__()
         self.weight = weight
 
     def count(self, sizes: BatchSizes) -> int:
-        """How many terms the sums of `ObjectiveOutput` have for a batch of these sizes."""
-        raise NotImplementedError
+        """How many terms the sums of `ObjectiveOutput` have for a batch of these sizes: unless a loss says otherwise,
+        one for every row and pair of languages, or with `both_directions` two."""
+        return sizes.ordered_pairs if self.both_directions else sizes.ordered_pairs // 2
 
 
 class EmbeddingObjective(Objective):

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class DistanceConstraint(EmbeddingObjective):
@@ -42,6 +42,8 @@ class DistanceConstraint(EmbeddingObjective):
     ```
     """
 
+    both_directions = True
+
     def __init__(
         self,
         weight: float = 0.25,
@@ -60,9 +62,6 @@ class DistanceConstraint(EmbeddingObjective):
         self.normalizer = normalizer
         self.normalizer_gradient = normalizer_gradient
         self.epsilon = epsilon
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # distances of close vectors cancel in bf16

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import nn
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 from modeling_tmde.training.objectives.gather import gather_rows, num_processes
 
 
@@ -48,6 +48,8 @@ class InfoNCE(EmbeddingObjective):
     ```
     """
 
+    both_directions = True
+
     def __init__(
         self,
         weight: float = 1.0,
@@ -62,9 +64,6 @@ class InfoNCE(EmbeddingObjective):
         self.margin = margin
         self.gather = gather
         self.center = center
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         vectors = embeddings.float()  # (languages, rows, d_model)

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class NtdvDistance(EmbeddingObjective):
@@ -37,7 +37,7 @@ class NtdvDistance(EmbeddingObjective):
     ```
     """
 
-    takes_context = True
+    takes_context = both_directions = True
 
     def __init__(
         self, weight: float = 0.5, margin: float = 64.0, negatives: int = 20, normalizer_gradient: bool = True
@@ -48,9 +48,6 @@ class NtdvDistance(EmbeddingObjective):
         self.margin = margin
         self.negatives = negatives
         self.normalizer_gradient = normalizer_gradient
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # squared distances of close vectors cancel in bf16

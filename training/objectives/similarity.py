@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 
 
 class SimilarityLoss(EmbeddingObjective):
@@ -27,9 +27,6 @@ class SimilarityLoss(EmbeddingObjective):
     >>> loss = similarity.weight * output.loss / 64
     ```
     """
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs // 2
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # the difference of close vectors cancels in bf16

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
+from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class SimilaritySoftmax(EmbeddingObjective):
@@ -41,9 +41,6 @@ class SimilaritySoftmax(EmbeddingObjective):
         super().__init__(weight)
         check_range("similarity_softmax epsilon", epsilon, "(0, 1)")
         self.epsilon = epsilon
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs // 2
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from modeling_tmde.common import occurrences
-from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskingObjective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import Masked, MaskingObjective, ObjectiveOutput
 from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
 from modeling_tmde.training.objectives.masked_lm import own_tokens
 
@@ -60,9 +60,6 @@ class UnifiedGenerativeTask(MaskingObjective):
         super().__init__(weight)
         self.task = task
         self.masks_input = task != "xtr"
-
-    def count(self, sizes: BatchSizes) -> int:
-        return sizes.ordered_pairs // 2
 
     def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
         """One token of every row becomes `<mask>`; none of a row that has only special tokens, and none for XTR."""

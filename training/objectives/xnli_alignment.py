@@ -19,10 +19,15 @@ class XnliAlignment(EmbeddingObjective):
     is by the triangle inequality, on average over the draws, at least `-2 * negative_weight` times the mean distance
     of the source's vectors from each other.
 
+    With `margin`, it is the ranking loss that the paper compares with and rejects for "very poor results", because
+    translations need only be nearer than other sentences, not near:
+    `L_rank(x, y) = max(0, margin - dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
+
     Args:
         weight: Factor in the total loss.
-        negative_weight: lambda, 0.25.
+        negative_weight: lambda, 0.25; without influence on the ranking loss.
         source_language: Whose encoder the others are fitted to.
+        margin: alpha of the ranking loss, of which the paper prints no value; None for the alignment loss.
 
     Inputs: embeddings (languages, rows, d) and the codes of the languages.
 
@@ -41,11 +46,18 @@ class XnliAlignment(EmbeddingObjective):
     takes_languages = True
     needs_pivot = True  # every row must hold the source, the pivot language of its recipes
 
-    def __init__(self, weight: float = 1.0, negative_weight: float = 0.25, source_language: str = "en"):
+    def __init__(
+        self,
+        weight: float = 1.0,
+        negative_weight: float = 0.25,
+        source_language: str = "en",
+        margin: float | None = None,
+    ):
         super().__init__(weight)
         check_range("xnli_alignment negative_weight", negative_weight, "[0, inf)")
         self.negative_weight = negative_weight
         self.source_language = source_language
+        self.margin = margin
 
     def count(self, sizes: BatchSizes) -> int:
         return sizes.rows * (sizes.languages - 1)
@@ -61,13 +73,16 @@ class XnliAlignment(EmbeddingObjective):
         x = embeddings[source].float().detach()  # (rows, d)
         y = torch.cat([embeddings[:source], embeddings[source + 1 :]]).float()  # (languages - 1, rows, d)
         positive = torch.linalg.vector_norm(x - y, dim=-1)  # (languages - 1, rows)
-        negative = torch.zeros_like(positive)
+        negatives = positive.new_empty(0, *positive.shape)  # of one row
         if y.shape[1] > 1:
             x_c = x[_others(positive)]  # (languages - 1, rows, d)
             y_c = y.gather(1, _others(positive)[..., None].expand_as(y))
-            negative = torch.linalg.vector_norm(x_c - y, dim=-1) + torch.linalg.vector_norm(x - y_c, dim=-1)
-        loss = (positive - self.negative_weight * negative).sum()
-        sums = {"loss": loss, "positive": positive.sum(), "negative": negative.sum() / 2}
+            negatives = torch.linalg.vector_norm(torch.stack([x_c - y, x - y_c]), dim=-1)  # (2, languages - 1, rows)
+        if self.margin is None:
+            loss = positive.sum() - self.negative_weight * negatives.sum()
+        else:
+            loss = (self.margin + positive - negatives).clamp_min(0).sum()
+        sums = {"loss": loss, "positive": positive.sum(), "negative": negatives.sum() / 2}
         return ObjectiveOutput(loss, {name: value.detach() for name, value in sums.items()})
 
 

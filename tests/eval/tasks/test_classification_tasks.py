@@ -1,12 +1,17 @@
 """MLDoc, XNLI, SIB-200, documents, the sample: contents, ids and parallelism, from folders that mimic each source."""
 
+import itertools
 import logging
 
 import datasets
 import numpy as np
 import pytest
+from scipy import stats
 
-from modeling_tmde.eval.tasks import TASKS, data_fingerprint
+from modeling_tmde.eval.report import markdown_report
+from modeling_tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
+from modeling_tmde.eval.tasks import TASKS, TaskError, data_fingerprint
+from tests.eval.fake_system import FakeSystem
 
 MLDOC, XNLI, SIB, TOPICS, DOCUMENTS = (
     TASKS[name]() for name in ("mldoc", "xnli", "sib200", "topic_documents", "document_retrieval")
@@ -90,22 +95,9 @@ def xnli_folder(dataset_folder, languages, train):
     return dataset_folder(splits, features)
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_xnli(streaming, dataset_folder):
-    folder = xnli_folder(dataset_folder, ("de", "en", "all_languages"), 40)
-    data = XNLI.load(folder, streaming=streaming)
-    assert data.languages == ["de", "en"]
-    dev = data.splits["de"]["dev"]
-    assert list(dev.texts) == ["de p0", "de p1", "de p2", "de p3"]
-    assert list(dev.second_texts) == ["de h0", "de h1", "de h2", "de h3"]
-    assert list(dev.labels) == ["entailment", "neutral", "neutral", "entailment"]
-    assert list(dev.ids) == list(data.splits["en"]["dev"].ids) == ["dev:0", "dev:1", "dev:2", "dev:3"]
-    assert [len(data.splits["en"][name]) for name in ("train", "dev", "test")] == [40, 4, 7]
-    assert list(data.splits["de"]) == ["dev", "test"]
-
-
 def test_xnli_max_train_is_the_head_of_a_shuffle(dataset_folder):
-    folder, options = xnli_folder(dataset_folder, ("de", "en"), 2500), {"max_train": 300, "seed": 7}
+    folder = xnli_folder(dataset_folder, ("de", "en", "all_languages"), 2500)
+    options = {"max_train": 300, "seed": 7}
     whole, stream = (XNLI.load(folder, streaming=s, train_languages=["de", "en"], **options) for s in (False, True))
     assert data_fingerprint(whole) == data_fingerprint(stream)
     order = np.argsort(np.random.default_rng(7).random(2500))[:300]
@@ -113,6 +105,89 @@ def test_xnli_max_train_is_the_head_of_a_shuffle(dataset_folder):
         train = whole.splits[language]["train"]
         assert list(train.ids) == [f"train:{row}" for row in order]
         assert list(train.texts) == [f"{language} p{row}" for row in order]
+        assert list(train.second_texts[:2]) == [f"{language} h{row}" for row in order[:2]]
+    english = XNLI.load(folder).splits
+    assert list(english) == ["de", "en"] and list(english["de"]) == ["dev", "test"]
+    assert english["de"]["dev"].labels == ["entailment", "neutral", "neutral", "entailment"]
+    assert [len(english["en"][name]) for name in ("train", "dev", "test")] == [2500, 4, 7]
+
+
+def test_rcv_with_its_six_folds(tmp_path):
+    """The class is the first number of a vector, except in English, where that of half the test documents is wrong."""
+    for part, size in (("train/EN1000", 20), ("train/DE1000", 20), ("test/en", 50), ("test/de", 50)):
+        for name, row in itertools.product("CEGM", range(size)):
+            path = tmp_path / part / (f"{name}CAT" if "de" in part else name) / f"{row}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            wrong = part == "test/en" and row % 2
+            path.write_text(f"{'MGEC'['CEGM'.index(name)] if wrong else name}\n{part} {row}\n")
+    (planned,) = plan_tasks([f"rcv={tmp_path}"])
+    loaded = planned.load(known=["fr", "en", "de"])
+    assert loaded.data.rows() == {code: {"train": 72, "dev": 8, "test": 200} for code in ("de", "en")}
+    dev = loaded.data.splits["de"]["dev"]
+    assert dev.ids[:2] == ["de:train:CCAT/0.txt", "de:train:CCAT/18.txt"] and dev.texts[0] == "C\ntrain/DE1000 0"
+    (result,) = evaluate([loaded], [FakeSystem(lambda text: np.eye(4)["CEGM".index(text[0])])], EvaluationOptions())
+    assert {cell.pair: cell.value for cell in result.cells if cell.source == "de"} == {
+        ("de", "de"): 1,
+        ("de", "en"): 0.5,
+    }
+    folds = result.settings["folds"]["accuracies"]
+    assert (folds["de -> en"][0], folds["en -> de"][0]) == (0.5, 1.0)  # the published split
+    # 80 right ones of train, 160 of the four other fifths of test, of which 80 are right on average
+    assert len(folds["de -> en"]) == 6 and all(abs(value - 160 / 240) < 0.05 for value in folds["de -> en"][1:])
+    assert result.folds == pytest.approx(np.mean(list(folds.values()), axis=0))
+    assert "test 200 instead of 5000" in markdown_report([result])
+    result.data["rows"] = {code: {"test": 5000} for code in ("de", "en")}
+    report = markdown_report([result])
+    p = stats.ttest_1samp(folds["de -> en"], 0.801).pvalue
+    rows = [[text.strip() for text in line.split("|")] for line in report.splitlines()]
+    assert "table 3.2" in report and [row[4] for row in rows if row[1:3] == ["fake", "BRAVE"]] == [f"{p:.2g}"]
+    (tmp_path / "test/de/X").mkdir()
+    (tmp_path / "test/de/X/1").touch()
+    with pytest.raises(TaskError, match="test/de/X, field 'class': found 'X', expected one of CCAT"):
+        TASKS["rcv"]().load(tmp_path)
+
+
+@pytest.fixture
+def published(tmp_path):
+    """The files of XNLI-1.0 and XNLI-MT-1.0: 12 train, 3 dev and 6 test pairs in three languages."""
+    names = ("entailment", "neutral", "contradiction")
+    (tmp_path / "multinli").mkdir()
+    for code in ("en", "fr", "sw"):
+        train = [f"{code} p{i}\t{code} h{i}\t{(*names[:2], 'contradictory')[i % 3]}" for i in range(12)]
+        (tmp_path / f"multinli/multinli.train.{code}.tsv").write_text("\n".join(["premise\thypo\tlabel", *train]))
+    for name, size in (("dev", 3), ("test", 6)):
+        for suffix, kind in (("", "by people"), (".en", "by machine")):
+            rows = [
+                f"{code}\t{names[i % 3]}\t{code} p{i} {kind}\t{code} h{i}\t{i}"
+                for code in ("sw", "fr", "en")
+                for i in range(size)
+            ]
+            header = "language\tgold_label\tsentence1\tsentence2\tpairID"
+            (tmp_path / f"xnli.{name}{suffix}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "pairs"),
+    [
+        ("xnli", "by people", [("en", "fr"), ("en", "sw"), ("en", "en")]),
+        ("xnli_translate_train", "by people", [("fr", "fr"), ("sw", "sw"), ("en", "en")]),
+        ("xnli_translate_test", "by machine", [("en", "fr"), ("en", "sw"), ("en", "en")]),
+    ],
+)
+def test_xnli_and_its_baselines_from_the_published_files(task, kind, pairs, published):
+    (planned,) = plan_tasks([f"{task}={published}"])
+    loaded = planned.load(["fr", "sw", "en"])
+    french, english = (loaded.data.splits[code]["test"] for code in ("fr", "en"))
+    assert french.texts[1] == f"fr p1 {kind}" and english.texts[1] == "en p1 by people"
+    assert french.ids == english.ids and french.labels[:3] == ["entailment", "neutral", "contradiction"]
+    train = loaded.data.splits["en"]["train"]
+    assert train.labels[:3] == french.labels[:3] and (train.texts[11], train.second_texts[11]) == ("en p11", "en h11")
+    system = FakeSystem(lambda text: np.eye(12)[int(text.split()[1][1:])])
+    (result,) = evaluate([loaded], [system], EvaluationOptions(head="svm", samples=2))
+    assert [cell.pair for cell in result.cells] == pairs and {cell.value for cell in result.cells} == {1.0}
+    machine = {language for texts, language in system.languages if "by machine" in texts[0]}
+    assert machine == ({"en"} if kind == "by machine" else set())
 
 
 @pytest.mark.parametrize("streaming", [False, True])

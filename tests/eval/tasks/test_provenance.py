@@ -23,6 +23,7 @@ PARALLEL = {
 CASES = {  # data of each task, options of `load`
     "sib200": (text_configs(("deu_Latn", "eng_Latn"), TEXT), {}),
     "xnli": (text_configs(("de", "en"), PAIR), {}),
+    "xnli_translate_train": (text_configs(("de", "en"), PAIR), {}),
     "mldoc": (text_configs(("de", "en"), TEXT), {}),
     "topic_documents": (text_configs(("de", "en"), TEXT), {}),
     "document_retrieval": (text_configs(("de", "en"), TEXT), {}),
@@ -32,7 +33,7 @@ CASES = {  # data of each task, options of `load`
     "sts": ({"en-de": {"test": [{"sentence1": "a", "sentence2": "b", "score": 1.0}]}}, {}),
     "sentence_retrieval": (PARALLEL, {}),
 }
-KNOWN = {"sib200", "xnli", "mldoc"}  # any source in their format is a copy of the benchmark
+KNOWN = {"sib200", "xnli", "xnli_translate_train", "mldoc"}  # any source in their format is a copy of the benchmark
 TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval"}
 
 
@@ -40,7 +41,8 @@ def test_every_task_describes_itself():
     for name, task in TASKS.items():
         assert task.name == name and task.description and "\n" not in task.description
         assert list(inspect.signature(task().load).parameters)[:3] == ["source", "languages", "streaming"]
-    assert set(TASKS) == {*CASES, *GROUPS["probing"], *GROUPS["senteval"], "sample", "word_order"}
+    files = {"sample", "word_order", "xnli_translate_test", "rcv", "wmt16", "wmt19"}
+    assert set(TASKS) == {*CASES, *GROUPS["probing"], *GROUPS["senteval"], *files}
 
 
 @pytest.mark.parametrize("name", CASES)

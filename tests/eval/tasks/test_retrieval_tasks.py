@@ -37,13 +37,6 @@ def test_n_way_rows(streaming, n_way):
     assert list(XSR.load(n_way, ["fr", "en"], streaming, 1, 9).texts) == ["fr", "en"]
 
 
-def test_moses_files(tmp_path):
-    (tmp_path / "corpus.de").write_text("eins\nzwei\n")
-    (tmp_path / "corpus.en").write_text("one\ntwo\n")
-    data = SENTENCES.load(tmp_path / "corpus")
-    assert dict(data.texts) == {"de": ["eins", "zwei"], "en": ["one", "two"]}
-
-
 @pytest.fixture
 def europarl(dataset_folder):
     """Pairs with overlapping English: de misses multiples of 5, fr comes in another order, some repeat."""

@@ -178,7 +178,7 @@ def _published(section: Section) -> list[str]:
         for result, label in zip(section.results, section.labels, strict=True):
             values = table.measured(result)
             if values and (differences := table.differences(result)):
-                others[f"{label} ({'; '.join(differences)})"] = None
+                others[f"{label} with {table.short} ({'; '.join(differences)})"] = None
             elif values:
                 rows.append([f"**{label} (measured)**", *(f"{values[title]:.1f}" for title in titles)])
         if rows:
@@ -192,7 +192,7 @@ def _published(section: Section) -> list[str]:
             lines += _fold_tests(section, table)
             papers[table.short] = table.citation
     if others:
-        lines += [f"Not comparable with the published numbers: {', '.join(others)}.", ""]
+        lines += [f"Not comparable with published numbers: {', '.join(others)}.", ""]
     return lines + [f"{markdown_escape(short)}: {markdown_escape(text)}.\n" for short, text in papers.items()]
 
 

@@ -85,4 +85,5 @@ def test_published_numbers_stand_beside_the_same_protocol():
 )
 def test_other_conditions_are_not_compared(changes, expected):
     text = markdown_report([mldoc(**changes)])
-    assert f"Not comparable with the published numbers: mine ({expected}" in text and "### Beside" not in text
+    assert "Not comparable with published numbers: mine" in text and "### Beside" not in text
+    assert f"mine with Li, 2021 ({expected}" in text

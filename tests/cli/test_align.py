@@ -150,7 +150,6 @@ BAD = [
     (["-o", "out.tsv", "--language-a", "german"], "--language-a: found 'german', expected a language code"),
     (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
     (["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "--pairs needs --rows and"),
-    (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found"),
     (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
 ]
 

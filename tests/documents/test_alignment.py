@@ -97,9 +97,6 @@ def test_recall_and_precision_by_hand():
     reference = [("a", "x"), ("b", "y"), ("b", "y"), ("c", "z"), ("d", "w")]
     quality = alignment_quality(pairs, reference)
     assert (quality.recall, quality.precision) == (1 / 4, 1 / 2)  # the reference knows neither e nor f
-    nothing = alignment_quality([("q", "r")], reference)
-    assert nothing.recall == nothing.precision == 0
-    assert alignment_quality([AlignedPair(3, 4, 0.5, False)], [(3, 4)]).recall == 1
 
 
 def test_bad_input():

@@ -211,7 +211,7 @@ def align_adversarially(
     d: at length 1, the discriminator's gradients at this rate are too small to learn from.
 
     Args:
-        epochs, steps: Steps of the mapping in an epoch. The default takes half an hour on a GPU and hours on a CPU.
+        epochs, steps: Steps of the mapping are their product. The default takes hours on a CPU.
         frequent: Words of each language that are drawn, all with one probability.
         hidden: Width of the discriminator's layers.
         seed: Of weights and draws.

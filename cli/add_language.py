@@ -19,9 +19,7 @@ def add_language(
     replay_share: Annotated[float, Option(help="Share of the rows that are of the old languages alone.")] = 0.5,
     dev: Annotated[list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")] = None,
     pivot: Annotated[list[str] | None, Option(help="A new language to translate into as well.")] = None,
-    new_tokens: Annotated[
-        int | None, Option(min=0, help="Entries the vocabulary gains. Default: as many as an old language has.")
-    ] = None,
+    new_tokens: Annotated[int | None, Option(min=0, help="Entries to add. Default: those of an old language.")] = None,
     recipe: Annotated[str | None, Option(help="Default: that of the checkpoint.")] = None,
     max_drop: Annotated[float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the run in the folder.")] = False,

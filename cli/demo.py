@@ -46,14 +46,8 @@ class Collection:
 
 @common.with_options(**common.MODEL_OPTIONS)
 def demo(
-    model: Annotated[
-        str | None,
-        Argument(metavar="MODEL", help="Folder or Hub id. Default: an index's own, else the model of tmde."),
-    ] = None,
-    collection: Annotated[
-        str | None,
-        Argument(metavar="COLLECTION", help="File of documents (- for stdin), or an index. Default: a sample."),
-    ] = None,
+    model: Annotated[str | None, Argument(help="Folder or Hub id. Default: an index's own, or that of tmde.")] = None,
+    collection: Annotated[str | None, Argument(help="File (- for stdin) or index. Default: a sample.")] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     id_field: common.IdFieldOption = None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Option
 
-from modeling_tmde.cli.options import MODEL_OPTIONS, FieldOption, ModelArgument, load_embedder, with_options
+from modeling_tmde.cli.options import MODEL_OPTIONS, FieldOption, ModelArgument, check_new, load_embedder, with_options
 from modeling_tmde.data import load_parallel
 from modeling_tmde.data.documents import Documents
 from modeling_tmde.export import export_onnx, export_static_embedding, export_vocabulary
@@ -64,7 +64,7 @@ def static(
 
     Every model of this package also opens as it is: SentenceTransformer(MODEL, trust_remote_code=True).
     """
-    _check_new(output)
+    check_new(output)
     embedder = load_embedder(model, device="cpu", dtype="float32")
     difference = export_static_embedding(embedder.model, embedder.tokenizer, output)
     typer.echo(f"{output}: its vectors differ from the model's by {difference:.1e} at most")
@@ -94,7 +94,7 @@ def vocabulary(
 
     For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary; a decoder or a head is left out.
     """
-    _check_new(output)
+    check_new(output)
     if not text and not train:
         raise ValueError("Found no texts to read; give --text FILE or --train SOURCE")
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
@@ -113,8 +113,3 @@ def _texts(files: Sequence[str], field: str | None, sources: Sequence[str], lang
         for batch in rows.iter(batch_size=1000):
             for row in batch["translation"]:
                 yield from filter(None, row.values())
-
-
-def _check_new(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"--output {folder} exists already; give the name of a new folder")

@@ -29,9 +29,7 @@ BATCH = 1024  # documents embedded and committed at a time: at most one batch is
 def index(
     documents: Annotated[str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")] = None,
     out: Annotated[Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")] = ...,
-    model: Annotated[
-        str | None, Option("--model", "-m", help="Default: that of the index; of a new one, the model of tmde.")
-    ] = None,
+    model: Annotated[str | None, Option("--model", "-m", help="Default: the index's, or the model of tmde.")] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     id_field: common.IdFieldOption = None,

@@ -11,6 +11,7 @@ from modeling_tmde import __version__
 from modeling_tmde.cli import evaluate, export
 from modeling_tmde.cli.add_language import add_language
 from modeling_tmde.cli.align import align
+from modeling_tmde.cli.align_words import align_words
 from modeling_tmde.cli.compare import compare
 from modeling_tmde.cli.demo import demo
 from modeling_tmde.cli.embed import embed
@@ -27,7 +28,7 @@ app = typer.Typer(
 )  # fmt: skip
 for heading, commands in (
     ("Train", (quickstart, train, add_language)),
-    ("Embed and search", (embed, index, search, demo, align, mine)),
+    ("Embed and search", (embed, index, search, demo, align, align_words, mine)),
     ("Measure", (compare,)),
     ("Share", (push,)),
 ):

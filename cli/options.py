@@ -17,21 +17,15 @@ _model = functools.partial(Option, rich_help_panel="Model")
 _long = functools.partial(Option, rich_help_panel="Long documents")
 
 ModelArgument = Annotated[str, Argument(metavar="MODEL", help="Folder of a saved model, or a Hub id.")]
-ModelOption = Annotated[
-    str, Option("--model", "-m", help="Folder of a saved model, or a Hub id; `default` is the model of tmde.")
-]
+ModelOption = Annotated[str, Option("--model", "-m", help="Folder or Hub id; `default` is the model of tmde.")]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
 # Of a file of documents.
 FormatOption = Annotated[InputFormat | None, _input(help="Default: by the suffix; text for stdin.")]
 FieldOption = Annotated[str | None, _input(help="JSONL field or parquet column of the text. Default: text.")]
-IdFieldOption = Annotated[
-    str | None, _input(help="JSONL field or parquet column of the id. Default: id if there is one, else the line.")
-]
+IdFieldOption = Annotated[str | None, _input(help="Field or column of the id. Default: id, or the line's number.")]
 LanguageOption = Annotated[str | None, _input(help="Code of the language of all documents, such as de.")]
-LanguageFieldOption = Annotated[
-    str | None, _input(help="JSONL field or parquet column with the language of each document.")
-]
+LanguageFieldOption = Annotated[str | None, _input(help="Field or column of the language of each document.")]
 
 # Arguments of `DocumentEmbedder.from_pretrained`, for `with_options`.
 MODEL_OPTIONS = {
@@ -124,3 +118,9 @@ def check_output(path: Path, overwrite: bool, suffixes: Sequence[str], option: s
     if not os.access(target.parent, os.W_OK):
         raise ValueError(f"{option} {path}: folder {target.parent} does not exist or is not writable")
     return target
+
+
+def check_new(folder: Path) -> None:
+    """Raises ValueError if the folder that will be made is a file, or holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"--output {folder} exists already; give the name of a new folder")

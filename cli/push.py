@@ -24,9 +24,7 @@ def push(
     create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request, without committing.")] = False,
     message: Annotated[str | None, Option("-m", "--message", help="Commit message.")] = None,
     token: Annotated[str | None, Option(help="Default: HF_TOKEN, or that of `hf auth login`.")] = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="Delete everything that the repository holds, even another model.")
-    ] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Delete what the repository holds.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only list the files; nothing is sent.")] = False,
 ) -> None:
     """Share a trained model or a parallel corpus on the Hugging Face Hub.

@@ -111,6 +111,11 @@ def train_tokenizer(
         show_progress=show_progress,
     )
     tokenizer.train_from_iterator(chain([first], stream), trainer)
+    return wrapped(tokenizer, model_max_length)
+
+
+def wrapped(tokenizer: Tokenizer, model_max_length: int = 2048) -> PreTrainedTokenizerFast:
+    """A tokenizer whose first ids are `SPECIAL_TOKENS`, as transformers opens it; a text becomes `<s> tokens </s>`."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> $B </s>",

@@ -145,13 +145,11 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
 
 BAD = [
     ([], "Nothing to write"),
-    (["-o", "out.txt"], "--output out.txt: expected a file that ends in .tsv"),
     (["--rows", "rows.jsonl", "--language-a", "de"], "need the languages of both sides"),
     (["-o", "out.tsv", "--language-a", "de", "--language-b", "de"], "--language-b: found 'de', that of --language-a"),
     (["-o", "out.tsv", "--language-a", "german"], "--language-a: found 'german', expected a language code"),
     (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
     (["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS], "--pairs needs --rows and"),
-    (["-o", "out.tsv", "--reference", "a.jsonl"], "a.jsonl, line 1: found"),
     (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
 ]
 

@@ -122,25 +122,7 @@ def test_fields_hold_no_tabs_and_line_ends(inputs):
     assert read_rows(inputs / "out.jsonl")[0]["text_a"] == texts[0]
 
 
-def test_lines_of_an_id_a_tab_and_a_text(bag, inputs, monkeypatch):
-    """As BUCC's: with --format tsv their ids are known to a gold list, and without it they are not."""
-    monkeypatch.chdir(inputs)
-    for name, texts in (("de", GERMAN), ("en", ENGLISH)):
-        lines = [f"{name}-{number}\t{text}\r\n" for number, text in enumerate(texts, 1)]
-        (inputs / f"sample.{name}").write_text("".join(lines), newline="")
-    (inputs / "gold").write_text("".join(f"de-{first}\ten-{second}\n" for first, second in RIGHT))
-    arguments = ["sample.de", "sample.en", "-o", "out.tsv", "-m", bag, "--gold", "gold"]
-    result = run(*arguments)
-    assert result.exit_code == 1 and "gold, line 1: found id 'de-1'" in result.stderr
-    result = ok("mine", *arguments, "--format", "tsv", "--scoring", "cosine", "--threshold", 0.999)
-    assert "precision 1.0000, recall 1.0000" in result.stderr, result.output
-    assert {tuple(row[1:4]) for row in rows_of(inputs / "out.tsv")} == {
-        (f"de-{first}", f"en-{second}", GERMAN[int(first) - 1]) for first, second in RIGHT
-    }
-
-
 BAD = [
-    (["a.txt", "b.txt", "-o", "out.csv", "-m", "x"], "--output out.csv: expected a file that ends in .tsv or .jsonl"),
     (["-", "-", "-o", "out.tsv", "-m", "x"], "A and B are both -"),
     (["a.txt", "b.txt", "-o", "out.tsv", "--vectors-b", "b.npy"], "or one of them and its --model"),
     (["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--optimize-threshold"], "--optimize-threshold needs --gold"),

@@ -28,12 +28,9 @@ MISTAKES = [
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
     ("embed de.txt -o there.npy -m model", 1, ("--output there.npy exists", "--overwrite")),
     ("embed de.txt -o no/new.npy -m model", 1, ("--output no/new.npy", "does not exist")),
-    ("eval model --tasks sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
     ("train bag --train sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
     ("push model a/b/c --dry-run", 1, ("Repo id must be", "'a/b/c'")),
     ("search bridge missing", 1, ("missing", "index")),
-    ("train smal", 1, ("smal",)),
-    ("export onnx missing -o new", 1, ("missing", "no such folder")),
     ("export static model -o folder-with-files", 1, ("--output folder-with-files", "already")),
 ]
 

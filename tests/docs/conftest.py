@@ -53,6 +53,10 @@ def make_file(path: Path, name: str, trained: Path) -> None:
         shared = sample_sentences(200, "test", seed=0)["translation"]
         other = sample_sentences(100, "dev", seed=LANGUAGES.index(name[:2]))["translation"]
         _write(path, [row[name[:2]] for row in [*shared, *other]])
+    elif name.endswith(".vec"):
+        _write(path, ["2 2", f"haus{name[5]} 0.5 0.1", "2026 0.1 0.5"])
+    elif name == "de-en.txt":
+        _write(path, ["hausd hause"])
     else:
         raise ValueError(f"no page may presuppose {name!r}: tests/docs/conftest.py does not make it")
 

@@ -1,4 +1,4 @@
-"""Competitive matching: by hand, against sorting all scores, with ties, in blocks, by URL and within websites."""
+"""Competitive matching: against sorting all scores, with ties, in blocks, by URL and within websites."""
 
 import numpy as np
 import pytest
@@ -29,22 +29,6 @@ def sorted_all(scores):
             rows.add(i)
             columns.add(j)
     return pairs
-
-
-def test_by_hand():
-    # cosines:   y0 (1, 0)   y1 (0, 1)   y2 (-1, 0)
-    # x0 (.8, .6)   0.8         0.6        -0.8
-    # x1 (1, 0)     1           0          -1
-    first, second = np.array([[0.8, 0.6], [1, 0]]), np.array([[1, 0], [0, 1.0], [-1, 0]])
-    assert align_documents(first, second, "cosine") == [
-        AlignedPair(1, 0, 1.0, False),  # the best of all, though y0 is x0's best, too
-        AlignedPair(0, 1, pytest.approx(0.6), False),
-    ]
-    # k 1: a(x0) .8, a(x1) 1; b(y0) 1, b(y1) .6, b(y2) -.8
-    # ratio: x0-y0 .8/.9 = .89, x0-y1 .6/.7 = .857, x1-y0 1/1 = 1: x1-y0, then x0-y1
-    assert align_documents(first, second, "ratio", k=1)[1] == AlignedPair(0, 1, pytest.approx(6 / 7), False)
-    # distance: x1-y0 0, x0-y0 -.1, x0-y1 -.1, x0-y2 -.8, x1-y1 -.8, x1-y2 -1.1
-    assert align_documents(first, second, "distance", k=1)[1] == AlignedPair(0, 1, pytest.approx(-0.1), False)
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,9 +97,6 @@ def test_recall_and_precision_by_hand():
     reference = [("a", "x"), ("b", "y"), ("b", "y"), ("c", "z"), ("d", "w")]
     quality = alignment_quality(pairs, reference)
     assert (quality.recall, quality.precision) == (1 / 4, 1 / 2)  # the reference knows neither e nor f
-    nothing = alignment_quality([("q", "r")], reference)
-    assert nothing.recall == nothing.precision == 0
-    assert alignment_quality([AlignedPair(3, 4, 0.5, False)], [(3, 4)]).recall == 1
 
 
 def test_bad_input():

@@ -281,7 +281,8 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
         first.setdefault(training.system, training)
     reference = file.reference or next(iter(file.systems))
 
-    rows, chances, numbers = [], {"system": "chance"}, {"values": defaultdict(dict), "differences": {}}
+    rows, chances, numbers = [], {"system": "chance"}, {"description": file.description, "reference": reference}
+    numbers |= {"values": defaultdict(dict), "differences": {}}
     for name, seeds in (found | {TFIDF: [tfidf]}).items():
         row = {"system": markdown_escape(file.titles.get(name, name))}
         tested = {} if name in (TFIDF, reference) else _differences(found, name, reference)
@@ -307,8 +308,7 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
             numbers["differences"][f"{better} - {worse}"] = [asdict(each) for each in tested.values()]
     lines += [f"- Not measured: {markdown_escape(f'{name}: {reason}')}" for name, reason in failures.items()]
     text = "\n".join(lines).rstrip() + "\n"
-    numbers = json.dumps({"description": file.description, "reference": reference, **numbers}, indent=1)
-    write_atomically(trainings[0].folder / "table.json", numbers)
+    write_atomically(trainings[0].folder / "table.json", json.dumps(numbers, indent=1))
     write_atomically(trainings[0].folder / "table.md", text)
     return text
 

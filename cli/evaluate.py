@@ -242,29 +242,15 @@ def _stored_results(side: str) -> list[TaskResult]:
 def _draw_figures(
     folder: Path, results: Sequence[TaskResult], tasks: Sequence[LoadedTask], systems: Sequence[System], seed: int
 ) -> list[str]:
-    """Accuracy matrices by task, and t-SNE maps of the test documents by task and system. Returns the file names.
-
-    Where there are documents with mirrored ones, the maps are of these (thesis, figures 3.2-3.4).
-    """
+    """Accuracy matrices by task, and t-SNE maps of the test documents by task and system. Returns the file names."""
     folder.mkdir(exist_ok=True)
     for task in tasks:
         matrices = {result.system: result.cells for result in results if result.task == task.name}
         if matrices and all(len({cell.source for cell in cells}) > 1 for cells in matrices.values()):
             draw_accuracy_matrix(folder / f"{_file_name(task.name)}-matrix.png", matrices, task.name)
-        if not isinstance(task.data, ClassificationData):
-            continue
-        splits = task.data.splits
-        splits = {code: by_name for code, by_name in splits.items() if "mirrored" in by_name} or splits
-        tests = [
-            (by_name[name].language or code, by_name[name])
-            for code, by_name in splits.items()
-            for name in ("test", "mirrored")
-            if name in by_name
-        ]
-        if any(split.second_texts for _, split in tests) or sum(len(split) for _, split in tests) < 5:
-            continue
+        tests = task.data.mapped_documents() if isinstance(task.data, ClassificationData) else []
         rows = [(label, code, name) for code, x in tests for label, name in zip(x.labels, x.ids, strict=True)]
-        for system in systems:
+        for system in systems if len(rows) >= 5 else ():  # t-SNE needs some
             name = _file_name(f"{task.name}-{system.name}-space.png")
             vectors = np.concatenate([system.represent(split.texts, (), code) for code, split in tests])
             title = f"{task.name}: test documents, {system.name}"

@@ -89,6 +89,17 @@ class ClassificationData:
         """Number of rows by language and split."""
         return {code: {name: len(split) for name, split in by.items()} for code, by in self.splits.items()}
 
+    def mapped_documents(self) -> list[tuple[str, Split]]:
+        """Test documents for a map, with their language; none of pairs of texts. Where some languages have mirrored
+        documents (thesis, figures 3.2-3.4), only these languages and both kinds."""
+        chosen = {code: by_name for code, by_name in self.splits.items() if "mirrored" in by_name} or self.splits
+        return [
+            (by_name[name].language or code, by_name[name])
+            for code, by_name in chosen.items()
+            for name in ("test", "mirrored")
+            if name in by_name and not by_name[name].second_texts
+        ]
+
     def columns(self) -> Iterator[Sequence[str | None]]:
         """Everything that decides a result, for a fingerprint."""
         for language, by_name in self.splits.items():

@@ -5,19 +5,14 @@ Importing the package registers its models with the Auto classes of transformers
 
 # ruff: noqa: E402
 import os
+import sys
 
 # libgomp reads this when torch is imported. By default threads spin for so long while they wait for each other that
 # training slows down many times when another process keeps a core busy; 6,000 turns keep most of the speed there and
 # cost a few percent on an idle machine (benchmarks/busy_core.py).
 os.environ.setdefault("GOMP_SPINCOUNT", "6000")
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-)
+import transformers
 
 from ._version import __version__
 from .common import EmbedderPreTrainedModel
@@ -40,21 +35,14 @@ from .modeling_ntdv import NtdvForConditionalGeneration, NtdvModel
 from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from .tokenization import train_tokenizer
 
-for _config, _model, _auto_class, _with_head in (
-    (TmdeConfig, TmdeModel, AutoModelForSeq2SeqLM, TmdeForConditionalGeneration),
-    (LaserConfig, LaserModel, AutoModelForSeq2SeqLM, LaserForConditionalGeneration),
-    (NtdvConfig, NtdvModel, AutoModelForSeq2SeqLM, NtdvForConditionalGeneration),
-    (AdaptedConfig, AdaptedModel, AutoModelForSeq2SeqLM, AdaptedForConditionalGeneration),
-    (TmdeEncoderConfig, TmdeEncoderModel, AutoModelForMaskedLM, TmdeEncoderForMaskedLM),
-    (TmdeEncoderConfig, TmdeEncoderModel, AutoModelForSequenceClassification, TmdeEncoderForSequenceClassification),
-    (BagConfig, BagModel, None, None),
-    (AlignedConfig, AlignedModel, None, None),
-):
-    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+for _model in (TmdeModel, LaserModel, NtdvModel, AdaptedModel, TmdeEncoderModel, BagModel, AlignedModel):
+    _config = _model.config_class
+    transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
     _config.register_for_auto_class()  # `save_pretrained` copies the code of the family beside the weights
-    for _auto, _class in ((AutoModel, _model), (_auto_class, _with_head)):
-        if _auto is not None:
-            _auto.register(_config, _class, exist_ok=True)
-            _class.register_for_auto_class(_auto.__name__)
+    for _auto, _path in _model._auto_map.items():
+        if _auto != "AutoConfig":
+            _class = getattr(sys.modules[_model.__module__], _path.rpartition(".")[2])
+            getattr(transformers, _auto).register(_config, _class, exist_ok=True)
+            _class.register_for_auto_class(_auto)
 
 EmbedderPreTrainedModel.write_companions = staticmethod(write_sentence_transformers_files)

@@ -38,23 +38,20 @@ def balanced_texts(texts: Mapping[str, Iterable[str]], max_characters: int) -> I
     Takes up to `max_characters` of each language and repeats the smaller languages until all are as large as the
     largest. A language without any text is left out.
     """
-    collected: dict[str, list[str]] = {}
-    sizes: dict[str, int] = {}
-    for language, stream in texts.items():
-        collected[language], sizes[language] = [], 0
-        for text in stream:
-            if sizes[language] >= max_characters:
-                break
-            collected[language].append(text)
-            sizes[language] += len(text)
-    target = max(sizes.values(), default=0)
-    for language, stored in collected.items():
-        taken = 0
-        for text in cycle(stored) if sizes[language] else ():
-            if taken >= target:
-                break
-            yield text
-            taken += len(text)
+    collected = [list(_until(stream, max_characters)) for stream in texts.values()]
+    target = max((sum(map(len, stored)) for stored in collected), default=0)
+    for stored in filter(any, collected):
+        yield from _until(cycle(stored), target)
+
+
+def _until(texts: Iterable[str], characters: int) -> Iterator[str]:
+    """Texts until they have so many characters together."""
+    size = 0
+    for text in texts:
+        if size >= characters:
+            break
+        yield text
+        size += len(text)
 
 
 def train_tokenizer(

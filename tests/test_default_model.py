@@ -60,11 +60,6 @@ def test_translations_are_found(embedder, sentences):
         assert (found == np.arange(200)).mean() > 0.8, code
 
 
-def test_embed(embedder, tmp_path):
-    ok("embed", write_rows(tmp_path / "docs.jsonl", [{"text": text} for text in TEXTS]), "-o", tmp_path / "v.npy")
-    assert np.load(tmp_path / "v.npy") == pytest.approx(embedder.encode(TEXTS), abs=1e-6)
-
-
 def test_index_and_search(tmp_path, monkeypatch):
     pytest.importorskip("lancedb")
     rows = [{"id": f"{row['doc_id']}-{row['language']}", **row} for row in sample_documents(30)]
@@ -77,17 +72,6 @@ def test_index_and_search(tmp_path, monkeypatch):
     for code in LANGUAGES:
         (hit,) = ok("search", query, "index", "-k", 1, "--filter", f"language={code}", "--json").stdout.splitlines()
         assert json.loads(hit)["id"].startswith(right), code
-
-
-def test_align_and_mine(sentences, tmp_path):
-    for code in ("de", "en"):
-        (tmp_path / code).write_text("".join(f"{text}\n" for text in sentences[code]), "utf-8")
-    files = [tmp_path / "de", tmp_path / "en", "-o"]
-    ok("align", *files, tmp_path / "pairs.tsv")
-    ok("mine", *files, tmp_path / "mined.tsv")
-    for name in ("pairs.tsv", "mined.tsv"):
-        pairs = [line.split("\t")[1:3] for line in (tmp_path / name).read_text("utf-8").splitlines()[1:]]
-        assert sum(first == second for first, second in pairs) > 150, name
 
 
 def test_quickstart_begins_with_a_search(capsys):
@@ -113,11 +97,3 @@ def test_training_begins_with_it(embedder, name, tmp_path):
     assert vectors == pytest.approx(expected, abs=1e-3)
     (origin,) = describe_origins(recipe.sections)["begun_with"]
     assert origin["name"] == "default" and not origin["hub"]
-
-
-def test_a_byte_level_checkpoint_is_mapped_as_before(tokenizer, tmp_path):
-    save(tmp_path, BagModel(BagConfig(vocab_size=400, d_model=48)), tokenizer)
-    recipe, before = load_recipe("bag"), load_recipe("bag").sections
-    begin_with(recipe, str(tmp_path))
-    assert recipe.sections["tokenizer"] == before["tokenizer"]
-    assert recipe.sections["model"] == before["model"] | {"d_model": 48}

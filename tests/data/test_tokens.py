@@ -2,31 +2,12 @@
 
 import pickle
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from modeling_tmde.data.tokens import open_tokens, tokenize
 from tests.conftest import LANGUAGES, make_dataset, make_rows
-
-TWO_PROCESSES = """
-import sys, os
-from datasets import load_from_disk
-from transformers import PreTrainedTokenizerFast
-from modeling_tmde.data import tokens
-
-folder, calls = sys.argv[1:]
-make = tokens.tokenize
-def counting(*arguments):
-    open(os.path.join(calls, str(os.getpid())), "a").write(".")
-    return make(*arguments)
-tokens.tokenize = counting
-rows = load_from_disk(folder + "/rows")
-found = tokens.open_tokens(rows, PreTrainedTokenizerFast.from_pretrained(folder), ["de", "en"], folder + "/cache")
-print(len(found))
-"""
 
 
 def ids_of(tokens, row: int, language: int) -> list[int]:
@@ -100,17 +81,6 @@ def test_the_cache_is_made_once_for_the_same_data_and_tokenizer(tokenizer, tmp_p
     open_tokens(rows, tokenizer, ["de", "en"], tmp_path)
     assert len(calls) == 1
     assert open_tokens(rows.to_iterable_dataset(), tokenizer, ["de", "en"], tmp_path) is None
-
-
-@pytest.mark.slow
-def test_of_two_processes_at_once_one_tokenises(tokenizer, tmp_path):
-    make_dataset(make_rows(3000)).save_to_disk(str(tmp_path / "rows"))
-    tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "calls").mkdir()
-    command = [sys.executable, "-c", TWO_PROCESSES, str(tmp_path), str(tmp_path / "calls")]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[0].strip().splitlines()[-1] for process in processes] == ["3000", "3000"]
-    assert len(list((tmp_path / "calls").iterdir())) == 1
 
 
 def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):

@@ -160,14 +160,6 @@ def test_a_last_row_joins_the_batch_before_it(tokenizer):
         assert [batch.sizes.rows for batch in batches] == expected
 
 
-def test_the_budget_is_of_the_longer_side(tokenizer):
-    """As `fairseq --max-tokens`: rows whose longer side has 10 tokens, eight to a budget of 80."""
-    rows = [{"de": " ".join(["haus"] * 8), "en": "house"} for _ in range(16)]
-    length = len(tokenizer.encode(rows[0]["de"]))
-    batches = ParallelBatches(make_dataset(rows), tokenizer, ["de", "en"], ["en"], micro_batch_tokens=8 * length)
-    assert [batch.sizes.rows for batch in batches] == [8, 8]
-
-
 def test_truncation_is_counted(tokenizer):
     rows = numbered_rows(40, seed=5)
     batches = list(make_batches(make_dataset(rows), tokenizer, max_length=9, languages_per_row=None, buffer_rows=100))
@@ -262,15 +254,6 @@ def spaced_tokenizer():
     """Whose tokens of two texts, one after the other, are those of the texts joined by a blank."""
     texts = {language: [row[language] for row in make_rows(300)] for language in LANGUAGES}
     return train_tokenizer(texts, vocab_size=400, add_prefix_space=True)
-
-
-@pytest.mark.parametrize("most", [1, 2, 5])
-def test_a_batch_has_no_more_rows_than_allowed(tokenizer, most):
-    options = {"micro_batch_rows": most, "micro_batch_tokens": 10**6, "buffer_rows": 20}
-    batches = list(make_batches(make_dataset(numbered_rows(53, seed=2)), tokenizer, **options))
-    assert sorted(row_numbers(batches, tokenizer)) == list(range(53))
-    # a last row alone joins the batch before it, unless single rows are what was asked for
-    assert max(batch.sizes.rows for batch in batches) == (most if most == 1 else most + 1)
 
 
 def test_without_pivots_every_pair_appears(tokenizer):

@@ -8,9 +8,7 @@ import pytest
 from transformers import TrainerCallback
 
 from modeling_tmde.training import throughput as clock_module
-from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.objectives import InfoNCE
-from modeling_tmde.training.optimization import limit_steps
 from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 from tests.conftest import make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
@@ -73,21 +71,6 @@ def test_minutes_of_the_processor_end_a_run_and_cool_it_down(tokenizer, tmp_path
     assert trainer.progress() == 1.0
 
 
-def test_progress_is_that_of_the_nearest_limit(tokenizer, tmp_path, monkeypatch):
-    trainer = make_trainer(
-        tmp_path, tokenizer, Work(Hands().set(monkeypatch)), max_steps=100, max_minutes=10, max_cpu_minutes=4
-    )
-    meter, trainer.state.global_step = trainer.meter, 20
-    meter.elapsed, meter.cpu_elapsed = 60.0, 12.0
-    assert trainer.progress() == pytest.approx(0.2)  # steps, 0.1 and 0.05 by the clocks
-    meter.cpu_elapsed = 60.0
-    assert trainer.progress() == pytest.approx(0.25) and trainer.progress(30) == pytest.approx(0.3)
-    meter.elapsed = 480.0
-    assert trainer.progress() == pytest.approx(0.8)
-    meter.cpu_elapsed = 1000.0
-    assert trainer.progress() == 1.0
-
-
 def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monkeypatch):
     whole = Work(Hands().set(monkeypatch), seconds=2.0)
     options = {"max_cpu_minutes": 0.5, "cooldown": 1.0, "save_strategy": "steps", "save_steps": 3}
@@ -113,11 +96,3 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     again = make_trainer(tmp_path / "run", tokenizer, Work(hands), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
     assert again.state.global_step == 6
-
-
-def test_minutes_of_the_processor_are_a_limit_for_a_stream_that_cools_down():
-    options = {"output_dir": "unused", "use_cpu": True, "max_steps": -1, "cooldown": 0.3}
-    arguments = TmdeTrainingArguments(**options, max_cpu_minutes=3)
-    assert limit_steps(arguments, streaming=True) is None
-    with pytest.raises(ValueError, match="max_steps, max_minutes or max_cpu_minutes"):
-        limit_steps(TmdeTrainingArguments(**options), streaming=True)

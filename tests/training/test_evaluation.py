@@ -228,27 +228,6 @@ def test_cross_chooses_the_checkpoint_and_the_log_has_it(tokenizer, tmp_path, mo
     assert [logged[1][name] for name in names] == pytest.approx([2, 0.9, 0.61, 0.8, 0.39, 0.2, 0.57])
 
 
-@pytest.mark.parametrize(("streaming", "accumulation"), [(False, 3), (True, 1)])
-def test_strategy_epoch_evaluates_and_saves_once_at_the_end_of_each(streaming, accumulation, tokenizer, tmp_path):
-    rows, dev = make_dataset(make_rows(60, seed=2)), make_dataset(make_rows(8, seed=3))
-    options = {"max_steps": -1, "num_train_epochs": 3, "eval_strategy": "epoch", "save_strategy": "epoch"}
-    options |= {"save_total_limit": None, "gradient_accumulation_steps": accumulation, "buffer_rows": 25}
-    options |= {"lr_scheduler_type": "constant", "micro_batch_tokens": 300}
-    rows = rows.to_iterable_dataset() if streaming else rows
-    trainer = make_trainer(tmp_path, tokenizer, dev, rows=rows, **options)
-    trainer.train()
-    history = trainer.state.log_history
-    trained = {line["step"]: int(line["epoch"]) for line in history if "loss" in line}
-    evaluated = [line["step"] for line in history if "eval_retrieval" in line]
-    firsts = [min(step for step in trained if trained[step] == epoch) for epoch in (1, 2)]
-    assert evaluated == [*firsts, trainer.state.global_step]
-    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {f"checkpoint-{step}" for step in evaluated}
-    # Resuming from the end of an epoch does not evaluate that epoch again.
-    again = make_trainer(tmp_path, tokenizer, dev, rows=rows, **options)
-    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{evaluated[0]}"))
-    assert [line["step"] for line in again.state.log_history if "eval_retrieval" in line] == evaluated
-
-
 # ---- Early stopping
 
 VALUES = [0.3, 0.6, 0.5, 0.6, 0.7, 0.4, 0.7, 0.1, 0.9]  # an equal is no better; the third in a row is at step 8

@@ -3,14 +3,11 @@
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
-from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde import BagModel, DocumentEmbedder
 from modeling_tmde.training.building import build_model, prepare_tokenizer
 from modeling_tmde.training.recipe import RecipeError, load_recipe, packaged_names
-from modeling_tmde.training.trainer import load_weights
-from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.conftest import make_dataset, make_rows
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 INFINITY = float("inf")
@@ -144,25 +141,3 @@ def test_texts_end_where_the_model_does(name, override, limit, tmp_path):
     assert (
         tokenizer.model_max_length == DocumentEmbedder(build_model(recipe, tokenizer), tokenizer).max_length == limit
     )
-
-
-@pytest.mark.parametrize(
-    ("make", "lost"),
-    [
-        (lambda seed: BagModel(BagConfig(vocab_size=400, d_model=8)), "token_weights"),
-        (lambda seed: tiny_model(seed, share_embeddings=True), "model.layer_norm.bias"),
-        (tiny_model, "model.layer_norm.bias"),
-    ],
-    ids=["bag", "tied", "untied"],
-)
-def test_weights_that_do_not_fit_are_named(make, lost, tmp_path):
-    saved, target = make(0), make(1)
-    saved.save_pretrained(tmp_path)
-    load_weights(target, str(tmp_path))
-    for key, value in saved.state_dict().items():
-        assert torch.equal(target.state_dict()[key], value), key
-    tensors = load_file(tmp_path / "model.safetensors")
-    del tensors[lost]
-    save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=rf"do not fit the model: missing \['{lost}'\]"):
-        load_weights(target, str(tmp_path))

@@ -141,20 +141,10 @@ MODELS = {
         {"model.embed_tokens.weight"},
         {"decoder.embed_tokens.weight", "lm_head.weight"},
     ),
-    "laser wide": (
-        lambda: laser(embedding_dim=40, decoder_hidden_size=BAG_WIDTH),
-        {"model.embed_tokens.weight"},
-        {"decoder.embed_tokens.weight", "lm_head.weight"},
-    ),
     "aligned": (
         lambda: aligned("bilstm"),
         {f"encoders.{language}.embed_tokens.weight" for language in SHARED["languages"]},
         set(),
-    ),
-    "tmde with the direct path of its own": (
-        lambda: tiny_model(d_model=16, bag_residual=True),
-        {"model.embed_tokens.weight"},
-        {"decoder.embed_tokens.weight", "lm_head.weight"},
     ),
 }
 
@@ -245,20 +235,6 @@ def test_tokens_that_are_no_text_alone_and_added_tokens(small_tokenizer):
             halves += "\ufffd" in thai.convert_tokens_to_string([token]) and len(pieces) > 1
     assert halves > 0
     assert (~vocabulary.known).sum() == 1 + 2  # the added token, and rows beyond the tokenizer
-
-
-def test_rows_left_have_the_size_of_the_others(tmp_path, small_tokenizer):
-    """From T-MDE to T-MDE the tables are not scaled, so the initial rows are."""
-    old = tiny_model(vocab_size=330)
-    with torch.no_grad():
-        old.model.embed_tokens.weight *= 5
-    old.save_pretrained(tmp_path)
-    small_tokenizer.save_pretrained(tmp_path)
-    model = tiny_model(1, vocab_size=340)
-    assert warm_start(model, small_tokenizer, tmp_path)["tokens_left"] == 10
-    torch.testing.assert_close(model.model.embed_tokens.weight[:330], old.model.embed_tokens.weight)
-    norms = model.model.embed_tokens.weight[330:].norm(dim=1)
-    assert 4 < norms.mean() < 6
 
 
 def test_capitals_of_a_checkpoint_that_reads_lower_case():

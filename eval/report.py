@@ -171,19 +171,24 @@ def _further_measures(section: Section) -> list[str]:
 
 def _published(section: Section) -> list[str]:
     """Every published table that the cells can be compared with, and the systems measured under other conditions."""
-    lines, others, papers = [], {}, {}
+    lines, papers = [], {}
+    others: dict[tuple[str, str], tuple[dict, dict]] = {}  # by paper and system: tables, and what differs
     for table in published_tables():
-        titles = [title for title, measure in table.columns.items() if measure]
-        rows = []
+        rows, titles = [], []
         for result, label in zip(section.results, section.labels, strict=True):
             values = table.measured(result)
             if values and (differences := table.differences(result)):
-                others[f"{label} with {table.short} ({'; '.join(differences)})"] = None
+                numbers, found = others.setdefault((table.short, label), ({}, {}))
+                numbers[table.number] = None
+                found.update(dict.fromkeys(differences))
             elif values:
-                rows.append([f"**{label} (measured)**", *(f"{values[title]:.1f}" for title in titles)])
+                titles = list(values)
+                rows.append([f"**{label} (measured)**", *(f"{value:.1f}" for value in values.values())])
         if rows:
             for label, values in table.printed():
-                rows.append([markdown_escape(label), *("–" if values[x] is None else str(values[x]) for x in titles)])
+                if any(values[title] is not None for title in titles):
+                    cells = ("–" if values[title] is None else str(values[title]) for title in titles)
+                    rows.append([markdown_escape(label), *map(markdown_escape, cells)])
             page = f", page {table.page}" if table.page else ""
             remark = f"{table.caption.rstrip('.')} (section {table.section}{page})."
             lines += [f"### Beside table {table.number} of {markdown_escape(table.short)}", ""]
@@ -191,8 +196,9 @@ def _published(section: Section) -> list[str]:
             lines += [markdown_escape(" ".join([remark, *table.notes, *table.inconsistent])), ""]
             lines += _fold_tests(section, table)
             papers[table.short] = table.citation
-    if others:
-        lines += [f"Not comparable with published numbers: {', '.join(others)}.", ""]
+    for (short, label), (numbers, found) in others.items():
+        place = f"{markdown_escape(short)}, table {', '.join(numbers)}"
+        lines += [f"Not comparable with {place}: {label} ({'; '.join(found)}).", ""]
     return lines + [f"{markdown_escape(short)}: {markdown_escape(text)}.\n" for short, text in papers.items()]
 
 

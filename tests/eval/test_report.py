@@ -4,7 +4,6 @@ import itertools
 from dataclasses import replace
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
 from modeling_tmde.eval.report import differences_table, markdown_report, print_report, sections
@@ -64,26 +63,3 @@ def test_differences():
     values = {"task": "t", "group": "Cross", "a": 0.5, "b": 0.6, "difference": 0.1}
     text = differences_table("B - A", [Difference(**values, interval=(0.02, 0.2), p=0.00005, fold_p=0.03)])
     assert "|t|Cross|50.0|60.0|+10.0|+2.0to+20.0|5e-05|0.03|" in lines_of(text) and "### B - A" in text
-
-
-def mldoc(languages=("de", "en", "es", "fr", "it"), head="ffn", test=4000):
-    rows = {code: {"train": 1000, "dev": 1000, "test": test} for code in languages}
-    return matrix(languages, task="mldoc", settings={"head": {"head": head}}, data={"rows": rows})
-
-
-def test_published_numbers_stand_beside_the_same_protocol():
-    text = markdown_report([mldoc((*("de", "en", "es", "fr", "it"), "ru"))])  # Russian is left aside
-    assert "### Beside table 4.2 of Li, 2021" in text and "### Beside table 4.3 of Li, 2021" in text
-    for row in ("|T-MDE\\*|84.6|73.8|74.9|70.5|76.0|", "|cT-MDE|75.2|89.2|78.0|", "|cT-MDE,β=0.5|88.9|74.2|",
-                "|**mine(measured)**|60.0|90.0|66.0|"):  # fmt: skip
-        assert row in lines_of(text)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [({"head": "svm"}, "head svm, published ffn"), ({"test": 200}, "de: test 200 instead of 4000")],
-)
-def test_other_conditions_are_not_compared(changes, expected):
-    text = markdown_report([mldoc(**changes)])
-    assert "Not comparable with published numbers: mine" in text and "### Beside" not in text
-    assert f"mine with Li, 2021 ({expected}" in text

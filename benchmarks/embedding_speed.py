@@ -40,7 +40,7 @@ def made_up_texts(number: int, seed: int = 0) -> list[str]:
 
 def made_up_models(texts: list[str], folder: Path, width: int) -> dict[str, Path]:
     """Random weights of the kinds that people use."""
-    tokenizer = train_tokenizer({"none": texts}, vocab_size=32_000, show_progress=False)
+    tokenizer = train_tokenizer({"none": texts}, vocab_size=32_000)
     torch.manual_seed(0)
     sizes = {"vocab_size": len(tokenizer), "d_model": width}
     transformer = {**sizes, "encoder_attention_heads": 8, "encoder_ffn_dim": 2 * width, "dropout": 0.0}

@@ -163,7 +163,7 @@ def prepare(folder: Path, source: str, number: int, vocabulary: int) -> None:
     rows = rows.select(range(min(number, len(rows))))
     rows.to_parquet(folder / "rows.parquet")
     texts = {code: [row[code] for row in rows["translation"]] for code in LANGUAGES}
-    train_tokenizer(texts, vocab_size=vocabulary, show_progress=False).save_pretrained(folder / "tokenizer")
+    train_tokenizer(texts, vocab_size=vocabulary).save_pretrained(folder / "tokenizer")
 
 
 def main(

@@ -124,11 +124,6 @@ class AdaptedConfig(EmbedderConfig):
     def vocab_size(self, size: int) -> None:
         self.encoder_config.vocab_size = size
 
-    @property
-    def bottleneck(self) -> str:
-        """What the decoder sees, in the terms of [`TmdeConfig`]."""
-        return "first"
-
     def validate_architecture(self):
         super().validate_architecture()
         if self.d_model % self.decoder_attention_heads:

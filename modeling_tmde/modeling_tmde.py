@@ -3,6 +3,7 @@
 Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import wraps
 
@@ -171,24 +172,6 @@ class TmdeEncoderLayer(GradientCheckpointingLayer):
         return hidden_states + self.dropout(self.fc2(expanded))
 
 
-class TmdeSlotAttention(nn.Module):
-    """Cross-attention over the single slot `[P ; language]`.
-
-    A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 is the linear map
-    `out_proj(v_proj(slot))`, the same for every position. Queries and keys would never receive a gradient and are left
-    out.
-    """
-
-    def __init__(self, config: TmdeConfig):
-        super().__init__()
-        self.v_proj = nn.Linear(config.d_model + config.language_embedding_dim, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(self, slot: torch.Tensor) -> torch.Tensor:
-        """slot (batch, d_model + language_embedding_dim) -> (batch, 1, d_model)"""
-        return self.out_proj(self.v_proj(slot)).unsqueeze(1)
-
-
 class TmdeDecoderLayer(GradientCheckpointingLayer):
     """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
 
@@ -198,11 +181,14 @@ class TmdeDecoderLayer(GradientCheckpointingLayer):
         self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.bottleneck = config.bottleneck
+        slot_dim = config.d_model + config.language_embedding_dim
         if config.bottleneck != "full":
-            self.slot_attn = TmdeSlotAttention(config)
+            # A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 over the slot is a linear
+            # map of it. Queries and keys would never receive a gradient and are left out.
+            values, output = nn.Linear(slot_dim, config.d_model), nn.Linear(config.d_model, config.d_model)
+            self.slot_attn = nn.Sequential(OrderedDict(v_proj=values, out_proj=output))
         if config.bottleneck in ("full", "dual"):
-            memory_dim = config.d_model + config.language_embedding_dim
-            self.encoder_attn = TmdeAttention(config, heads, memory_dim=memory_dim, layer_idx=layer_idx)
+            self.encoder_attn = TmdeAttention(config, heads, memory_dim=slot_dim, layer_idx=layer_idx)
             self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
         self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
@@ -226,7 +212,7 @@ class TmdeDecoderLayer(GradientCheckpointingLayer):
         )
         hidden_states = hidden_states + self.dropout(attended)
         if self.bottleneck != "full":
-            hidden_states = hidden_states + self.dropout(self.slot_attn(slot))
+            hidden_states = hidden_states + self.dropout(self.slot_attn(slot)).unsqueeze(1)
         if memory is not None:
             attended, _ = self.encoder_attn(
                 self.encoder_attn_layer_norm(hidden_states), memory, memory_mask, past_key_values=past_key_values
@@ -250,9 +236,8 @@ class TmdePreTrainedModel(EmbedderPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, TmdeModel):
-            if module.config.bottleneck == "pyramid":
-                init.normal_(module.pyramid_queries)
+        if isinstance(module, TmdeModel) and module.config.bottleneck == "pyramid":
+            init.normal_(module.pyramid_queries)
 
 
 class TmdeModel(TmdePreTrainedModel):

@@ -59,7 +59,6 @@ def train_tokenizer(
     vocab_size: int = 50000,
     max_characters: int = 20_000_000,
     model_max_length: int = 2048,
-    show_progress: bool = False,
     lowercase: bool = False,
     add_prefix_space: bool = False,
 ) -> PreTrainedTokenizerFast:
@@ -105,7 +104,7 @@ def train_tokenizer(
         min_frequency=2,
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=show_progress,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(chain([first], stream), trainer)
     return wrapped(tokenizer, model_max_length)

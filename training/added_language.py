@@ -24,10 +24,11 @@ from modeling_tmde.data.checks import is_code
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.embedding import DocumentEmbedder, local_or_hub
 from modeling_tmde.eval.dev_retrieval import dev_retrieval, language_pairs
+from modeling_tmde.eval.dev_tasks import load_eval_tasks
 from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
-from modeling_tmde.training.evaluation import check_metric, load_eval_tasks
+from modeling_tmde.training.evaluation import check_metric
 from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, load_recipe, section_keys
 from modeling_tmde.training.train import check_run_folder, check_same_run, save_best, train_recipe, write_card

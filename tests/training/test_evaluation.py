@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde.eval.dev_tasks import load_eval_tasks
 from modeling_tmde.eval.heads import get_head
 from modeling_tmde.eval.tasks import TASKS, ClassificationData, TaskError
 from modeling_tmde.training import callbacks
-from modeling_tmde.training.evaluation import load_eval_tasks
 from modeling_tmde.training.objectives import DistanceConstraint, InfoNCE
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model

@@ -1,44 +1,16 @@
 """Dev rows: held out of the training data with their copies, whole documents where there are any."""
 
-import itertools
-from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 
 import datasets
 import numpy as np
 from transformers.utils import logging
 
-from .parallel import DOCUMENT_ID, document_numbers
+from .parallel import document_numbers
 
 logger = logging.get_logger("modeling_tmde.training")
 
-MIN_ROWS = 4  # of a document; fewer are hardly more than a sentence
-MIN_DOCUMENTS = 20  # of a pool; among fewer, precision at 1 moves in steps that say little
-
 Row = dict[str, str | None]  # text by language
-
-
-def documents_of(rows: datasets.Dataset, max_rows: int) -> list[list[Row]]:
-    """Return the documents of `rows`: consecutive rows of one `doc_id`; of rows without one, every `max_rows`."""
-    names = rows[DOCUMENT_ID][:] if DOCUMENT_ID in rows.column_names else itertools.repeat(None, len(rows))
-    documents = []
-    for name, group in itertools.groupby(zip(names, rows["translation"][:], strict=True), itemgetter(0)):
-        texts = [row for _, row in group]
-        length = max_rows if name is None else len(texts)
-        documents += [texts[start : start + length] for start in range(0, len(texts), length)]
-    return documents
-
-
-def join_documents(documents: Sequence[Sequence[Row]], source: str, target: str, max_rows: int) -> list[Row]:
-    """Return each document in two languages: the first `max_rows` of its rows that have both, joined by a blank, so
-    that both sides say the same. Documents with fewer than `MIN_ROWS` such rows are left out."""
-    joined = []
-    for document in documents:
-        complete = [row for row in document if row.get(source) and row.get(target)][:max_rows]
-        if len(complete) >= MIN_ROWS:
-            joined.append({language: " ".join(row[language] for row in complete) for language in (source, target)})
-    return joined
 
 
 def hold_out_rows(

@@ -3,18 +3,24 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import datasets
 import numpy as np
 from transformers.utils import logging
 
-from modeling_tmde.data.dev_rows import MIN_DOCUMENTS, documents_of, join_documents
+from modeling_tmde.data import DOCUMENT_ID
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.retrieval import RetrievalPool, precision_at_1, retrieval_pool
 from modeling_tmde.eval.systems import EmbeddingSystem
 
 logger = logging.get_logger("modeling_tmde.training")
+
+MIN_ROWS = 4  # of a document; fewer are hardly more than a sentence
+MIN_DOCUMENTS = 20  # of a pool; among fewer, precision at 1 moves in steps that say little
+
+Row = dict[str, str | None]  # text by language
 
 
 def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -44,6 +50,28 @@ def retrieval_pools(rows: datasets.Dataset, languages: Sequence[str], args: Any)
             if len(pool.sources) >= least:
                 pools[f"{prefix}_{'-'.join(pair)}"] = pool
     return pools
+
+
+def documents_of(rows: datasets.Dataset, max_rows: int) -> list[list[Row]]:
+    """Return the documents of `rows`: consecutive rows of one `doc_id`; of rows without one, every `max_rows`."""
+    names = rows[DOCUMENT_ID][:] if DOCUMENT_ID in rows.column_names else itertools.repeat(None, len(rows))
+    documents = []
+    for name, group in itertools.groupby(zip(names, rows["translation"][:], strict=True), itemgetter(0)):
+        texts = [row for _, row in group]
+        length = max_rows if name is None else len(texts)
+        documents += [texts[start : start + length] for start in range(0, len(texts), length)]
+    return documents
+
+
+def join_documents(documents: Sequence[Sequence[Row]], source: str, target: str, max_rows: int) -> list[Row]:
+    """Return each document in two languages: the first `max_rows` of its rows that have both, joined by a blank, so
+    that both sides say the same. Documents with fewer than `MIN_ROWS` such rows are left out."""
+    joined = []
+    for document in documents:
+        complete = [row for row in document if row.get(source) and row.get(target)][:max_rows]
+        if len(complete) >= MIN_ROWS:
+            joined.append({language: " ".join(row[language] for row in complete) for language in (source, target)})
+    return joined
 
 
 def dev_retrieval(

@@ -6,7 +6,7 @@ from typing import Literal
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
-from modeling_tmde.data.dev_rows import MIN_ROWS
+from modeling_tmde.eval.dev_retrieval import MIN_ROWS
 from modeling_tmde.eval.heads import HEADS
 from modeling_tmde.training.objectives.base import check_range
 

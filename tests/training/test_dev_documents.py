@@ -5,7 +5,8 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.data.dev_rows import documents_of, hold_out, join_documents
+from modeling_tmde.data.dev_rows import hold_out
+from modeling_tmde.eval.dev_retrieval import documents_of, join_documents
 from modeling_tmde.eval.retrieval import retrieval_pool
 from tests.conftest import make_dataset
 

@@ -26,6 +26,11 @@ Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 Columns = dict[str, list | pa.Array]
 
 DOCUMENT_ID = "doc_id"  # the column that names the document of a row, in the source and in the result
+LABEL = "label"  # the column of the class of a premise and a hypothesis, in the source and in the result
+NLI_TEXTS = ("premise", "hypothesis")
+CLASSES = ("entailment", "neutral", "contradiction")
+# SNLI, MultiNLI and XNLI have the classes in this order; files may name them.
+NUMBERS = {form: number for number, name in enumerate(CLASSES) for form in (number, str(number), name)}
 BATCH_ROWS = 500  # what a stream reads and checks ahead of the row it gives
 MAX_EXAMPLES = 10
 KEPT, OTHER, BAD = range(3)
@@ -100,6 +105,7 @@ def load_parallel(
     max_rows: int | None = None,
     report: CorpusReport | None = None,
     document_ids: bool = False,
+    labels: bool = False,
 ) -> AnyDataset:
     r"""Load a parallel corpus and check every row of it.
 
@@ -133,10 +139,14 @@ def load_parallel(
             has its own copy).
         document_ids: Keep the column `doc_id`, which names the document of a row, of parquet and JSONL files and of
             Hub datasets.
+        labels: Load pairs for natural language inference instead: the columns `premise`, `hypothesis` and `label`, the
+            number or the name of one of entailment, neutral and contradiction. A row with another one, such as the -1
+            of SNLI, is a bad row. `languages` then choose among the configs of a Hub dataset.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each language, keys sorted.
-        Every row has at least two texts. With `document_ids`, also `doc_id`, a string, null where a source has none.
+        Every row has at least two texts. With `document_ids`, also `doc_id`, a string, null where a source has none;
+        with `labels`, the texts are `premise` and `hypothesis`, and `label` is the number of the class.
 
     Raises:
         CorpusError: Bad input, whatever `bad_rows`: no file found, unknown languages, Moses files of different
@@ -159,7 +169,8 @@ def load_parallel(
     ):
         if not is_right:
             raise bad_value("load_parallel", None, name, value, expected, "Correct the argument.")
-    stated = None if languages is None else tuple(sorted(set(languages)))
+    codes = None if languages is None else tuple(sorted(set(languages)))
+    stated, pivot_languages = (tuple(sorted(NLI_TEXTS)), None) if labels else (codes, pivot_languages)
     elements = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else [source]
     report = CorpusReport() if report is None else report
     parts: list[Part] = []
@@ -175,7 +186,7 @@ def load_parallel(
             access, configs = {"revision": revision, "token": token}, [config] if isinstance(config, str) else config
             if config is None:
                 names = datasets.get_dataset_config_names(element, **access)
-                configs = select_configs(names, stated, pivot_languages, element)
+                configs = select_configs(names, codes, pivot_languages, element)
             parts += [_hub_part(element, name, split, stated, streaming=streaming, **access) for name in configs]
         elif config is not None or revision is not None or "[" in split:
             advice = "Files have none of these; a folder laid out like a Hub dataset lists `configs` in its README.md."
@@ -190,9 +201,10 @@ def load_parallel(
         advice = "Request two or more, or load a source that has them."
         raise bad_value(str(source), None, "languages", list(chosen), "at least two languages", advice)
     limits = _limits(parts, None if streaming else max_rows, temperature)
-    check = {"languages": chosen, "bad_rows": bad_rows}
+    check = {"languages": chosen, "bad_rows": bad_rows, "labels": labels}
+    wanted = features_of(chosen, document_ids, labels)
     loaded = [
-        _load(part, streaming, document_ids, report, limit, **check) for part, limit in zip(parts, limits, strict=True)
+        _load(part, streaming, wanted, report, limit, **check) for part, limit in zip(parts, limits, strict=True)
     ]
     mixed = _mix(loaded, parts, temperature, seed)
     if streaming:
@@ -203,12 +215,12 @@ def load_parallel(
     return mixed if max_rows is None else mixed.select(range(min(max_rows, len(mixed))))
 
 
-def features_of(languages: Sequence[str], document_ids: bool = False) -> datasets.Features:
-    """Return the features of every corpus: `translation`, a struct of nullable strings with sorted keys; and, with
-    `document_ids`, a nullable string `doc_id`."""
+def features_of(languages: Sequence[str], document_ids: bool = False, labels: bool = False) -> datasets.Features:
+    """Return the features of every corpus: `translation`, a struct of nullable strings with sorted keys; with
+    `document_ids`, a nullable string `doc_id`; and with `labels`, a number `label`."""
     text = datasets.Value("string")
-    columns = {"translation": dict.fromkeys(sorted(languages), text)}
-    return datasets.Features(columns | ({DOCUMENT_ID: text} if document_ids else {}))
+    columns = {"translation": dict.fromkeys(sorted(languages), text)} | ({DOCUMENT_ID: text} if document_ids else {})
+    return datasets.Features(columns | ({LABEL: datasets.Value("int64")} if labels else {}))
 
 
 def document_numbers(rows: datasets.Dataset) -> np.ndarray | None:
@@ -249,7 +261,7 @@ def select_configs(
 
     Returns:
         The pairs, such as `de-en`, of two `languages` (None: any) of which at least one is in `pivot_languages`
-        (None: any); or the only config, if there is one that is not a pair.
+        (None: any); of names that are no pairs, the only one, or those of the languages.
 
     Raises:
         CorpusError: A language is in no pair, or no config fits.
@@ -263,6 +275,7 @@ def select_configs(
     if pairs:
         check_languages(sorted(wanted | pivots), there, place)
     chosen = sorted(name for name, pair in pairs.items() if pair <= wanted and pair & pivots)
+    chosen = chosen if pairs else sorted(wanted.intersection(names))
     if not chosen:
         expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
         advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
@@ -351,13 +364,20 @@ def _mix(loaded: list[AnyDataset], parts: Sequence[Part], temperature: float | N
 
 
 def _check(
-    columns: Columns, numbers: Sequence[int], place: str, languages: Sequence[str], has_others: bool, bad_rows: str
+    columns: Columns,
+    numbers: Sequence[int],
+    place: str,
+    languages: Sequence[str],
+    has_others: bool,
+    bad_rows: str,
+    labels: bool,
 ) -> pa.Table:
     """Check numbered rows.
 
     Args:
-        columns: The texts by language, and perhaps `doc_id`.
+        columns: The texts by language, and perhaps `doc_id` and `label`.
         has_others: Whether the source has further languages.
+        labels: Whether every row must have a label.
 
     Returns:
         The rows, good and bad, with the columns of [`features_of`], how many of their texts were `empty`, their
@@ -378,11 +398,17 @@ def _check(
     state = np.where((there & ~empty).sum(axis=1) >= 2, KEPT, BAD)
     if has_others:
         state[there.sum(axis=1) < 2] = OTHER
+    classes = [NUMBERS.get(value) if isinstance(value, int | str) else None for value in columns.get(LABEL, nothing)]
+    unlabeled = np.array([labels and number is None for number in classes], bool)
+    state[unlabeled] = BAD
     examples, advice = list(nothing), 'Delete the row, or pass bad_rows="report" to skip it.'
     for row in np.flatnonzero(empty.any(axis=1) | (state == BAD))[:MAX_EXAMPLES]:
         codes = [name for name, is_there in zip(languages, there[row], strict=True) if is_there]
         name, found, expected = "translation", Words(f"{len(codes)} language(s) {codes}"), "at least two languages"
-        if empty[row].any():
+        if unlabeled[row]:
+            name, found = LABEL, columns.get(LABEL, nothing)[row]
+            expected = f"one of {', '.join(CLASSES)} or their numbers 0, 1, 2"
+        elif empty[row].any():
             first = int(empty[row].argmax())
             name, found, expected = languages[first], texts[first][row].as_py(), "a text"
         error = bad_value(place, numbers[row], name, found, expected, advice)
@@ -394,6 +420,7 @@ def _check(
     checked = {
         "translation": pa.StructArray.from_arrays(texts, languages),
         DOCUMENT_ID: pa.array(documents, pa.string()),
+        LABEL: pa.array(classes, pa.int64()),
         "empty": empty.sum(axis=1),
         "state": state,
         "example": pa.array(examples, pa.string()),
@@ -410,7 +437,7 @@ def _check_file(file: FileSource, limit: int | None, stamps: str, check: dict[st
                 expected = "an object of texts by language, or null"
                 raise bad_value(file.place, number, "translation", value, expected, "Correct or delete the row.")
         columns = {name: [text.get(name) for text in texts] for name in check["languages"]}
-        columns[DOCUMENT_ID] = [row.get(DOCUMENT_ID) for row in rows]
+        columns |= {name: [row.get(name) for row in rows] for name in (DOCUMENT_ID, LABEL)}
         yield from _check(columns, numbers, **check).to_pylist()
 
 
@@ -423,19 +450,17 @@ def _check_table(table: pa.Table, indices: Sequence[int], check: dict[str, Any])
         name: column.combine_chunks() if column.type == pa.string() else column.to_pylist()
         for name, column in columns.items()
     }
-    if DOCUMENT_ID in table.column_names:
-        columns[DOCUMENT_ID] = table[DOCUMENT_ID].to_pylist()
+    columns |= {name: table[name].to_pylist() for name in (DOCUMENT_ID, LABEL) if name in table.column_names}
     return _check(columns, [index + 1 for index in indices], **check)
 
 
 def _load(
-    part: Part, streaming: bool, document_ids: bool, report: CorpusReport, limit: int | None, **check: Any
+    part: Part, streaming: bool, wanted: datasets.Features, report: CorpusReport, limit: int | None, **check: Any
 ) -> AnyDataset:
-    """Return the good rows of a part. The checked rows of a dataset are cached, and its counts are made of them; a
-    stream counts as it is read."""
-    wanted = features_of(check["languages"], document_ids)
+    """Return the good rows of a part, with the columns `wanted`. The checked rows of a dataset are cached, and its
+    counts are made of them; a stream counts as it is read."""
     counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
-    features = datasets.Features(features_of(check["languages"], document_ids=True) | counted)
+    features = datasets.Features(features_of(check["languages"], document_ids=True, labels=True) | counted)
     check |= {"place": part.place, "has_others": not set(part.languages) <= set(check["languages"])}
     options = {"with_indices": True, "batched": True, "batch_size": BATCH_ROWS if streaming else 20 * BATCH_ROWS}
     if isinstance(part.source, FileSource):

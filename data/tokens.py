@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from .parallel import document_numbers
+from .parallel import LABEL, document_numbers
 
 BLOCK_ROWS = 2048  # tokenised at a time, and rows of a record batch of the cache
 
@@ -112,6 +112,7 @@ class Tokens:
         documents: Of `document_numbers`, by which rows follow each other. Without it, a row is followed by the next
             one with the same languages: the rows are a stream of sentences.
         texts: The rows themselves, where something needs to read them.
+        labels: (rows,), numbers of classes, of rows that have them.
 
     Attributes:
         lengths: (rows, languages), the tokens of each text without special tokens, -1 where there is none.
@@ -120,8 +121,14 @@ class Tokens:
         documented: Whether the documents are known.
     """
 
-    def __init__(self, table: pa.Table, documents: np.ndarray | None = None, texts: pa.Table | None = None):
-        self.table, self.documents, self.texts = table, documents, texts
+    def __init__(
+        self,
+        table: pa.Table,
+        documents: np.ndarray | None = None,
+        texts: pa.Table | None = None,
+        labels: np.ndarray | None = None,
+    ):
+        self.table, self.documents, self.texts, self.labels = table, documents, texts, labels
         self.lengths, self.words = (
             table[name].combine_chunks().flatten().to_numpy().reshape(len(table), -1) for name in ("lengths", "words")
         )
@@ -132,7 +139,7 @@ class Tokens:
         self.following = self._follow()
 
     def __reduce__(self) -> tuple:
-        return Tokens, (self.table, self.documents, self.texts)
+        return Tokens, (self.table, self.documents, self.texts, self.labels)
 
     def _follow(self) -> np.ndarray:
         following = np.full(len(self), -1, dtype=np.int64)
@@ -223,7 +230,7 @@ def open_tokens(
     """Return the tokens of a dataset, made once and kept as its cache; None for a stream.
 
     Args:
-        rows: Rows `{"translation": {language: text or None}}`, perhaps with `doc_id`.
+        rows: Rows `{"translation": {language: text or None}}`, perhaps with `doc_id` or `label`.
         tokenizer: Makes `<s> tokens </s>`.
         languages: The languages whose texts are kept.
         folder: Where the cache is kept, see `map_once`.
@@ -240,4 +247,5 @@ def open_tokens(
     features = datasets.Features({"ids": ids, "lengths": each, "words": each})
     texts, content = rows.select_columns("translation"), [list(languages), encoder.backend.to_str()]
     made = map_once(texts, lambda table: tokenize(table, encoder, languages), features, content, folder, "Tokenizing")
-    return Tokens(made.with_format("arrow")[:], document_numbers(rows))
+    labels = np.array(rows[LABEL][:]) if LABEL in rows.column_names else None
+    return Tokens(made.with_format("arrow")[:], document_numbers(rows), labels=labels)

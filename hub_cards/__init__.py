@@ -9,7 +9,8 @@ write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited te
 """
 
 from .cards import dataset_card, is_edited, merge_card, model_card, write_model_card
+from .model_files import STALE_MODEL, stage_model, stage_records
 from .provenance import check_licenses, describe_origins, describe_sources, public_recipe
 
-__all__ = ["check_licenses", "dataset_card", "describe_origins", "describe_sources", "is_edited", "merge_card"]
-__all__ += ["model_card", "public_recipe", "write_model_card"]
+__all__ = ["STALE_MODEL", "check_licenses", "dataset_card", "describe_origins", "describe_sources", "is_edited"]
+__all__ += ["merge_card", "model_card", "public_recipe", "stage_model", "stage_records", "write_model_card"]

@@ -27,6 +27,7 @@ class TmdeEncoderConfig(EmbedderConfig):
         position_embeddings: `"sinusoidal"` (Vaswani et al. 2017) or `"learned"` (thesis 004, section 4.3.5).
         prediction_head: What stands between a state and the softmax over the vocabulary. `"linear"`: one linear layer
             (paper 002, section 3.1). `"transform"`: linear, activation, LayerNorm, as in BERT and XLM-R.
+        causal: Whether a token sees those before it alone, for causal language modeling (thesis 004, section 4.3.3).
         languages: Codes of the languages, as for [`TmdeConfig`]. The model gets no language signal.
         pivot_languages: A subset of `languages`.
 
@@ -54,6 +55,7 @@ class TmdeEncoderConfig(EmbedderConfig):
     pooling: Literal["first", "mean"] = "mean"
     position_embeddings: Literal["sinusoidal", "learned"] = "sinusoidal"
     prediction_head: Literal["linear", "transform"] = "linear"
+    causal: bool = False
     mask_token_id: int | None = 4
     tie_word_embeddings: bool = True
 
@@ -62,3 +64,5 @@ class TmdeEncoderConfig(EmbedderConfig):
         self._check_multiple("d_model", "encoder_attention_heads")
         if self.position_embeddings == "sinusoidal":
             self._check_even("d_model", "positions are pairs of sine and cosine")
+        if self.causal and self.pooling == "first":
+            raise ValueError("pooling: found 'first', which sees no other token if causal, expected 'mean'")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
-from transformers.masking_utils import create_bidirectional_mask
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
@@ -32,7 +32,7 @@ class EncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
-        self.self_attn = SelfAttention(config, config.encoder_attention_heads)
+        self.self_attn = SelfAttention(config, config.encoder_attention_heads, is_causal=config.causal)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
         self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
@@ -134,7 +134,10 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         else:
             hidden_states = inputs_embeds * self.embed_scale + positions
         hidden_states = self.dropout(hidden_states)  # (batch, length, d_model)
-        mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+        if self.config.causal:
+            mask = create_causal_mask(self.config, hidden_states, attention_mask, past_key_values=None)
+        else:
+            mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask)
         token_states = self.layer_norm(hidden_states)

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.data.parallel import features_of
+from modeling_tmde.data.parallel import LABEL, features_of
 from modeling_tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
 from modeling_tmde.training.objectives import BatchSizes
 from modeling_tmde.training.objectives.base import check_range
@@ -62,6 +62,7 @@ class ParallelBatch:
         lengths: (languages, rows) int64, tokens of each text, `<s>` and `</s>` among them. Always in the memory of the
             host, where they are known without waiting for a GPU.
         teacher_vectors, taught: (rows, d) of a teacher, and bool (rows,), which rows it read; None without a teacher.
+        labels: (rows,) numbers of classes; None of rows that have none.
         position: Where this batch stands; `next_position` is where the stream goes on after the round it belongs to.
         counts: Of the chunk that this batch comes from: `rows`, `rows_without_pair`, `texts` and `truncated_texts`.
         chunk_done: Share of its chunk that is done after the round this batch belongs to.
@@ -75,13 +76,14 @@ class ParallelBatch:
     lengths: np.ndarray
     teacher_vectors: torch.Tensor | None = None
     taught: torch.Tensor | None = None
+    labels: torch.Tensor | None = None
     position: Position = field(default_factory=Position)
     next_position: Position = field(default_factory=Position)
     counts: Counter[str] = field(default_factory=Counter)
     chunk_done: float = 0.0
 
     def _move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> ParallelBatch:
-        for name in ("input_ids", "attention_mask", "teacher_vectors", "taught"):
+        for name in ("input_ids", "attention_mask", "teacher_vectors", "taught", "labels"):
             if getattr(self, name) is not None:
                 setattr(self, name, move(getattr(self, name)))
         return self
@@ -234,7 +236,8 @@ class ParallelBatches(IterableDataset):
         type_of_rows = features_of(self.languages).arrow_schema
         for chunk in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
             rows = pa.table({"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)})
-            tokens = Tokens(tokenize(rows, encoder, self.languages), texts=rows)
+            labels = np.array(chunk[LABEL]) if LABEL in chunk else None
+            tokens = Tokens(tokenize(rows, encoder, self.languages), texts=rows, labels=labels)
             yield tokens, np.arange(len(tokens))
 
     # ---- Planning
@@ -375,6 +378,7 @@ class ParallelBatches(IterableDataset):
             lengths,
             teacher_vectors,
             taught,
+            None if tokens.labels is None else torch.from_numpy(tokens.labels[cells[0, 0]]),
             position,
             counts=counts,
         )
@@ -396,7 +400,7 @@ def batches_of(
     return ParallelBatches(
         rows,
         tokenizer,
-        model.config.languages,
+        model.texts,
         model.config.pivot_languages,
         micro_batch_tokens=args.micro_batch_tokens,
         pivots_only=args.pivot_pairs or model.needs_pivot,

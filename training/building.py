@@ -4,7 +4,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,11 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
             "or 'sample' for the built-in sample"
         )
     options = {name: getattr(data, name) for name in ("languages", "pivot_languages", "bad_rows")}
+    options["labels"] = "nli" in recipe.sections["objectives"]
     load = load_parallel if data.replay is None else load_present
     dev = {}
     for name, source in (data.dev if isinstance(data.dev, dict) else named_sources(data.dev)).items():
-        split = {"split": "dev", "max_rows": 2000} if source == "sample" else {}
+        split = {"split": "dev", "max_rows": 2000} if source == "sample" else {"split": data.dev_split}
         dev[name] = load(source, **options, **split, document_ids=True)
     if data.replay is not None:
         return *load_replayed(recipe, dev, report), report
@@ -110,10 +111,10 @@ def prepare_tokenizer(
 def tokenizer_texts(recipe: Recipe, rows: Any) -> dict[str, list[str]]:
     """The texts from which the tokenizer of a recipe is made, by language."""
     characters = recipe.sections["tokenizer"].get("max_characters", 20_000_000)
-    return texts_by_language(rows, recipe.data.languages, characters, recipe.seed)
+    return texts_by_language(rows, recipe.texts, characters, recipe.seed)
 
 
-def texts_by_language(train, languages: list[str], max_characters: int, seed: int) -> dict[str, list[str]]:
+def texts_by_language(train, languages: Sequence[str], max_characters: int, seed: int) -> dict[str, list[str]]:
     """Texts of shuffled rows until every language has its characters or the rows end."""
     texts: dict[str, list[str]] = {language: [] for language in languages}
     sizes = dict.fromkeys(languages, 0)

@@ -17,11 +17,12 @@ from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.parallel_model import ParallelModel
 
 
-def prepare_fsdp(accelerator: Accelerator, args: TmdeTrainingArguments) -> None:
+def prepare_fsdp(accelerator: Accelerator, args: TmdeTrainingArguments, model: ParallelModel) -> None:
     """Sets what transformers leaves to accelerate, before the model is wrapped.
 
     Raises:
-        ValueError: FSDP is asked for where accelerate would ignore it, or in its first version.
+        ValueError: FSDP is asked for where accelerate would ignore it, in its first version, or for an objective with
+            weights of its own, which would be sharded.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     if args.fsdp and args.world_size > 1 and (plugin is None or plugin.fsdp_version != 2):
@@ -29,6 +30,8 @@ def prepare_fsdp(accelerator: Accelerator, args: TmdeTrainingArguments) -> None:
             f"fsdp: found processes on {accelerator.device.type} and fsdp_config={args.fsdp_config}, expected "
             'accelerators and {"version": 2}'
         )
+    if plugin is not None and any(True for _ in model.objectives.parameters()):
+        raise ValueError("fsdp: found an objective with weights of its own, such as nli, expected none: use DDP")
     if plugin is not None and plugin.mixed_precision_policy is not None:  # it would round losses and gradients' sums
         dtype = plugin.mixed_precision_policy.param_dtype
         plugin.mixed_precision_policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)

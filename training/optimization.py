@@ -13,11 +13,13 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
     """The steps that end the run. Without such a limit None, and `args.max_steps` gets the number transformers needs.
 
     Raises:
-        ValueError: The schedule needs a number of steps that is not known.
+        ValueError: The schedule needs a number of steps that is not known, or has no cooldown.
     """
+    if args.cooldown and args.lr_scheduler_type == "reduce_lr_on_plateau":
+        raise ValueError(f"cooldown={args.cooldown}: expected 0 with lr_scheduler_type=reduce_lr_on_plateau")
     if 0 < args.max_steps < NO_STEP_LIMIT:
         return args.max_steps
-    if args.lr_scheduler_type not in ("inverse_sqrt", "constant", "constant_with_warmup"):
+    if args.lr_scheduler_type not in ("inverse_sqrt", "constant", "constant_with_warmup", "reduce_lr_on_plateau"):
         raise ValueError(f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set")
     for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
         if 0 < (getattr(args, name) or 0) < 1:

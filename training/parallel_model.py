@@ -13,6 +13,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from modeling_tmde.training.objectives import (
     Distillation,
+    NaturalLanguageInference,
     TranslationLanguageModel,
     TranslationObjective,
     UnifiedGenerativeTask,
@@ -78,6 +79,9 @@ class ParallelModel(nn.Module):
             the whole text, so an embedding relies on several words of its text.
         token_dropout_share: Share of the rows to which token dropout applies.
 
+    Attributes:
+        texts: What the texts of a row are called: the languages, or premise and hypothesis.
+
     Raises:
         ValueError: There is no objective, an objective needs a decoder or head that the model lacks, two objectives
             mask the input of the same encoder call, or a probability is outside [0, 1].
@@ -97,6 +101,10 @@ class ParallelModel(nn.Module):
             raise ValueError("At least one objective is needed: add one to the `objectives` of the recipe")
         self.model = model
         self.objectives = nn.ModuleDict(objectives)
+        self.texts = model.config.languages
+        for objective in objectives.values():
+            objective.build(model.config.hidden_size)
+            self.texts = objective.texts or self.texts
         self.token_dropout = token_dropout
         self.token_dropout_share = token_dropout_share
         self._check_objectives()
@@ -118,6 +126,10 @@ class ParallelModel(nn.Module):
                 raise ValueError(
                     f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} predicts: set "
                     "token_dropout=0"
+                )
+            if isinstance(objective, NaturalLanguageInference) and getattr(self.encoder, "needs_language_ids", False):
+                raise ValueError(
+                    f"Objective {name!r} needs one encoder of all languages, not {type(self.model).__name__}"
                 )
         masking = [name for name, objective in self.objectives.items() if objective.masks_input]
         if len(masking) > 1:
@@ -218,6 +230,8 @@ class ParallelModel(nn.Module):
             if objective.takes_context and "context" in output:
                 embeddings = output.context.unflatten(0, embeddings.shape[:2])  # (languages, rows, vectors * d)
             return objective(embeddings, batch.languages) if objective.takes_languages else objective(embeddings)
+        if isinstance(objective, NaturalLanguageInference):
+            return objective(embeddings, batch.labels)
         if isinstance(objective, Distillation):
             return objective(embeddings, batch.teacher_vectors, batch.taught)
         if isinstance(objective, TranslationObjective):

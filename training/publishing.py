@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import yaml
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, RepoCard, run_as_future
 from huggingface_hub.errors import HfHubHTTPError, HTTPError
 from transformers import AutoModel, AutoTokenizer, Trainer
-from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
@@ -28,15 +26,6 @@ from modeling_tmde.export import write_sentence_transformers_files
 logger = logging.get_logger("modeling_tmde.training")
 
 CARD = "README.md"
-# Files of a model, beside the remote code that its configuration names. Nothing else of a run's folder is published:
-# no checkpoints, optimizer states, logs, scripts or data.
-MODEL_FILES = ("config*.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
-MODEL_FILES += ("tokenizer*.*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model")
-MODEL_FILES += ("*.spm", "chat_template.jinja", "modules.json", "sentence_bert_config.json", "[0-9]_*/config.json")
-MODEL_FILES += ("[0-9]_*/model.safetensors", "onnx/*", "curves.png", "LICENSE*")
-# Files of earlier weights and their results, which a commit of new weights deletes.
-STALE_MODEL = ("model*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "onnx/*", "curves.png")
-STALE_MODEL += ("recipe.yaml", "results.json")
 STALE_CORPUS = ("data/train-*",)
 NEUTRAL = (".gitattributes", ".gitignore", "*.md", "LICENSE*", "tokenizer*", "vocab*", "*.model", "merges.txt")
 SHARD_BYTES = 500_000_000
@@ -92,36 +81,13 @@ def push_model(
     repository.check_kind(model.config.model_type)
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
-        _stage_model(folder, stage)
+        hub_cards.stage_model(folder, stage)
         if not (stage / "modules.json").is_file():
             write_sentence_transformers_files(model, stage)
-        if recipe := hub_cards.public_recipe(folder):
-            (stage / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True), "utf-8")
-        if (folder / "results.json").is_file():
-            found = json.loads((folder / "results.json").read_text("utf-8"))
-            (found.get("corpus") or {}).pop("first_examples", None)  # names and lines of the user's files
-            (stage / "results.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+        hub_cards.stage_records(folder, stage)
         card = hub_cards.model_card(folder, repository.repo_id, license or repository.license, data_licenses, results)
         repository.write_card(stage, card, folder / CARD)
-        return repository.commit(stage, message or f"Upload {folder.resolve().name}", STALE_MODEL)
-
-
-def _stage_model(folder: Path, stage: Path) -> None:
-    """Links the files of a model that may be published into `stage`."""
-    files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    for reference in (config.get("auto_map") or {}).values():
-        module = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
-        files |= {module, *map(Path, get_relative_import_files(module))}
-    graphs = set(folder.glob("onnx/*"))
-    saved = max(path.stat().st_mtime_ns for path in folder.glob("model*.safetensors"))
-    if any(path.stat().st_mtime_ns < saved for path in graphs):
-        logger.warning(f"{folder / 'onnx'} is older than the weights and left out; run `tmde export onnx {folder}`")
-        files -= graphs
-    for path in files:
-        target = stage / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(path.resolve())
+        return repository.commit(stage, message or f"Upload {folder.resolve().name}", hub_cards.STALE_MODEL)
 
 
 # ---- Corpora
@@ -350,9 +316,9 @@ class HubTrainer(Trainer):
         def push() -> None:
             try:
                 with tempfile.TemporaryDirectory() as name:
-                    _stage_model(Path(checkpoint_folder), Path(name))
+                    hub_cards.stage_model(Path(checkpoint_folder), Path(name))
                     repository = open_hub_repository(args, model_type)
-                    repository.commit(Path(name), f"Training in progress, step {step}", STALE_MODEL)
+                    repository.commit(Path(name), f"Training in progress, step {step}", hub_cards.STALE_MODEL)
             except Exception as error:
                 logger.warning(f"A push during training failed, the next one makes up for it: {error}")
 

@@ -3,7 +3,7 @@
 import difflib
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
@@ -18,6 +18,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from modeling_tmde.data.io import PlainLoader
+from modeling_tmde.data.parallel import NLI_TEXTS
 from modeling_tmde.embedding import has_fast_bf16
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.modeling_aligned import AlignedModel
@@ -89,6 +90,7 @@ class DataSection:
     Args:
         train: Source or sources of parallel text, as `load_parallel` takes them.
         dev: Source of held-out rows, or several by name. None holds out `dev_rows` rows of the training data.
+        dev_split: The split of a Hub dataset to take as held-out rows.
         languages, pivot_languages: Languages to train, and those to translate into.
         streaming: Read the training data as a stream.
         temperature: Mixes several corpora, see `load_parallel`.
@@ -102,6 +104,7 @@ class DataSection:
 
     train: Any = None
     dev: Any = None
+    dev_split: str = "train"
     languages: list[str] = field(default_factory=lambda: ["de", "en", "es", "fr", "it"])
     pivot_languages: list[str] = field(default_factory=lambda: ["en", "es"])
     streaming: bool = False
@@ -259,6 +262,11 @@ class Recipe:
             options.pop(name, None)
         with self._errors_of("model"):
             return self.model_class.config_class(**options)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """What the texts of a row are called: the languages, or premise and hypothesis."""
+        return NLI_TEXTS if "nli" in self.sections["objectives"] else self.data.languages
 
     def build_objectives(self) -> dict:
         return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}

@@ -33,7 +33,7 @@ from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.publishing import open_hub_repository
 from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe
 from modeling_tmde.training.teacher import prepare_teacher_vectors
-from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
+from modeling_tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
 
 logger = logging.get_logger("modeling_tmde.training")
 
@@ -176,7 +176,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
     with state.main_process_first():
         tokenizer = building.prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)
     # Made before the clock of the run begins; the trainer finds it.
-    open_tokens(train, tokenizer, languages, arguments.token_cache_dir)
+    open_tokens(train, tokenizer, recipe.texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     model = building.build_model(recipe, tokenizer, checkpoint)
     tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
@@ -219,7 +219,8 @@ def save_best(trainer: TmdeTrainer, folder: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
     trainer.save_model(str(temporary), _internal_call=True)
     if trainer.is_world_process_zero():
-        (temporary / DATA_STATE_NAME).unlink(missing_ok=True)  # the place in the data belongs to checkpoints
+        for name in (DATA_STATE_NAME, OBJECTIVES_NAME):  # which belong to checkpoints
+            (temporary / name).unlink(missing_ok=True)
         shutil.copytree(temporary, folder, dirs_exist_ok=True, copy_function=os.replace)
         shutil.rmtree(temporary)
 
@@ -277,7 +278,11 @@ def _summarize(trainer: TmdeTrainer, output: Path) -> None:
     """Prints the best checkpoint's measures."""
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
     best = results["best"] or {}
-    shares = {key.removeprefix("eval_"): value for key, value in best.items() if "_p1_" in key or "cross" in key}
+    shares = {
+        key.removeprefix("eval_"): value
+        for key, value in best.items()
+        if "_p1_" in key or "cross" in key or "accuracy" in key
+    }
     if shares:
         typer.echo(tabulate([(key, f"{100 * value:.1f}") for key, value in shares.items()], ["Best checkpoint", "%"]))
     typer.echo(f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}")

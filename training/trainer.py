@@ -11,6 +11,7 @@ from pathlib import Path
 import datasets
 import torch
 from accelerate.utils import broadcast_object_list
+from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer_callback import PrinterCallback
@@ -31,6 +32,7 @@ from modeling_tmde.training.publishing import HubTrainer
 from modeling_tmde.training.throughput import ComponentSums, RunMeter
 
 DATA_STATE_NAME = "data_state.json"
+OBJECTIVES_NAME = "objectives.safetensors"
 
 
 class TmdeTrainer(HubTrainer):
@@ -88,7 +90,7 @@ class TmdeTrainer(HubTrainer):
             del model.config.use_cache
         if self.accelerator.ddp_handler is not None:
             self.accelerator.ddp_handler.gradient_as_bucket_view = True  # one copy of the gradients instead of two
-        prepare_fsdp(self.accelerator, args)
+        prepare_fsdp(self.accelerator, args, model)
         self.parallel_dataset = train_dataset
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
@@ -139,7 +141,7 @@ class TmdeTrainer(HubTrainer):
         options |= {"rank": args.process_index, "world_size": args.world_size, "start": self.position}
         options |= {"seed": args.seed if args.data_seed is None else args.data_seed}
         options |= {"epochs": None if self.step_limit else math.ceil(args.num_train_epochs)}
-        tokens = open_tokens(rows, tokenizer, model.config.languages, args.token_cache_dir)
+        tokens = open_tokens(rows, tokenizer, model.texts, args.token_cache_dir)
         batches = batches_of(rows, tokenizer, model, args, tokens=tokens, **options)
         loading = {"pin_memory": args.dataloader_pin_memory and args.device.type == "cuda"}
         if args.dataloader_num_workers:
@@ -290,12 +292,16 @@ class TmdeTrainer(HubTrainer):
         parallel = self.accelerator.unwrap_model(self.model)
         parallel.model.save_pretrained(folder, state_dict=state_dict)
         self.processing_class.save_pretrained(folder)
+        if weights := parallel.objectives.state_dict():
+            save_file(weights, folder / OBJECTIVES_NAME)
         state = {"position": asdict(self.position), "chunk_done": self.chunk_done, **self.meter.state()}
         (folder / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
         model = self.accelerator.unwrap_model(self.model if model is None else model)
         load_weights(model.model, resume_from_checkpoint)
+        if model.objectives.state_dict():
+            model.objectives.load_state_dict(load_file(Path(resume_from_checkpoint) / OBJECTIVES_NAME))
 
     def _load_best_model(self) -> None:
         load_weights(self.accelerator.unwrap_model(self.model).model, self.state.best_model_checkpoint)

@@ -20,12 +20,10 @@ def distance(embeddings: torch.Tensor, constraint: DistanceConstraint) -> torch.
         matrix = [[euclidean(embeddings[a, i], embeddings[b, j]) for j in range(rows)] for i in range(rows)]
         v = torch.ones((), dtype=torch.float64)
         if constraint.normalizer == "pairwise":
-            v = sum(sum(row) for row in matrix) / rows**2 + constraint.epsilon
+            v = sum(sum(row) for row in matrix) / rows**2 + 1e-6
         elif constraint.normalizer == "batch_mean_norm":
             means = [sum(embeddings[language]) / rows for language in (a, b)]
-            v = sum(euclidean(mean, torch.zeros_like(mean)) for mean in means) / 2 + constraint.epsilon
-        if not constraint.normalizer_gradient:
-            v = v.detach()
+            v = sum(euclidean(mean, torch.zeros_like(mean)) for mean in means) / 2 + 1e-6
         for i in range(rows):
             positive = matrix[i][i] / v
             loss = loss + positive
@@ -57,8 +55,6 @@ def ntdv_distance(embeddings: torch.Tensor, objective: NtdvDistance) -> torch.Te
     languages, rows, _ = embeddings.shape
     norms = [euclidean(x, torch.zeros_like(x)) for language in embeddings for x in language]
     v = sum(norms) / len(norms)
-    if not objective.normalizer_gradient:
-        v = v.detach()
     loss = 0 * embeddings.sum()
     for a, b in itertools.permutations(range(languages), 2):
         for i, j in itertools.permutations(range(rows), 2):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
+from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
 from modeling_tmde.training.objectives import (
     BatchSizes,
+    CausalLanguageModel,
     MaskedLanguageModel,
     TranslationLanguageModel,
     TranslationObjective,
@@ -164,6 +166,35 @@ def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
     counts = torch.bincount(random_tokens(46000, CONFIG, torch.device("cpu")), minlength=50)
     assert counts[[0, 1, 2, 4]].sum() == 0
     assert (counts[torch.tensor([3, *range(5, 50)])] - 1000).abs().max() < 5 * 1000**0.5
+
+
+def test_tokens_are_chosen_by_their_frequency():
+    """Of 100 tokens that are 1 type and 100 that are types of their own, 10 : 1 with a power of 0.5."""
+    ids = torch.cat([torch.full((100,), 5), torch.arange(6, 106)]).view(1, 1, -1)
+    ids = torch.nn.functional.pad(torch.nn.functional.pad(ids, (1, 0), value=0), (0, 1), value=2).expand(1, 400, -1)
+    config = TmdeEncoderConfig(vocab_size=200, d_model=8, encoder_attention_heads=2)
+    torch.manual_seed(0)
+    masked = MaskedLanguageModel(share=0.001, frequency_power=0.5).mask(ids, torch.ones_like(ids), config)
+    frequent = (masked.targets == 5).float().mean().item()  # each weighs 1 / sqrt(40000), the others 1 / sqrt(400)
+    assert len(masked.targets) == 80 and frequent == pytest.approx(1 / 11, abs=5 * (10 / 11**2 / 80) ** 0.5)
+
+
+def test_causal_language_model():
+    """Each place predicts the next token of its text, from states that do not depend on it."""
+    config = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_layers=2, encoder_attention_heads=2, causal=True)
+    ids = torch.tensor([[[0, 7, 8, 2], [0, 9, 2, 1]]])
+    mask = (ids != 1).long()
+    objective = CausalLanguageModel()
+    found = objective.mask(ids, mask, config)
+    assert found.places.tolist() == [0, 1, 2, 4, 5] and found.targets.tolist() == [7, 8, 2, 9, 2]
+    assert objective.count(sizes_of(mask)) == 5 and torch.equal(found.input_ids, ids)
+    model = TmdeEncoderForMaskedLM(config).eval()
+    states = model.model(ids[0], mask[0]).token_states
+    changed = model.model(ids[0].index_fill(1, torch.tensor([2]), 30), mask[0]).token_states
+    assert torch.equal(states[0, :2], changed[0, :2]) and not torch.allclose(states[0, 2], changed[0, 2])
+    config.causal = False
+    with pytest.raises(ValueError, match="set model.causal=true"):
+        objective.mask(ids, mask, config)
 
 
 def test_masked_tokens_by_hand():

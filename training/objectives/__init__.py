@@ -5,7 +5,8 @@ from modeling_tmde.training.objectives.base import BatchSizes, Objective
 from modeling_tmde.training.objectives.distance import DistanceConstraint
 from modeling_tmde.training.objectives.distillation import Distillation
 from modeling_tmde.training.objectives.infonce import InfoNCE
-from modeling_tmde.training.objectives.masked_lm import MaskedLanguageModel
+from modeling_tmde.training.objectives.masked_lm import CausalLanguageModel, MaskedLanguageModel
+from modeling_tmde.training.objectives.natural_language_inference import NaturalLanguageInference
 from modeling_tmde.training.objectives.ntdv_distance import NtdvDistance
 from modeling_tmde.training.objectives.similarity import SimilarityLoss
 from modeling_tmde.training.objectives.similarity_softmax import SimilaritySoftmax
@@ -22,7 +23,9 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "distillation": Distillation,
     "infonce": InfoNCE,
     "alignment_softmax": AlignmentSoftmax,
+    "causal_lm": CausalLanguageModel,
     "masked_lm": MaskedLanguageModel,
+    "nli": NaturalLanguageInference,
     "ntdv_distance": NtdvDistance,
     "similarity": SimilarityLoss,
     "similarity_softmax": SimilaritySoftmax,

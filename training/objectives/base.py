@@ -76,11 +76,15 @@ class Objective(nn.Module):
     needs_all_embeddings = False  # of every language of a row
     needs_pivot = False  # in every row
     masks_input = False  # of the encoder call that all objectives share
+    texts: tuple[str, ...] | None = None  # columns of a row that are no languages
     both_directions = False  # counts a pair of languages twice
 
     def __init__(self, weight: float = 1.0):
         super().__init__()
         self.weight = weight
+
+    def build(self, width: int) -> None:
+        """Makes the parameters of its own, if it has any, for embeddings of this width."""
 
     def count(self, sizes: BatchSizes) -> int:
         """How many terms the sums of `ObjectiveOutput` have for a batch of these sizes: unless a loss says otherwise,

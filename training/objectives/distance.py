@@ -7,6 +7,8 @@ import torch
 
 from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 
+EPSILON = 1e-6  # added to `v`
+
 
 class DistanceConstraint(EmbeddingObjective):
     """
@@ -25,8 +27,6 @@ class DistanceConstraint(EmbeddingObjective):
         normalizer: What `v` is. `"pairwise"`: the mean distance over all pairs of the batch, P_a of any row with
             P_b of any row. `"batch_mean_norm"`: `(|mean P_a| + |mean P_b|) / 2` with means over the batch, as in the
             original code. `"none"`: 1.
-        normalizer_gradient: Whether gradients flow through `v`.
-        epsilon: Added to `v`.
 
     Inputs: embeddings (languages, rows, d_model).
 
@@ -51,8 +51,6 @@ class DistanceConstraint(EmbeddingObjective):
         hinge_weight: float = 1.0,
         negatives: int = 40,
         normalizer: Literal["pairwise", "batch_mean_norm", "none"] = "pairwise",
-        normalizer_gradient: bool = True,
-        epsilon: float = 1e-6,
     ):
         super().__init__(weight)
         check_range("distance negatives", negatives, "[1, inf)")
@@ -60,8 +58,6 @@ class DistanceConstraint(EmbeddingObjective):
         self.hinge_weight = hinge_weight
         self.negatives = negatives
         self.normalizer = normalizer
-        self.normalizer_gradient = normalizer_gradient
-        self.epsilon = epsilon
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # distances of close vectors cancel in bf16
@@ -89,11 +85,8 @@ class DistanceConstraint(EmbeddingObjective):
         if self.normalizer == "none":
             return 1.0
         if self.normalizer == "batch_mean_norm":
-            value = torch.linalg.vector_norm(torch.stack([a, b]).mean(dim=1), dim=-1).mean()
-        else:
-            value = (distances.sum() - distances.diagonal().sum() + positive.sum()) / len(a) ** 2
-        value = value + self.epsilon
-        return value if self.normalizer_gradient else value.detach()
+            return torch.linalg.vector_norm(torch.stack([a, b]).mean(dim=1), dim=-1).mean() + EPSILON
+        return (distances.sum() - distances.diagonal().sum() + positive.sum()) / len(a) ** 2 + EPSILON
 
     def _negatives(self, distances: torch.Tensor, positive: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean distance to the negatives and mean hinge of each row, both (rows,), from distances (rows, rows)."""

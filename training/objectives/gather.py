@@ -4,7 +4,6 @@ Every process takes part in the same collectives, forward and backward, whatever
 here waits for an accelerator.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -36,40 +35,27 @@ def sum_on_host(values: list[float]) -> list[float]:
     return total.tolist()
 
 
-@dataclass
-class GatheredRows:
-    """The embeddings of all processes.
+def gather_rows(vectors: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
+    """The rows of all processes; each must call it, and use some of them in what it calls `backward` on.
 
     Language `b` of another process is the one at the same place among its languages, whichever it is.
 
-    Attributes:
-        vectors: (processes, most languages of any, most rows of any, d_model), padded with zeros.
-        shapes: (languages, rows) of each process.
-        rank: The place of this process.
-    """
-
-    vectors: torch.Tensor
-    shapes: list[tuple[int, int]]
-    rank: int
-
-    def rows(self, language: int) -> tuple[torch.Tensor, int]:
-        """The vectors (rows of all, d_model) of a language, and where this process's own begin."""
-        counts = [rows if language < languages else 0 for languages, rows in self.shapes]
-        parts = [part[language, :count] for part, count in zip(self.vectors, counts, strict=True)]
-        return torch.cat(parts), sum(counts[: self.rank])
-
-
-def gather_rows(vectors: torch.Tensor) -> GatheredRows:
-    """The rows of all processes; each must call it, and use some of them in what it calls `backward` on.
-
     Args:
         vectors: (languages, rows, d_model).
+
+    Returns:
+        For every language of this process, the vectors (rows of all, d_model), and where its own begin.
     """
     num_languages, num_rows, _ = vectors.shape
     sizes = torch.empty(num_processes(), 2, dtype=torch.int64)
     distributed.all_gather(list(sizes), torch.tensor([num_languages, num_rows]), group=host_group())
-    shapes = [(languages, rows) for languages, rows in sizes.tolist()]
+    shapes = sizes.tolist()
     most_languages, most_rows = map(max, zip(*shapes, strict=True))
     padding = (0, 0, 0, most_rows - num_rows, 0, most_languages - num_languages)
-    padded = nn.functional.pad(vectors, padding).contiguous()
-    return GatheredRows(torch.stack(all_gather(padded)), shapes, distributed.get_rank())
+    padded = all_gather(nn.functional.pad(vectors, padding).contiguous())
+    gathered = []
+    for language in range(num_languages):
+        counts = [rows if language < languages else 0 for languages, rows in shapes]
+        parts = [part[language, :count] for part, count in zip(padded, counts, strict=True)]
+        gathered.append((torch.cat(parts), sum(counts[: distributed.get_rank()])))
+    return gathered

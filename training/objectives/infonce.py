@@ -75,8 +75,7 @@ class InfoNCE(EmbeddingObjective):
         gathered = self.gather and self.training and num_processes() > 1
         candidates, first = vectors, [0] * len(vectors)
         if gathered:
-            everything = gather_rows(vectors)
-            candidates, first = zip(*map(everything.rows, range(len(vectors))), strict=True)
+            candidates, first = zip(*gather_rows(vectors), strict=True)
         sums = []
         with torch.autocast(vectors.device.type, enabled=False):  # bf16 keeps too few digits of a cosine
             for a, b in itertools.combinations(range(len(vectors)), 2):

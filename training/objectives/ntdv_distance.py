@@ -21,7 +21,6 @@ class NtdvDistance(EmbeddingObjective):
             and the translation costs of both directions, whose mean then weighs 2 * (1 - beta).
         margin: alpha, 2 * sqrt(d_h) in the thesis: 64 for its d_h of 1024.
         negatives: N_s, 20. A batch with fewer other rows uses all of them, whose mean then counts N_s times.
-        normalizer_gradient: Whether gradients flow through `v`.
 
     Inputs: embeddings (languages, rows, d), the context vectors of a model that has several.
 
@@ -39,21 +38,16 @@ class NtdvDistance(EmbeddingObjective):
 
     takes_context = both_directions = True
 
-    def __init__(
-        self, weight: float = 0.5, margin: float = 64.0, negatives: int = 20, normalizer_gradient: bool = True
-    ):
+    def __init__(self, weight: float = 0.5, margin: float = 64.0, negatives: int = 20):
         super().__init__(weight)
         check_range("ntdv_distance margin", margin, "(0, inf)")
         check_range("ntdv_distance negatives", negatives, "[1, inf)")
         self.margin = margin
         self.negatives = negatives
-        self.normalizer_gradient = normalizer_gradient
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # squared distances of close vectors cancel in bf16
         norm = torch.linalg.vector_norm(embeddings, dim=-1).mean()  # v
-        if not self.normalizer_gradient:
-            norm = norm.detach()
         costs, positives, negatives = [], [], []
         for a, b in itertools.combinations(range(len(embeddings)), 2):
             distances = _squared_distances(embeddings[a], embeddings[b])  # (rows of a, rows of b)

@@ -1,0 +1,89 @@
+"""InferSent's training: the loss by hand, a planted task learned and resumed, and data in the layout of the Hub."""
+
+import json
+import random
+
+import datasets
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+from modeling_tmde.data.parallel import CorpusReport, load_parallel
+from modeling_tmde.training.objectives import NaturalLanguageInference
+from modeling_tmde.training.recipe import load_recipe
+from modeling_tmde.training.train import train_recipe
+from tests.data.conftest import write_hub_folder
+from tests.training.trainers import interrupt
+
+TINY = ["model.d_model=32", "model.embedding_dim=16", "model.decoder_hidden_size=16", "tokenizer.vocab_size=300"]
+TINY += [
+    "objectives.nli.hidden_size=16",
+    "micro_batch_rows=16",
+    "bf16=false",
+    "disable_tqdm=true",
+    "num_train_epochs=3",
+]
+TINY += ["dataloader_num_workers=0", "learning_rate=0.3"]
+
+
+def test_loss():
+    objective = NaturalLanguageInference(hidden_size=2)
+    objective.build(width=1)
+    hidden, output = objective.classifier[1], objective.classifier[4]
+    with torch.no_grad():
+        hidden.weight.copy_(torch.tensor([[1.0, 0, 0, 0], [0, 1, 2, 3]]))
+        output.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [0, 0]]))
+        hidden.bias.zero_()
+        output.bias.zero_()
+    # [u, v, |u - v|, u * v] = [0.5, -0.5, 1, -0.25]: hidden tanh(0.5) and tanh(0.75), then logits 0.462, 0.635, 0.
+    logits = torch.tensor([0.5, 0.75, 0.0]).tanh()
+    found = objective(torch.tensor([[[0.5], [0.5]], [[-0.5], [-0.5]]]), torch.tensor([0, 1]))
+    expected = 2 * logits.exp().sum().log() - logits[0] - logits[1]
+    assert torch.allclose(found.loss, expected) and int(found.components["accuracy"]) == 1
+
+
+def write_pairs(path, rows: int, seed: int) -> str:
+    """A hypothesis repeats a word of the premise, denies it, or speaks of another."""
+    draw, words = random.Random(seed), [f"{first}{last}" for first in "bdfgk" for last in ("ana", "olo", "imi", "eru")]
+    with path.open("w") as file:
+        for row in range(rows):
+            premise, label = draw.sample(words, 2), draw.randrange(3)
+            hypothesis = (premise[0], draw.choice(words), f"not {premise[0]}")[label]
+            label = -1 if row % 10 == 9 else ("entailment", 1, "2")[label]
+            file.write(json.dumps({"premise": " ".join(premise), "hypothesis": hypothesis, "label": label}) + "\n")
+    return str(path)
+
+
+def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
+    train, dev = write_pairs(tmp_path / "train.jsonl", 1500, 0), write_pairs(tmp_path / "dev.jsonl", 300, 1)
+    recipe = load_recipe("infersent", [f"data.train={train}", f"data.dev={dev}", *TINY])
+    whole = train_recipe(recipe, tmp_path / "whole")
+    results = json.loads((tmp_path / "whole" / "results.json").read_text())
+    assert results["corpus"]["dropped_rows"] == 150 and results["best"]["eval_dev_nli_accuracy"] > 0.6
+    assert not (tmp_path / "whole" / "objectives.safetensors").exists()
+    assert AutoModel.from_pretrained(tmp_path / "whole").config.pooling == "max"
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt(patch, tmp_path / "resumed", whole.state.global_step // 2)
+        train_recipe(recipe, tmp_path / "resumed")
+    train_recipe(recipe, tmp_path / "resumed", resume=True)
+    for name in ("model", "objectives"):
+        (expected, found) = (load_file(max(tmp_path.glob(f"{run}/checkpoint-*/{name}.safetensors")))
+                             for run in ("whole", "resumed"))  # fmt: skip
+        assert expected.keys() == found.keys() and all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_layout_of_the_hub(tmp_path, streaming):
+    classes = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+    text = datasets.Value("string")
+    features = datasets.Features({"premise": text, "hypothesis": text, "label": classes})
+    texts = [("a", "d", 2), ("b", "e", -1), ("c", "f", 0)]
+    rows = [dict(zip(features, row, strict=True)) for row in texts]
+    write_hub_folder(tmp_path, {config: {"validation": rows} for config in ("de", "en")}, features)
+    report = CorpusReport()
+    options = {"split": "validation", "streaming": streaming, "report": report}
+    found = list(load_parallel(str(tmp_path), ["en", "fr"], labels=True, **options))
+    assert [row["label"] for row in found] == [2, 0] and found[1]["translation"] == {"hypothesis": "f", "premise": "c"}
+    assert "row 2, field 'label': found -1" in report.summary()

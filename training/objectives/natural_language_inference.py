@@ -1,0 +1,67 @@
+"""Natural language inference: whether a premise entails its hypothesis, contradicts it, or neither."""
+
+import torch
+from torch import nn
+
+from modeling_tmde.data.parallel import CLASSES, NLI_TEXTS
+from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+
+
+class NaturalLanguageInference(Objective):
+    r"""
+    The training of InferSent (Conneau 2019, section 3.2.2): a classifier of pairs of sentences.
+
+    With u the vector of the premise and v that of the hypothesis, a network with one hidden layer reads
+    `[u, v, |u - v|, u * v]` and gives the logits of entailment, neutral and contradiction; a pair costs the
+    cross-entropy of its class. The classifier is trained with the encoder and stays in the checkpoints of a run, so
+    that it can be resumed; the model that a run saves is the encoder.
+
+    Args:
+        weight: Factor of this loss in the total.
+        hidden_size: Units of the hidden layer.
+        dropout: Probability of dropout before both layers of the classifier.
+
+    Inputs: embeddings (2, rows, d) of premises and hypotheses, and the classes (rows,). The sum has one term a row.
+    Components: `loss`, and `accuracy`.
+
+    Raises:
+        ValueError: The rows have no labels.
+
+    Example:
+
+    ```python
+    >>> objective = NaturalLanguageInference()
+    >>> objective.build(width=4096)
+    >>> output = objective(embeddings, labels)  # (2, 64, 4096), (64,)
+    >>> loss = objective.weight * output.loss / 64
+    ```
+    """
+
+    needs_all_embeddings = True
+    texts = NLI_TEXTS
+
+    def __init__(self, weight: float = 1.0, hidden_size: int = 512, dropout: float = 0.0):
+        super().__init__(weight)
+        self.hidden_size = hidden_size
+        self.dropout = dropout
+        self.classifier: nn.Sequential | None = None
+
+    def build(self, width: int) -> None:
+        if self.classifier is None:
+            hidden, classes = nn.Linear(4 * width, self.hidden_size), nn.Linear(self.hidden_size, len(CLASSES))
+            dropout = nn.Dropout(self.dropout)
+            self.classifier = nn.Sequential(dropout, hidden, nn.Tanh(), dropout, classes)
+
+    def count(self, sizes: BatchSizes) -> int:
+        return sizes.rows
+
+    def forward(self, embeddings: torch.Tensor, labels: torch.LongTensor | None) -> ObjectiveOutput:
+        if labels is None:
+            raise ValueError(
+                "objectives.nli: the training data have no column `label`, expected premise, hypothesis and label"
+            )
+        premise, hypothesis = embeddings
+        features = torch.cat([premise, hypothesis, (premise - hypothesis).abs(), premise * hypothesis], dim=-1)
+        logits = self.classifier(features)  # (rows, 3)
+        loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": (logits.argmax(dim=-1) == labels).sum()})

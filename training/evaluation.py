@@ -9,7 +9,6 @@ import datasets
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from modeling_tmde.data.parallel import DOCUMENT_ID
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.dev_retrieval import dev_retrieval, language_pairs
 from modeling_tmde.eval.dev_tasks import TASK_METRICS, measure_task
@@ -52,8 +51,7 @@ def check_metric(
 
 def loss_rows(rows: datasets.Dataset, args: TmdeTrainingArguments) -> datasets.Dataset:
     """The rows of a dev set on which the losses are measured."""
-    columns = [name for name in rows.column_names if name != DOCUMENT_ID]
-    return rows.select(range(min(len(rows), args.eval_loss_rows))).select_columns(columns)
+    return rows.select(range(min(len(rows), args.eval_loss_rows)))
 
 
 def dev_losses(

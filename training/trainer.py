@@ -84,9 +84,8 @@ class TmdeTrainer(HubTrainer):
         # Parallel batches are made here, for this process, so `Trainer` gets no dataset to wrap and shard.
         dev_sets = eval_dataset or ({} if eval_tasks else None)
         super().__init__(model, args, eval_dataset=dev_sets, processing_class=processing_class, **kwargs)
-        if hasattr(model.model, "decoder"):
-            model.config.use_cache = True  # which `Trainer` sets to False
-        else:
+        model.config.use_cache = True  # which `Trainer` sets to False
+        if not hasattr(model.model, "decoder"):
             del model.config.use_cache
         if self.accelerator.ddp_handler is not None:
             self.accelerator.ddp_handler.gradient_as_bucket_view = True  # one copy of the gradients instead of two

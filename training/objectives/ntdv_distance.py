@@ -48,18 +48,16 @@ class NtdvDistance(EmbeddingObjective):
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.float()  # squared distances of close vectors cancel in bf16
         norm = torch.linalg.vector_norm(embeddings, dim=-1).mean()  # v
-        costs, positives, negatives = [], [], []
+        found = []
         for a, b in itertools.combinations(range(len(embeddings)), 2):
             distances = _squared_distances(embeddings[a], embeddings[b])  # (rows of a, rows of b)
             # Apart from the matrix product, which loses the small distances of good translations.
             positive = (embeddings[a] - embeddings[b]).pow(2).sum(-1)  # (rows,)
             for others in (distances, distances.T):  # a -> b, then b -> a
-                costs_of_rows, negatives_of_rows = self._costs(positive, others, norm)
-                costs.append(costs_of_rows)
-                positives.append(positive)
-                negatives.append(negatives_of_rows)
-        loss = torch.stack(costs).sum()
-        sums = {"loss": loss, "positive": torch.stack(positives).sum(), "negative": torch.stack(negatives).sum()}
+                costs, negative = self._costs(positive, others, norm)
+                found.append(torch.stack([costs, positive, negative]))
+        loss, positive, negative = torch.stack(found).sum(dim=(0, 2))
+        sums = {"loss": loss, "positive": positive, "negative": negative}
         return ObjectiveOutput(loss, {name: value.detach() for name, value in sums.items()})
 
     def _costs(

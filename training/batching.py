@@ -136,8 +136,8 @@ class ParallelBatches(IterableDataset):
         teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
 
     Raises:
-        ValueError: A temperature of 0 or less, `pivots_only` names no pivot, or rows are joined whose tokenizer leaves
-            no blank between them.
+        ValueError: A temperature of 0 or less, `pivots_only` names no pivot, or rows are joined that have labels, or
+            whose tokenizer leaves no blank between them.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -172,9 +172,9 @@ class ParallelBatches(IterableDataset):
             )
         self.needed_languages = self.pivot_languages if isinstance(self.pivots_only, bool) else self.pivots_only
         if not set(self.needed_languages) <= set(self.pivot_languages):
-            raise ValueError(
-                f"pivot_pairs={self.pivots_only}: expected some of pivot_languages={self.pivot_languages}"
-            )
+            raise ValueError(f"pivot_pairs={self.pivots_only}: expected some of the pivots {self.pivot_languages}")
+        if (self.max_joined_rows > 1 or self.neighbor_share) and LABEL in (self.dataset.column_names or ()):
+            raise ValueError("max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0")
         self.bos, self.eos, _ = text_bounds(self.tokenizer)
         if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
             self.tokens = open_tokens(self.dataset, self.tokenizer, self.languages, folder=None)

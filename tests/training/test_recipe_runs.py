@@ -37,6 +37,7 @@ RUNS = {
     "cnv": (PAIR, {"translation_nll", "ntdv_distance_loss"}),
     "xnli_cbow": (CBOW, {"xnli_alignment_loss"}),
     "xnli_bilstm": ([*first_stage(**BRNN, **{"model.decoder_hidden_size": 20}), BILSTM], {"xnli_alignment_loss"}),
+    "clm": (ENCODER, {"causal_lm_loss"}),
     "tlm": (ENCODER, {"masked_lm_loss", "translation_lm_loss"}),
     "light": (ENCODER, {"unified_generative_loss", "alignment_softmax_loss", "similarity_softmax_loss"}),
     "similarity_seq2seq": ([*LSTM, f"data.pivot_languages={LANGUAGES}"], {"translation_nll", "similarity_loss"}),

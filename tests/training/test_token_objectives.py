@@ -192,6 +192,9 @@ def test_causal_language_model():
     states = model.model(ids[0], mask[0]).token_states
     changed = model.model(ids[0].index_fill(1, torch.tensor([2]), 30), mask[0]).token_states
     assert torch.equal(states[0, :2], changed[0, :2]) and not torch.allclose(states[0, 2], changed[0, 2])
+    padded = [torch.nn.functional.pad(part, (3, 0), value=value) for part, value in ((ids[0], 1), (mask[0], 0))]
+    alone, left = model.model(ids[0], mask[0]).pooler_output, model.model(*padded).pooler_output
+    assert torch.allclose(alone, left, atol=1e-6)
     config.causal = False
     with pytest.raises(ValueError, match="set model.causal=true"):
         objective.mask(ids, mask, config)

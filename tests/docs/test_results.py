@@ -14,7 +14,7 @@ FILES = {  # by the beginning of a section's title
     "A transformer beside the bag": ["hybrid"],
     "Probing": ["probing", "peers", "cold"],
     "Documents": ["document_excerpts", "document_representations", "document_representations_mlm"],
-    "The papers' systems": ["compare_papers", "compare_bilingual", "compare_beta", "compare_light"],
+    "The papers' systems": ["compare_papers", "compare_bilingual", "compare_beta", "compare_light", "dual_band"],
     "Word vectors": ["word_vectors"],
     "A teacher's space": ["teacher_space"],
     "A language added": ["added_language"],

@@ -9,7 +9,7 @@ pytest.importorskip("gradio")
 pytest.importorskip("plotly")
 
 from modeling_tmde.cli import demo_page as page_module
-from modeling_tmde.cli.demo import NOTHING, OTHERS, draw_collection
+from modeling_tmde.cli.demo import NOTHING, draw_collection
 from modeling_tmde.cli.demo_page import map_figure, search
 from modeling_tmde.documents import DocumentIndex
 from modeling_tmde.embedding import DocumentEmbedder
@@ -82,26 +82,11 @@ def test_the_sample_and_an_index(serve, bag, tmp_path):
         assert result.exit_code == 0 and set(shown.groups) == {"language", "label"}, result.output
 
 
-def test_the_default_model(serve, tmp_path):
-    path = write_rows(tmp_path / "docs.jsonl", ROWS)
-    for arguments, documents in (((), 300), ((path,), 5)):
-        result, shown = serve(*arguments, "--projection", "pca")
-        assert result.exit_code == 0 and len(shown.index) == documents, result.output
-        assert shown.index.settings["model"] == "default"
-
-
 def collect(bag, tmp_path, rows, label_fields=()):
     index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(str(bag)))
     metadata = [{key: row[key] for key in row if key not in ("id", "text")} for row in rows]
     index.upsert([row["id"] for row in rows], [row["text"] for row in rows], metadata)
     return draw_collection(index, "docs", label_fields)
-
-
-def test_many_values_are_others(bag, tmp_path):
-    rows = [{"id": f"{number}", "text": f"haus {number}", "label": f"{max(number, 5)}"} for number in range(40)]
-    shown = collect(bag, tmp_path, rows, ["label"])
-    assert len(set(shown.groups["label"])) == 25 and OTHERS in shown.groups["label"]
-    assert "label" not in draw_collection(shown.index, "index").groups
 
 
 def test_search_and_its_filters(bag, tmp_path):

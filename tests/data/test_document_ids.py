@@ -41,15 +41,3 @@ def test_ids_stay_with_their_rows(kind, nested, ids, tmp_path):
         assert list(load_parallel(source, languages, document_ids=True, streaming=True)) == list(rows)
     assert load_parallel(source, ["de", "en"]).column_names == ["translation"]
     assert load_parallel(source, ["de", "en"], streaming=True).column_names == ["translation"]
-
-
-def test_sources_with_and_without_ids_go_together(tmp_path):
-    first = write("jsonl", True, tmp_path / "a.jsonl", IDS)
-    (tmp_path / "b.tsv").write_text("de\ten\nx\ty\n")
-    rows = load_parallel([first, str(tmp_path / "b.tsv")], ["de", "en"], document_ids=True)
-    assert rows["doc_id"][:] == ["a", None, "b", None]
-    mixed = load_parallel([first, str(tmp_path / "b.tsv")], ["de", "en"], document_ids=True, temperature=1.0)
-    names = {text["de"]: name for text, name in zip(mixed["translation"], mixed["doc_id"], strict=True)}
-    assert names == {"de0": "a", "de2": None, "de3": "b", "x": None}
-    sample = load_parallel("sample", max_rows=5, document_ids=True)
-    assert sample.column_names == ["translation", "doc_id"] and sample["doc_id"][:] == [None] * 5

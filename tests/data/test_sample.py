@@ -49,13 +49,6 @@ def test_every_sentence_of_a_document_is_unseen_in_training(sentences, documents
             assert not training & set(parts)
 
 
-def test_a_bad_split_is_named():
-    with pytest.raises(ValueError, match="'validation'.*'dev'"):
-        sample_sentences(5, "validation")
-    with pytest.raises(ValueError, match="'all'.*'test'"):
-        sample_documents(5, "all")
-
-
 def test_parallel_text_is_of_one_split_and_has_passages():
     rows = sample_parallel(400, "test")["translation"]
     assert sample_parallel(400, "test")["translation"][:] == rows[:]

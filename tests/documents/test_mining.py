@@ -125,13 +125,6 @@ def planted(rows=400, translated=250, seed=0):
     return first, second, set(zip(range(translated), places.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("retrieval", RETRIEVALS)
-def test_planted_translations_are_found(retrieval):
-    first, second, right = planted()
-    mined = mine_bitext(first, second, retrieval=retrieval)  # with wrong pairs after the right ones
-    assert set(mined[: len(right)].rows()) == right and len(mined) > len(right)
-
-
 def test_repeated_and_empty_texts_take_no_part():
     """Without them the neighbours, and so the margins, are those of the rows that are left."""
     first, second, _ = planted(40, 30)
@@ -176,14 +169,6 @@ def test_quality_by_hand():
     assert quality.f1 == pytest.approx(2 / (5 / 3 + 4 / 3))  # harmonic mean
     nothing = pair_quality([], GOLD)
     assert (nothing.precision, nothing.recall, nothing.f1) == (0, 0, 0)
-
-
-def test_best_threshold_by_hand():
-    """F1 of the best 1, 2, ...: 2/5, 4/6, 4/7, 6/8, 6/9: the first four, cut half-way to the fifth."""
-    threshold, quality = best_threshold(MINED, GOLD)
-    assert threshold == 0.625 and quality.f1 == pytest.approx(0.75) and quality.found == 4
-    with pytest.raises(ValueError, match="none of the 1 gold pairs among 5 mined ones, expected"):
-        best_threshold(MINED, {(9, 9)})
 
 
 @settings(max_examples=100, deadline=None)

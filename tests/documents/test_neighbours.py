@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde.documents import neighbours
-from modeling_tmde.documents.neighbours import SCORINGS, find_neighbours, row_cosines, target_ranks
+from modeling_tmde.documents.neighbours import SCORINGS, find_neighbours, target_ranks
 from tests.documents.plain import peak_memory, plain_scores, unit
 
 QUERIES = np.array([[1, 0], [0, 1.0]])
@@ -86,12 +86,6 @@ def test_neighbours_that_tie_are_in_order(monkeypatch, block):
     assert similarities.tolist() == [[1, 1, 1, 0], [0, 0, 0, 0]]
     many = scipy.sparse.csr_matrix(np.arange(300)[:, None] % 3 == 0, dtype=float)
     assert find_neighbours(many[:1], many, 100)[1].tolist() == [list(range(0, 300, 3))]
-
-
-def test_row_cosines():
-    first, second = np.array([[1, 0], [3, 4], [0, 0.0]]), np.array([[-2, 0], [4, 3], [1, 1.0]])
-    for kind in (np.asarray, scipy.sparse.csr_matrix):
-        np.testing.assert_allclose(row_cosines(kind(first), kind(second)), [-1, 0.96, 0], atol=1e-7)
 
 
 # ---- Approximate search

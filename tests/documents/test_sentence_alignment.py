@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde.documents import sentence_alignment
-from modeling_tmde.documents.sentence_alignment import Bead, BeadCosts, align_sentences, embedded_spans
-from tests.documents.plain import peak_memory
+from modeling_tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
 
 
 def pairs(beads):
@@ -98,16 +97,6 @@ def test_three_and_two_by_hand():
     assert (range(1, 3), range(1, 2)) not in pairs(told)
 
 
-def test_lengths_by_hand():
-    # Totals are equal. 136 and 204: delta = 68 / sqrt(6.8 * 170) = 2, of which a normal table has 4.55 % outside.
-    # 340 and 204: delta^2 = 136^2 / (6.8 * 272) = 10
-    surprise = BeadCosts([[np.eye(2)]] * 2, lengths=([136, 204], [204, 136])).surprise
-    everything = slice(None), slice(None)
-    np.testing.assert_allclose(surprise(1, 1, *everything), [[3.0900, 0], [0, 3.0900]], atol=1e-4)
-    ten = -math.log(math.erfc(math.sqrt(10 / 2)))
-    np.testing.assert_allclose(surprise(2, 1, *everything), [[ten, plain_surprise(340, 136, 1)]])
-
-
 LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
 
 
@@ -166,18 +155,6 @@ def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
         assert pairs(banded) == pairs(everything) == gold
     cells = max(int((high - low + 1).sum()) for low, high in windows if len(low) == len(first) + 1)
     assert cells < 0.8 * (len(first) + 1) * (len(second) + 1)  # it was a band
-
-
-def test_thousands_of_sentences_take_megabytes():
-    rng = np.random.default_rng(0)
-    first = rng.normal(size=(3000, 64)).astype(np.float32)
-    kept = np.sort(rng.choice(3000, 2700, replace=False))
-    second = first[kept] + 0.2 * rng.normal(size=(2700, 64)).astype(np.float32)
-    lengths = rng.integers(20, 300, 3000)
-    found, peak = peak_memory(align_sentences, first, second, skip=0.4, lengths=(lengths, lengths[kept]))
-    right = {(range(i, i + 1), range(j, j + 1)) for j, i in enumerate(kept.tolist())}
-    assert len(right & set(pairs(found))) > 0.95 * len(right)
-    assert peak < 20e6 < 3000 * 2700 * 4  # all costs alone would take three times as much
 
 
 def test_one_sentence_and_zero_vectors():

@@ -47,16 +47,6 @@ def test_by_hand(kind):
     assert [len(texts) for texts, _ in system.calls] == [8] * 4  # the same list for every pair, for the cache
 
 
-@pytest.mark.parametrize(("angle", "outcome"), [(3e-7, 0.5), (1e-5, 1.0)])
-def test_a_tie_is_a_difference_of_less_than_a_millionth(angle, outcome):
-    # The English vectors are at right angles, and the German ones `angle` to either side of the middle: the cosines
-    # differ by sin(angle) * sqrt(2), 4e-7 and 1.4e-5. In float64: float32 has no 3e-7 beside 0.7.
-    turned = {"de0": math.pi / 4 - angle, "de0'": math.pi / 4 + angle, "en0": 0.0, "en0'": math.pi / 2}
-    vectors = {text: [math.cos(turn), math.sin(turn)] for text, turn in turned.items()}
-    cells = evaluate_contrast(contrast_data(1, ["a"]), FakeSystem(vectors.get, dtype=np.float64))
-    assert cells[0].value == outcome
-
-
 def by_loop(data, vectors, source, target):
     """Outcomes of the items in float64, one cosine at a time."""
 

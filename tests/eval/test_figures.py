@@ -5,21 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib import image
 
-from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves, read_log
+from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_training_curves, read_log
 from modeling_tmde.eval.results import Cell
-
-
-def test_embedding_space_is_colored_and_written_atomically(tmp_path):
-    path = tmp_path / "space.png"
-    path.write_text("an older file")
-    vectors = np.random.default_rng(0).normal(size=(24, 8)).astype(np.float32)
-    labels, languages = ["ECAT", "GCAT"] * 12, ["de", "en", "fr"] * 8
-    draw_embedding_space(path, vectors, labels, languages, [str(row // 3) for row in range(24)], max_documents=6)
-    picture = image.imread(path)
-    assert len(np.unique(picture[:, :, :3].reshape(-1, 3), axis=0)) > 100  # many colors
-    assert [file.name for file in tmp_path.iterdir()] == ["space.png"]  # no temporary file stays
 
 
 def cell(source: str, target: str, value: float) -> Cell:

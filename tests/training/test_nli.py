@@ -87,3 +87,10 @@ def test_layout_of_the_hub(tmp_path, streaming):
     found = list(load_parallel(str(tmp_path), ["en", "fr"], labels=True, **options))
     assert [row["label"] for row in found] == [2, 0] and found[1]["translation"] == {"hypothesis": "f", "premise": "c"}
     assert "row 2, field 'label': found -1" in report.summary()
+
+
+def test_rows_with_labels_are_not_joined(tmp_path):
+    train = write_pairs(tmp_path / "train.jsonl", 30, 0)
+    options = [*TINY, "max_joined_rows=2", "tokenizer.add_prefix_space=true"]
+    with pytest.raises(ValueError, match="labels are of single rows"):
+        train_recipe(load_recipe("infersent", [f"data.train={train}", *options]), tmp_path / "run")

@@ -152,12 +152,6 @@ def test_first_stages_that_cannot_be(overrides, message):
         check_warm_start(recipe)
 
 
-def test_columns_that_could_never_learn_are_refused():
-    recipe = two_stages("embedding_learning_rate=0")
-    with pytest.raises(RecipeError, match="d_model=32: .* a bag with d_model=16 .*set model.d_model=16"):
-        check_warm_start(recipe)
-
-
 # ---- The tokenizer of both
 
 
@@ -243,23 +237,3 @@ def test_a_checkpoint_takes_the_place_of_the_first_stage(finished, tmp_path):
             recipe.sections["model"]["bag_residual"] is True and recipe.sections["model"]["sublinear_counts"] is True
         )
     assert not (tmp_path / "other").exists()
-
-
-def test_values_that_the_recipe_states_stay(finished, tmp_path):
-    stage = str(finished / STAGE_FOLDER)
-    stated = ("model.sublinear_counts=false", "tokenizer.vocab_size=300", "model.bag_residual=false")
-    recipe = two_stages(f"warm_start.checkpoint={stage}", *stated)
-    prepare_warm_start(recipe, tmp_path, None, never)
-    assert recipe.sections["tokenizer"] == {"vocab_size": 300}
-    assert recipe.sections["model"]["sublinear_counts"] is False and recipe.sections["model"]["bag_residual"] is False
-    tokenizer = AutoTokenizer.from_pretrained(stage)
-    with pytest.raises(ValueError, match="token weights need the direct path, .* set model.bag_residual"):
-        apply_warm_start(recipe, build_model(recipe, tokenizer), tokenizer, stage)
-
-
-def test_the_small_recipe_can_be_cold(tmp_path):
-    recipe = two_stages("warm_start.recipe=null", *TOKENIZER, "max_steps=1", "dev_rows=0")
-    train_recipe(recipe, tmp_path / "run")
-    assert not (tmp_path / "run" / STAGE_FOLDER).exists() and (tmp_path / "run" / "tokenizer").is_dir()
-    assert read(tmp_path / "run", "run.json")["warm_start"] is None
-    assert not AutoModel.from_pretrained(tmp_path / "run").config.bag_residual

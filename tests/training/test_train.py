@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.cli.main import app
-from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.building import find_checkpoint, load_data, named_sources
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
@@ -185,12 +184,6 @@ def test_data_that_cannot_be_split_or_are_missing(tmp_path):
         load_data(load_recipe("quickstart", ["data.train=null"]))
 
 
-def test_patience_without_evaluations_is_refused_before_anything_is_written(corpus, tmp_path):
-    with pytest.raises(RecipeError, match="early_stopping_patience counts evaluations: give dev or"):
-        train_recipe(tiny_recipe(corpus, "dev_rows=0", "early_stopping_patience=2"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_dev_sets_may_be_named(corpus, tmp_path):
     write_corpus(tmp_path / "talks.jsonl", make_rows(20, seed=8))
     recipe = tiny_recipe(corpus)
@@ -322,12 +315,3 @@ def test_command_line_trains_on_two_processes(corpus, tmp_path):
     weights = [load_file(tmp_path / name / "model.safetensors") for name in ("run", "alone")]
     for name, value in weights[1].items():
         torch.testing.assert_close(weights[0][name], value, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("metric", "expected"), [(None, True), ("eval_dev_translation_loss", False), ("dev_infonce_accuracy", True)]
-)
-def test_less_is_better_of_a_loss(metric, expected):
-    options = {"output_dir": "unused", "use_cpu": True, "metric_for_best_model": metric}
-    assert TmdeTrainingArguments(**options).greater_is_better is expected
-    assert TmdeTrainingArguments(**options, greater_is_better=True).greater_is_better is True

@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from modeling_tmde.training import trainer as trainer_module
 from modeling_tmde.training.batching import ParallelBatch
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
@@ -96,26 +95,6 @@ def test_max_steps_ends_with_one_last_evaluation_and_checkpoint(tokenizer, tmp_p
 # ---- Logs and evaluation
 
 
-def test_words_per_second_are_of_training_alone(tokenizer, tmp_path, monkeypatch):
-    trainer = tiny_trainer(tmp_path, tokenizer, dev=make_rows(12, seed=9), max_steps=1)
-    trainer.train()
-    clock = [1000.0]
-
-    def slow_retrieval(*args):
-        clock[0] += 100
-        return {"p1_de-en": 0.5}
-
-    monkeypatch.setattr("modeling_tmde.training.evaluation.dev_retrieval", slow_retrieval)
-    monkeypatch.setattr(trainer_module.time, "perf_counter", lambda: clock[0])
-    trainer.meter.start_interval()
-    clock[0] += 10
-    trainer.meter.seen["source_words"] += 300
-    trainer.meter.seen["target_words"] += 100
-    trainer.evaluate()
-    assert clock == [1110.0]
-    assert trainer.meter.rates(2)["words_per_second"] == pytest.approx(2 * 400 / 10)
-
-
 def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):
     trainer = tiny_trainer(tmp_path, tokenizer, dev=make_rows(12, seed=9), max_steps=4, eval_steps=2)
     trainer.train()
@@ -171,20 +150,6 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, tokenizer, 
 
 
 # ---- Memory and precision
-
-
-@pytest.mark.filterwarnings("ignore:.*checkpointing.*:FutureWarning")
-def test_gradient_checkpointing_through_the_arguments(tokenizer, tmp_path):
-    found = []
-    for checkpointing in (False, True):
-        model = tiny_model(seed=1, bottleneck="pyramid")
-        trainer = tiny_trainer(tmp_path, tokenizer, model=model, gradient_checkpointing=checkpointing)
-        trainer.train()
-        layers = [*trainer.model.model.model.layers, *trainer.model.model.decoder.layers]
-        assert all(layer.gradient_checkpointing == checkpointing for layer in layers)
-        found.append(weights_of(trainer))
-    for name, value in found[0].items():
-        torch.testing.assert_close(found[1][name], value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

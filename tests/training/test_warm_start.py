@@ -103,34 +103,6 @@ def test_first_embedding_is_the_norm_of_the_bag(bottleneck, shared, bag, small_t
     json.dumps(report)
 
 
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-def test_branches_and_new_columns_learn(bottleneck, bag, small_tokenizer):
-    """Step 1 moves what is zero, step 2 all that is before it."""
-    model = direct_model(small_tokenizer, 32, bottleneck=bottleneck).train()
-    warm_start(model, small_tokenizer, bag[1])
-    encoder = model.model
-    layers = [*encoder.layers, *([encoder.pyramid_layer] if bottleneck == "pyramid" else [])]
-    for layer in layers:
-        assert not any(p.any() for p in (layer.self_attn.out_proj.weight, layer.fc2.weight, layer.fc2.bias))
-    before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    ids = small_tokenizer([row["de"] for row in make_rows(8)], return_tensors="pt", padding=True)
-    labels = small_tokenizer([row["en"] for row in make_rows(8)], return_tensors="pt", padding=True)["input_ids"]
-    for step in (1, 2):
-        optimizer.zero_grad()
-        model(**ids, labels=labels, target_language="en").loss.backward()
-        optimizer.step()
-        for layer in layers:
-            assert all(p.abs().max() > 0 for p in (layer.self_attn.out_proj.weight, layer.fc2.weight))
-            if step == 1:
-                assert not layer.self_attn.q_proj.weight.grad.any()
-    for name, parameter in encoder.named_parameters():
-        assert not torch.equal(parameter, before[name]), name
-    used = ids["input_ids"].unique()
-    columns = encoder.embed_tokens.weight[used[used > 2]][:, BAG_WIDTH:]
-    assert columns.abs().max(dim=0).values.min() > 0 and torch.linalg.matrix_rank(columns) > 1
-
-
 # ---- Tables of a bag
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
 
 from modeling_tmde.data.io import replacing
 from modeling_tmde.embedding import DocumentEmbedder, progress_bar
@@ -32,8 +31,11 @@ PAPER_DENSITY = SentenceDensity()
 _CHUNK = 8192  # sentences embedded at once, and the rest of the last document
 
 
-class LanguageDebiaser(TransformerMixin, BaseEstimator):
+class LanguageDebiaser:
     """Removes from each vector v its language component, sum_i (v.u_i) u_i (paper 003, section 3.2 and algorithm 1).
+
+    It is called as a transformer of scikit-learn is, but is none: in a `Pipeline`, class labels would be taken for
+    languages.
 
     The u_i are the first right singular vectors of the matrix of a language's sentence vectors. The matrix is not
     centered: of closely packed vectors, the first is nearly their mean. The u_i are computed as eigenvectors of the
@@ -61,7 +63,7 @@ class LanguageDebiaser(TransformerMixin, BaseEstimator):
             ValueError: A language whose vectors span fewer directions than its rank, a rank that is missing or not
                 below d, not as many codes as vectors, numbers that are not finite.
         """
-        by_language = rows_by_language(languages, len(vectors))
+        vectors, by_language = np.asarray(vectors), rows_by_language(languages, len(vectors))
         return self.fit_grams({language: gram(vectors[rows]) for language, rows in by_language.items()})
 
     def fit_transform(self, vectors: np.ndarray, languages: str | Sequence[str]) -> np.ndarray:
@@ -90,7 +92,7 @@ class LanguageDebiaser(TransformerMixin, BaseEstimator):
         Raises:
             ValueError: Not fitted (`NotFittedError`), an unknown language, not as many codes as vectors.
         """
-        check_is_fitted(self)
+        _check_fitted(self)
         vectors = np.asarray(vectors)
         result = np.empty(vectors.shape, np.float64 if vectors.dtype == np.float64 else np.float32)
         for language, rows in rows_by_language(languages, len(vectors)).items():
@@ -102,7 +104,7 @@ class LanguageDebiaser(TransformerMixin, BaseEstimator):
         return result
 
 
-class Lawdr(TransformerMixin, BaseEstimator):
+class Lawdr:
     """Language-agnostic weighted document representations: paper 003, algorithm 1 and eq. 3.
 
     Sentences are embedded, rid of their language's dominant directions, and averaged with the weights
@@ -115,7 +117,7 @@ class Lawdr(TransformerMixin, BaseEstimator):
     Memory holds for each language a Gram matrix (8 d^2 bytes) and in `fit` a sample of sentences.
 
     Args:
-        embedder: A `DocumentEmbedder`, or anything with `encode(list of n str) -> (n, d)`. `clone` shares it.
+        embedder: A `DocumentEmbedder`, or anything with `encode(list of n str) -> (n, d)`.
         rank: Directions to remove, of every language or by language; see `LanguageDebiaser`.
         density: `SentenceDensity` with the settings of each language's; None for a plain mean.
         debias: Whether directions are removed.
@@ -137,9 +139,6 @@ class Lawdr(TransformerMixin, BaseEstimator):
         self.rank = rank
         self.density = density
         self.debias = debias
-
-    def __sklearn_clone__(self) -> Lawdr:
-        return type(self)(**self.get_params(deep=False))  # a copy of the model would cost memory and gain nothing
 
     def fit(self, documents: Iterable[Document], languages: str | Iterable[str]) -> Lawdr:
         """Learns directions and densities of each language, in one pass.
@@ -179,7 +178,7 @@ class Lawdr(TransformerMixin, BaseEstimator):
         Raises:
             ValueError: Not fitted (`NotFittedError`), a language that was not fitted, or as `fit`.
         """
-        check_is_fitted(self, "languages_")
+        _check_fitted(self)
         self.truncated_, parts = 0, []
         for numbers, codes, sentences in sentence_chunks(documents, languages, self.languages_):
             vectors, weights = self._embed(codes, sentences), np.ones((len(sentences), 1))
@@ -210,7 +209,7 @@ class Lawdr(TransformerMixin, BaseEstimator):
         Raises:
             ValueError: Not fitted (`NotFittedError`).
         """
-        check_is_fitted(self, "languages_")
+        _check_fitted(self)
         settings = {"rank": self.rank, "debias": self.debias, "density": self.density and asdict(self.density)}
         about = {"settings": settings, "languages": self.languages_}
         arrays = {"about": np.array(json.dumps(about, default=lambda value: value.item()))}
@@ -258,6 +257,11 @@ class Lawdr(TransformerMixin, BaseEstimator):
         return vectors
 
 
+def _check_fitted(fitted: LanguageDebiaser | Lawdr) -> None:
+    if not hasattr(fitted, "languages_"):
+        raise NotFittedError(f"{type(fitted).__name__} is not fitted: call `fit` first")
+
+
 class _Reservoir:
     """A uniform sample of a stream of vectors: those of the lowest random keys, however the stream is cut."""
 
@@ -284,8 +288,8 @@ def sentence_chunks(
     Raises:
         ValueError: A document without a sentence, an unknown language, not as many codes as documents.
     """
-    if isinstance(documents, str):
-        raise ValueError("documents: found one str, expected an iterable of documents")
+    if isinstance(documents, str) or hasattr(documents, "columns"):  # a table is an iterable of its columns' names
+        raise ValueError(f"documents: found one {type(documents).__name__}, expected an iterable of documents")
     total = len(documents) if hasattr(documents, "__len__") else None
     one = isinstance(languages, str)
     if not one and total is not None and hasattr(languages, "__len__") and len(languages) != total:

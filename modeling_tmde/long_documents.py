@@ -295,7 +295,7 @@ class SentenceDensity:
 
         rng = np.random.default_rng(self.seed)
         rows = np.sort(rng.choice(len(vectors), min(self.sample, len(vectors)), replace=False))
-        drawn = np.asarray(vectors[rows], dtype=np.float64)  # (sample, d)
+        drawn = np.asarray(np.asarray(vectors)[rows], dtype=np.float64)  # (sample, d); a table's rows, not its columns
         analysis = PCA(min(self.components, *drawn.shape), random_state=self.seed).fit(drawn)
         self.mean_, self.axes_ = analysis.mean_, np.ascontiguousarray(analysis.components_)
         self.points_ = self._project(drawn)  # (sample, components)

@@ -3,10 +3,10 @@
 import zlib
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KernelDensity
 
@@ -88,11 +88,12 @@ def test_it_is_algorithm_1_of_each_language(kernel):
 def test_the_chunks_of_a_stream_do_not_matter(chunk, sample, debias, weighted):
     documents = [*corpus("de", 8, boilerplate=1), *corpus("fr", 8, boilerplate=1, seed=1)]
     languages = ["de"] * 8 + ["fr"] * 8
-    lawdr = Lawdr(Planted(), 2, SentenceDensity(4, sample=max(2, sample)) if weighted else None, debias)
-    expected = lawdr.fit_transform(documents, languages)
+    density = SentenceDensity(4, sample=max(2, sample)) if weighted else None
+    replicas = [Lawdr(Planted(), 2, density, debias) for _ in range(2)]
+    expected = replicas[0].fit_transform(documents, languages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", chunk)
-        again = clone(lawdr).fit(iter(documents), iter(languages)).transform(iter(documents), iter(languages))
+        again = replicas[1].fit(iter(documents), iter(languages)).transform(iter(documents), iter(languages))
     np.testing.assert_allclose(again, expected, atol=1e-4)
 
 
@@ -150,6 +151,11 @@ def test_bad_vectors_and_ranks():
     vectors[::4] *= 2
     debiaser = LanguageDebiaser(2).fit(vectors, "de")
     assert np.abs(debiaser.transform(vectors, "de")).max() < 1e-5
+    table = pd.DataFrame(vectors)  # whose columns are not its rows
+    np.testing.assert_array_equal(LanguageDebiaser(2).fit(table, "de").components_["de"], debiaser.components_["de"])
+    assert SentenceDensity().fit(table).bandwidth_ == SentenceDensity().fit(vectors).bandwidth_
+    with pytest.raises(ValueError, match="found one DataFrame, expected an iterable of documents"):
+        Lawdr(Planted()).fit(pd.DataFrame({"text": ["de a"]}), "de")
     for rank, bad, message in [
         (3, vectors, "rank: found 3 for 'de', .* span 2 of the 32"),
         (1, np.zeros((4, 8)), "rank: found 1 for 'de', expected an integer from 1 to 0"),

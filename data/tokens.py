@@ -67,6 +67,7 @@ class TextEncoder:
         self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.backend.no_truncation()
         self.backend.no_padding()
+        self.backend.encode_special_tokens = True  # a literal `</s>` is text
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text."""

@@ -246,8 +246,7 @@ def export_static_embedding(
         weights = model.token_weights.float().exp().cpu()
         table = weights[:, None] * model.embed_tokens.weight.float().cpu()  # (vocab_size, d_model)
     state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-    if tokenizer.split_special_tokens:  # transformers keeps this setting outside the backend's file
-        state |= {"added_tokens": [], "post_processor": None}
+    state |= {"added_tokens": [], "post_processor": None}  # a literal `</s>` is text
     modules = [StaticEmbedding(Tokenizer.from_str(json.dumps(state)), embedding_weights=table), Normalize()]
     static = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
     found = static.encode(list(TEXTS), show_progress_bar=False)
@@ -349,7 +348,9 @@ def write_sentence_transformers_files(
     limit = {"max_seq_length": NO_LIMIT} if position_limit(encoder) == NO_LIMIT else {}
     files = {
         "modules.json": [transformer, pooler],
-        "sentence_bert_config.json": limit | {"do_lower_case": False},
+        # Version 5's name, as above; a literal `</s>` is text, as for `DocumentEmbedder`.
+        "sentence_bert_config.json": limit
+        | {"do_lower_case": False, "tokenizer_args": {"split_special_tokens": True}},
         "1_Pooling/config.json": {
             "word_embedding_dimension": encoder.config.hidden_size,
             "pooling_mode_cls_token": pooling == "cls",

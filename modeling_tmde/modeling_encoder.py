@@ -200,7 +200,7 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
 
     ```python
     >>> model = AutoModelForMaskedLM.from_pretrained(path)
-    >>> inputs = tokenizer("Das Haus ist <mask>.", return_tensors="pt", split_special_tokens=False)
+    >>> inputs = tokenizer("Das Haus ist <mask>.", return_tensors="pt")
     >>> model(**inputs).logits  # (1, length, vocab_size)
     ```
     """

@@ -127,7 +127,6 @@ def wrapped(tokenizer: Tokenizer, model_max_length: int = 2048) -> PreTrainedTok
         model_max_length=model_max_length,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
-        split_special_tokens=True,
     )
 
 
@@ -461,7 +460,7 @@ class TokenizedTexts:
 
 
 class TextTokenizer:
-    """Tokenizes lists of texts for one model.
+    """Tokenizes lists of texts for one model. A literal `</s>` in a text is text.
 
     Args:
         tokenizer: Fast or slow.
@@ -487,6 +486,7 @@ class TextTokenizer:
         if self.prompt:
             texts = [self.prompt + text for text in texts]
         flags = {"padding": False, "truncation": False, "return_attention_mask": False, "return_token_type_ids": False}
+        flags["split_special_tokens"] = True
         if self._backend_is_all:
             self.tokenizer("", **flags)  # sets the backend's truncation and padding
             rows = [encoding.ids for encoding in self.tokenizer.backend_tokenizer.encode_batch_fast(texts)]
@@ -495,7 +495,7 @@ class TextTokenizer:
         rows = [row or [self.empty_id] for row in rows]
         full_lengths = np.array(list(map(len, rows)), dtype=np.int64)
         for number in np.flatnonzero(full_lengths > self.max_length).tolist():
-            options = {"truncation": True, "max_length": self.max_length, "padding": False}
+            options = flags | {"truncation": True, "max_length": self.max_length}
             rows[number] = self.tokenizer(texts[number], **options)["input_ids"]
         lengths = np.array(list(map(len, rows)), dtype=np.int64)
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=lengths.sum())

@@ -43,7 +43,8 @@ def cut(ids, length, stride, prefix, suffix):
 
 def inputs_by_hand(embedder, text, mode, window, stride=None, affixes=(1, 1)):
     """The token ids of each input of the model."""
-    tokens = [embedder.tokenizer(embedder.prompt + part)["input_ids"] for part in (text, *split_sentences(text))]
+    texts = [embedder.prompt + part for part in (text, *split_sentences(text))]
+    tokens = [embedder.tokenizer(part, split_special_tokens=True)["input_ids"] for part in texts]
     ids, *sentences = tokens
     length = window if mode == "chunk" else embedder.max_length
     stride = stride or max(1, (length - sum(affixes)) // 2)
@@ -110,7 +111,7 @@ def test_any_document_by_hand_and_in_any_company(
     report = EncodeReport(
         texts=len(texts),
         tokens=sum(len(ids) for pieces in inputs for ids in pieces),
-        longest=max(len(tokenizer(prompt + text)["input_ids"]) for text in texts),
+        longest=max(len(tokenizer(prompt + text, split_special_tokens=True)["input_ids"]) for text in texts),
         seconds=embedder.last_report.seconds,
         split=sum(count > 1 for count in counts),
         pieces=sum(counts),

@@ -95,9 +95,8 @@ def test_logits_and_loss_equal_a_plain_reference(kind):
 def test_fill_mask_pipeline(tokenizer, tmp_path):
     model = make_model(**XLM)
     save(tmp_path, model, tokenizer)
-    # In a text of the user a literal "<mask>" is text, unless it is asked for.
-    loaded = AutoTokenizer.from_pretrained(tmp_path, split_special_tokens=False)
-    fill = pipeline("fill-mask", model=str(tmp_path), tokenizer=loaded)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    fill = pipeline("fill-mask", model=str(tmp_path))
     assert type(fill.model) is TmdeEncoderForMaskedLM
     found = fill("haus<mask> katze", top_k=3)
     ids = loaded("haus<mask> katze", return_tensors="pt")["input_ids"]

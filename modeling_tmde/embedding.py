@@ -15,12 +15,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -265,6 +266,24 @@ class DocumentEmbedder:
             vectors, report = self._encode(texts, codes, batch_tokens, normalize, convert_to_tensor, bar.update)
         self._finish(report)
         return vectors[0] if single else vectors
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what earlier calls left behind, so that `datasets` knows the same embedder again."""
+        return {name: value for name, value in self.__dict__.items() if name != "dimension"} | {"last_report": None}
+
+    def embed_batch(self, batch: Mapping[str, Sequence], column: str = "text", **options: Any) -> dict:
+        """The vectors of some rows of a dataset, as a column `embedding`, for `datasets`:
+
+        ```python
+        >>> rows = rows.map(embedder.embed_batch, batched=True, fn_kwargs={"column": "body", "normalize": True})
+        ```
+
+        Args:
+            batch: Rows by column.
+            column: Of the texts.
+            options: Of `encode`.
+        """
+        return {"embedding": self.encode(list(batch[column]), **options)}
 
     def encode_iter(
         self,

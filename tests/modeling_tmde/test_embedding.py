@@ -2,6 +2,7 @@
 
 import logging
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -103,6 +104,16 @@ def test_truncation_is_counted_and_warned_of_once(tokenizer, caplog):
     np.testing.assert_allclose(vectors[3], hidden.mean(0).numpy(), atol=1e-5)
     assert [len(chunk) for chunk in embedder.encode_iter(iter(texts), chunk_size=3)] == [3, 1]
     assert len(caplog.records) == 2 and embedder.last_report.truncated == 2
+
+
+def test_a_column_of_a_dataset(tmp_path):
+    embedder = DocumentEmbedder(make_tables(), make_tokenizer())
+    rows = datasets.Dataset.from_dict({"body": ["eins zwei", "", "drei"] * 4})
+    options = {"column": "body", "language": "de"}
+    made = [rows.map(embedder.embed_batch, batched=True, batch_size=5, fn_kwargs=options) for _ in range(2)]
+    expected = embedder.encode(rows["body"][:], language="de")
+    np.testing.assert_allclose(made[0]["embedding"][:], expected, rtol=0, atol=1e-6)
+    assert made[0]._fingerprint == made[1]._fingerprint  # the second comes from the cache
 
 
 def test_more_texts_than_are_tokenized_at_once(embedder):

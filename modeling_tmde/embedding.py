@@ -121,8 +121,9 @@ class DocumentEmbedder:
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
         self.last_report: EncodeReport | None = None
-        # A bag of tokens needs no padding. A mean is taken over the outputs of a padded batch.
-        self._ragged = hasattr(model, "embed_ragged") and self.pooling == "cls" and not self.needs_language
+        # A bag of tokens needs no padding. A mean is taken over the outputs of a padded batch, and weights that are
+        # offloaded come back where the model is called.
+        self._ragged = hasattr(model, "embed_ragged") and self.pooling == "cls" and not hasattr(model, "_hf_hook")
         self.prompt = prompt
         self.max_length = _length_limit(model, tokenizer, max_length, prompt)
         self._pad_id, self._empty_id = _filler_ids(model, tokenizer)
@@ -203,7 +204,8 @@ class DocumentEmbedder:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self.model.device
+        device = self.model.device
+        return torch.device("cpu") if device.type == "meta" else device  # weights that are offloaded
 
     @cached_property
     def dimension(self) -> int:

@@ -104,13 +104,17 @@ class BagModel(BagPreTrainedModel):
         heaviest = torch.segment_reduce(log_weights.detach(), "max", lengths=lengths, initial=-torch.inf)  # (batch,)
         weights = torch.exp(log_weights - heaviest.repeat_interleave(lengths, output_size=len(token_ids)))
         table = self.embed_tokens.weight
-        summed = nn.functional.embedding_bag(
-            token_ids,
-            table,
-            offsets=(lengths.cumsum(0) - lengths).to(token_ids.dtype),
-            mode="sum",
-            per_sample_weights=weights.to(table.dtype),
-        ).float()  # (batch, d_model)
+        if type(self.embed_tokens) is nn.Embedding and not hasattr(self.embed_tokens, "_hf_hook"):
+            summed = nn.functional.embedding_bag(
+                token_ids,
+                table,
+                offsets=(lengths.cumsum(0) - lengths).to(token_ids.dtype),
+                mode="sum",
+                per_sample_weights=weights.to(table.dtype),
+            ).float()  # (batch, d_model)
+        else:  # adapters and offloading act where the module is called
+            vectors = self.embed_tokens(token_ids).float() * weights[:, None]  # (tokens, d_model)
+            summed = torch.segment_reduce(vectors, "sum", lengths=lengths, initial=0.0)
         if self.config.normalize:
             embedding = nn.functional.normalize(summed, dim=-1)
         else:

@@ -64,8 +64,8 @@ class LaserModel(SequenceReader, LaserPreTrainedModel):
             attention_mask: (batch, length), 1 for tokens and 0 for padding, which may be anywhere; everything counts
                 when it is missing.
             inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
-            output_hidden_states: Also return the token vectors and every layer's states, (batch, length, width),
-                zeros at padding.
+            output_hidden_states: Also return the token vectors, and every layer's states with zeros at padding,
+                (batch, length, width) each.
 
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, 1, d_model), whose position
@@ -83,7 +83,8 @@ class LaserModel(SequenceReader, LaserPreTrainedModel):
         hidden_states = None
         if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
             places = torch.arange(len(order), device=order.device).unsqueeze(1), order.argsort(dim=1)
-            hidden_states = tuple(state.masked_fill(~real.unsqueeze(2), 0)[places] for state in states)
+            hidden_states = (state.masked_fill(~real.unsqueeze(2), 0)[places] for state in states[1:])
+            hidden_states = (vectors, *hidden_states)
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding, hidden_states=hidden_states
         )

@@ -2,11 +2,15 @@
 
 import math
 
+import accelerate
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from modeling_tmde import BagConfig, BagModel
+from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
 from tests.modeling_tmde.families import padded
+from tests.tiny_embedders import TEXTS, make_tokenizer
 
 
 def bag(seed: int = 0, **changes) -> BagModel:
@@ -65,3 +69,21 @@ def test_special_tokens_count_only_where_nothing_else_is(dtype):
     torch.testing.assert_close(empty[0].float(), both / both.norm(), atol=2e-3, rtol=0)
     masked = model(input_ids=torch.tensor([[1, 1]]), attention_mask=torch.zeros(1, 2)).pooler_output
     assert not masked.any()
+
+
+def test_adapters_and_offloading_reach_the_vectors():
+    """Both act where the table is called as a module."""
+
+    class Doubled(nn.Embedding):
+        def forward(self, token_ids):
+            return 2 * super().forward(token_ids)
+
+    model, adapted, offloaded = (bag(normalize=False, sublinear_counts=True) for _ in range(3))
+    adapted.embed_tokens = Doubled.from_pretrained(adapted.embed_tokens.weight)
+    accelerate.cpu_offload(offloaded, execution_device=torch.device("cpu"))
+    expected = model(**padded()).pooler_output
+    torch.testing.assert_close(adapted(**padded()).pooler_output, 2 * expected)
+    assert offloaded.embed_tokens.weight.device.type == "meta"
+    torch.testing.assert_close(offloaded(**padded()).pooler_output, expected)
+    vectors = [DocumentEmbedder(each, make_tokenizer()).encode(TEXTS) for each in (model, offloaded)]
+    np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)

@@ -5,6 +5,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
@@ -98,10 +99,11 @@ def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
     """
     try:
         return DocumentEmbedder.from_pretrained(model, **loading)
-    except (OSError, ValueError, RuntimeError, KeyError, AssertionError) as error:  # torch without CUDA asserts
-        known = model == DEFAULT_MODEL or Path(model).expanduser().exists()
+    except (OSError, ValueError, RuntimeError, KeyError, AssertionError, UnpicklingError) as error:
+        # Torch without CUDA asserts, and a pickle that holds more than tensors is not opened.
+        known, reason = model == DEFAULT_MODEL or Path(model).expanduser().exists(), str(error).partition("\n")[0]
         missing = "" if known else "no such folder, and as a Hub id: "
-        raise ValueError(f"{model}: {missing}{error}") from error
+        raise ValueError(f"{model}: {missing}{reason}") from error
 
 
 def check_output(path: Path, overwrite: bool, suffixes: Sequence[str], option: str = "--output") -> Path:

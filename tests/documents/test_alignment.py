@@ -16,7 +16,7 @@ from modeling_tmde.documents.alignment import (
     website,
 )
 from modeling_tmde.documents.neighbours import SCORINGS
-from tests.documents.plain import peak_memory, plain_scores
+from tests.documents.plain import plain_scores
 
 
 def sorted_all(scores):
@@ -53,14 +53,6 @@ def test_equals_sorting_all_scores(data):
     kept = [pair[:2] for pair in expected if pair[2] > threshold + 1e-8]  # those at the threshold hang on a rounding
     assert [pair[:2] for pair in found][: len(kept)] == kept
     assert all(pair.score >= threshold for pair in found)
-
-
-def test_memory_does_not_grow_with_all_pairs():
-    rng = np.random.default_rng(2)
-    first, second = (rng.normal(size=(6000, 4)).astype(np.float32) for _ in range(2))
-    found, peak = peak_memory(align_documents, first, second, "ratio")
-    assert len(found) == 6000
-    assert peak < 250e6 < 6000 * 6000 * 8  # a block of scores, its copies, and lists of candidates
 
 
 def test_urls_come_first():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from modeling_tmde.documents import neighbours
 from modeling_tmde.documents.neighbours import SCORINGS, find_neighbours, target_ranks
-from tests.documents.plain import peak_memory, plain_scores, unit
+from tests.documents.plain import plain_scores, unit
 
 QUERIES = np.array([[1, 0], [0, 1.0]])
 CANDIDATES = np.array([[0.6, -0.8], [0.8, 0.6]])
@@ -45,15 +45,6 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
         assert target_ranks(queries, candidates, targets, scoring, k).tolist() == expected
     single = queries.astype(np.float32), candidates.astype(np.float32)
     assert target_ranks(*single, targets, scoring, k).tolist() == expected
-
-
-def test_memory_does_not_grow_with_candidates(monkeypatch):
-    monkeypatch.setattr(neighbours, "BLOCK", 250)
-    rng = np.random.default_rng(0)
-    queries = rng.normal(size=(500, 8)).astype(np.float32)
-    candidates = rng.normal(size=(20_000, 8)).astype(np.float32)  # 40 MB of cosines
-    for scoring in SCORINGS:
-        assert peak_memory(target_ranks, queries, candidates, np.arange(500), scoring)[1] < 15e6, scoring
 
 
 # ---- Nearest neighbours

@@ -155,3 +155,25 @@ def test_resized_vocabulary_reaches_every_table(family, size, tmp_path):
         loaded(**inputs, labels=labels, target_language="en").loss.backward()
         assert loaded.lm_head.weight.grad[size - 1].any() and loaded.decoder.embed_tokens.weight.grad[size - 1].any()
     assert loaded.base_model(**inputs).pooler_output.isfinite().all()
+
+
+class Command:
+    """A pickle that runs what it names when it is opened."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_nothing_of_a_strange_checkpoint_runs(tokenizer, tmp_path):
+    ran, folder = tmp_path / "ran", save(tmp_path / "model", tiny_model(), tokenizer)
+    for path in folder.glob("*.py"):
+        path.write_text(f"import os\nos.mkdir({str(ran)!r})\n")
+    modeling_tmde.DocumentEmbedder.from_pretrained(folder)  # by the installed code, not by that in the folder
+    (folder / "model.safetensors").unlink()
+    torch.save(Command(ran), folder / "pytorch_model.bin")
+    with pytest.raises(Exception, match="[Ww]eights only"):
+        modeling_tmde.DocumentEmbedder.from_pretrained(folder)
+    assert not ran.exists()

@@ -340,7 +340,7 @@ def _costs(training: Training) -> dict[str, str]:
 
 
 def compare(
-    comparison: Annotated[str, typer.Argument(metavar="COMPARISON", help="papers, bilingual, beta, light or a file.")],
+    comparison: Annotated[str, typer.Argument(metavar="COMPARISON", help="papers, beta, infersent ... or a file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything that is made.")],
     train_data: TrainOption = None,
     dev_data: DevOption = None,

@@ -28,9 +28,7 @@ Columns = dict[str, list | pa.Array]
 DOCUMENT_ID = "doc_id"  # the column that names the document of a row, in the source and in the result
 LABEL = "label"  # the column of the class of a premise and a hypothesis, in the source and in the result
 NLI_TEXTS = ("premise", "hypothesis")
-CLASSES = ("entailment", "neutral", "contradiction")
-# SNLI, MultiNLI and XNLI have the classes in this order; files may name them.
-NUMBERS = {form: number for number, name in enumerate(CLASSES) for form in (number, str(number), name)}
+CLASSES = ("entailment", "neutral", "contradiction")  # the order of SNLI, MultiNLI and XNLI
 BATCH_ROWS = 500  # what a stream reads and checks ahead of the row it gives
 MAX_EXAMPLES = 10
 KEPT, OTHER, BAD = range(3)
@@ -140,8 +138,9 @@ def load_parallel(
         document_ids: Keep the column `doc_id`, which names the document of a row, of parquet and JSONL files and of
             Hub datasets.
         labels: Load pairs for natural language inference instead: the columns `premise`, `hypothesis` and `label`, the
-            number or the name of one of entailment, neutral and contradiction. A row with another one, such as the -1
-            of SNLI, is a bad row. `languages` then choose among the configs of a Hub dataset.
+            name of one of entailment, neutral and contradiction, or its number in this order or in that of a
+            `ClassLabel`. A row with another one, such as the -1 of SNLI, is a bad row. `languages` then choose among
+            the configs of a Hub dataset.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each language, keys sorted.
@@ -201,8 +200,7 @@ def load_parallel(
         advice = "Request two or more, or load a source that has them."
         raise bad_value(str(source), None, "languages", list(chosen), "at least two languages", advice)
     limits = _limits(parts, None if streaming else max_rows, temperature)
-    check = {"languages": chosen, "bad_rows": bad_rows, "labels": labels}
-    wanted = features_of(chosen, document_ids, labels)
+    check, wanted = {"languages": chosen, "bad_rows": bad_rows}, features_of(chosen, document_ids, labels)
     loaded = [
         _load(part, streaming, wanted, report, limit, **check) for part, limit in zip(parts, limits, strict=True)
     ]
@@ -268,14 +266,12 @@ def select_configs(
     """
     pairs = {name: set(name.split("-")) for name in names if name.count("-") == 1}
     pairs = {name: pair for name, pair in pairs.items() if all(map(is_code, pair))}
-    if not pairs and len(names) == 1:
-        return list(names)
     there = set().union(*pairs.values())
     wanted, pivots = set(languages or there), set(pivot_languages or there)
     if pairs:
         check_languages(sorted(wanted | pivots), there, place)
     chosen = sorted(name for name, pair in pairs.items() if pair <= wanted and pair & pivots)
-    chosen = chosen if pairs else sorted(wanted.intersection(names))
+    chosen = chosen or sorted(wanted.intersection(names)) or [*names] * (len(names) == 1)
     if not chosen:
         expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
         advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
@@ -370,14 +366,14 @@ def _check(
     languages: Sequence[str],
     has_others: bool,
     bad_rows: str,
-    labels: bool,
+    classes: Sequence[str],
 ) -> pa.Table:
     """Check numbered rows.
 
     Args:
         columns: The texts by language, and perhaps `doc_id` and `label`.
         has_others: Whether the source has further languages.
-        labels: Whether every row must have a label.
+        classes: What the numbers of labels mean, in lower case; () where rows need no label.
 
     Returns:
         The rows, good and bad, with the columns of [`features_of`], how many of their texts were `empty`, their
@@ -398,8 +394,10 @@ def _check(
     state = np.where((there & ~empty).sum(axis=1) >= 2, KEPT, BAD)
     if has_others:
         state[there.sum(axis=1) < 2] = OTHER
-    classes = [NUMBERS.get(value) if isinstance(value, int | str) else None for value in columns.get(LABEL, nothing)]
-    unlabeled = np.array([labels and number is None for number in classes], bool)
+    there_as = {name: (name, str(classes.index(name))) for name in CLASSES if name in classes}
+    known = {form: CLASSES.index(name) for name, forms in there_as.items() for form in forms}
+    labels = [known.get(str(value)) for value in columns.get(LABEL, nothing)]
+    unlabeled = np.array([bool(classes) and label is None for label in labels], bool)
     state[unlabeled] = BAD
     examples, advice = list(nothing), 'Delete the row, or pass bad_rows="report" to skip it.'
     for row in np.flatnonzero(empty.any(axis=1) | (state == BAD))[:MAX_EXAMPLES]:
@@ -407,7 +405,7 @@ def _check(
         name, found, expected = "translation", Words(f"{len(codes)} language(s) {codes}"), "at least two languages"
         if unlabeled[row]:
             name, found = LABEL, columns.get(LABEL, nothing)[row]
-            expected = f"one of {', '.join(CLASSES)} or their numbers 0, 1, 2"
+            expected = f"one of {', '.join(CLASSES)}, or its number"
         elif empty[row].any():
             first = int(empty[row].argmax())
             name, found, expected = languages[first], texts[first][row].as_py(), "a text"
@@ -420,7 +418,7 @@ def _check(
     checked = {
         "translation": pa.StructArray.from_arrays(texts, languages),
         DOCUMENT_ID: pa.array(documents, pa.string()),
-        LABEL: pa.array(classes, pa.int64()),
+        LABEL: pa.array(labels, pa.int64()),
         "empty": empty.sum(axis=1),
         "state": state,
         "example": pa.array(examples, pa.string()),
@@ -461,7 +459,9 @@ def _load(
     counts are made of them; a stream counts as it is read."""
     counted = {"empty": datasets.Value("int64"), "state": datasets.Value("int64"), "example": datasets.Value("string")}
     features = datasets.Features(features_of(check["languages"], document_ids=True, labels=True) | counted)
+    label = (getattr(part.source, "features", None) or {}).get(LABEL)
     check |= {"place": part.place, "has_others": not set(part.languages) <= set(check["languages"])}
+    check["classes"] = [name.lower() for name in getattr(label, "names", CLASSES)] if LABEL in wanted else ()
     options = {"with_indices": True, "batched": True, "batch_size": BATCH_ROWS if streaming else 20 * BATCH_ROWS}
     if isinstance(part.source, FileSource):
         stamps = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, part.source.paths)]

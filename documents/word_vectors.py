@@ -76,10 +76,11 @@ def read_word_vectors(path: str | os.PathLike, max_words: int | None = 200_000) 
     lines = read_lines(place)
     _, header = next(lines, (1, ""))
     try:
-        _, width = map(int, header.split())
+        count, width = map(int, header.split())
     except ValueError:
         expected, advice = "the numbers of words and of dimensions", "Pass a .vec file in fastText's text format."
         raise bad_value(place, 1, None, header, expected, advice) from None
+    number = 1
     for number, line in lines:
         word, *values = line.rstrip().rsplit(" ", width)
         try:
@@ -94,6 +95,9 @@ def read_word_vectors(path: str | os.PathLike, max_words: int | None = 200_000) 
             break
     if not vectors:
         raise bad_value(place, None, None, Words("no word"), "one a line", "Fetch the file again.")
+    if len(vectors) != max_words and number - 1 != count:
+        found = Words(f"{number - 1:,} lines after the first")
+        raise bad_value(place, None, None, found, f"the {count:,} of its header", "Fetch the file again.")
     return WordVectors(list(vectors), np.stack(list(vectors.values())))
 
 
@@ -361,13 +365,13 @@ def word_bag(
     codes = {"languages": list(languages), "pivot_languages": list(languages)}
     model = BagModel(BagConfig(vocab_size=len(names), d_model=table.shape[1], **codes))
     with torch.no_grad():
-        model.embed_tokens.weight[special:] = table
+        model.embed_tokens.weight[:special], model.embed_tokens.weight[special:] = table.mean(dim=0), table
         if rows:
             texts = [text for row in rows for text in row.values() if text]
             with_word = np.ones(len(names))
             counts = Counter(token for ids in tokenizer(texts)["input_ids"] for token in set(ids))
             with_word[list(counts)] = list(counts.values())
             idf = np.log(np.maximum(len(rows) / with_word, 1))
-            model.token_weights.copy_(torch.from_numpy(np.log(np.maximum(idf, 1e-9))))
+            model.token_weights.copy_(torch.from_numpy(np.log(np.maximum(idf, 1e-6))))
         model.token_weights[:special] = SPECIAL_LOG_WEIGHT
     return model.eval(), tokenizer

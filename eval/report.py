@@ -72,7 +72,7 @@ def _labels(results: Sequence[TaskResult]) -> list[str]:
     names = []
     for result in results:
         others = [dict(_flatten(other.settings)) for other in results if other.system == result.system]
-        own = _flatten(result.settings)
+        own = _flatten({key: value for key, value in result.settings.items() if key != "folds"})  # a measure
         differing = [f"{key} {value}" for key, value in own if any(other.get(key) != value for other in others)]
         names.append(markdown_escape(f"{result.system} ({', '.join(differing)})" if differing else result.system))
     return names
@@ -206,7 +206,8 @@ def _fold_tests(section: Section, table: PublishedTable) -> list[str]:
     """p of the single-sample t-test (thesis 3.3) of the six folds of every system against every printed accuracy."""
     rows = []
     for result, label in zip(section.results, section.labels, strict=True):
-        for name, printed in table.printed() if (folds := result.settings.get("folds", {}).get("accuracies")) else ():
+        folds = {} if table.differences(result) else result.settings.get("folds", {}).get("accuracies", {})
+        for name, printed in table.printed() if folds else ():
             tests = (
                 single_sample_t_test(folds[measure], printed[title] / 100) for title, measure in table.columns.items()
             )

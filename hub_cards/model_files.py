@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from .provenance import public_recipe, read_json
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("modeling_tmde.hub_cards")
 
 # Files of a model, beside the remote code that its configuration names. Nothing else of a run's folder is published:
 # no checkpoints, optimizer states, logs, scripts or data.

@@ -68,6 +68,6 @@ class AlignedConfig(EmbedderConfig):
             if name not in ENCODERS[self.encoder]:
                 raise ValueError(f"encoder_config names {name!r}; known: {', '.join(ENCODERS[self.encoder])}")
         if self.encoder == "bilstm":
-            self._check_even("hidden_size", "a bidirectional layer has half in each direction")
+            self._check_sequence(self.encoder_settings)
         if self.source_language not in self.languages:
             raise ValueError(f"source_language={self.source_language!r} is not among languages={self.languages}")

@@ -75,18 +75,7 @@ class LaserConfig(EmbedderConfig):
 
     def validate_architecture(self):
         super().validate_architecture()
-        self._check_even("d_model", "a bidirectional layer has half in each direction")
-        if self.pooling == "attention" and self.d_model % (2 * self.attention_views):
-            raise ValueError(f"d_model={self.d_model} is not a multiple of 2 * attention_views={self.attention_views}")
-        if self.cell == "conv":
-            self._check_multiple("d_model", "encoder_layers")
-            if self.pooling not in ("max", "mean"):
-                raise ValueError(f"pooling={self.pooling!r} needs recurrent layers; cell='conv' has 'max' and 'mean'")
-        if not 0 <= self.unidirectional_layers <= self.encoder_layers:
-            raise ValueError(
-                f"unidirectional_layers={self.unidirectional_layers} must lie between 0 and "
-                f"encoder_layers={self.encoder_layers}"
-            )
+        self._check_sequence(vars(self))
         if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
             raise ValueError(
                 f"share_embeddings needs one width for input and output: found embedding_dim={self.embedding_dim} and "

@@ -18,6 +18,7 @@ from modeling_tmde.training.batching import batches_of
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.throughput import ComponentSums
 
+DEV_METRICS = ("retrieval", "document_retrieval", "nli_accuracy")
 MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once in `mix`
 
 
@@ -36,7 +37,7 @@ def check_metric(
         if pair not in language_pairs(languages):
             expected = f"pairs of the languages {', '.join(languages)}, or null for all of them"
             raise ValueError(f"eval_pairs: found {pair!r}, expected {expected}")
-    measured = ["mix", *(["retrieval", "document_retrieval"] if dev_sets else []), *(TASK_METRICS if tasks else [])]
+    measured = ["mix", *(DEV_METRICS if dev_sets else []), *(TASK_METRICS if tasks else [])]
     prefixes = tuple(f"{name}_" for name in [*dev_sets, *(tasks if len(tasks) > 1 else [])])
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
     if metric not in measured and not metric.startswith(prefixes):
@@ -85,8 +86,8 @@ def evaluate_model(
 
     Returns:
         `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of `measure_task` if there are
-        several tasks; `retrieval` and `document_retrieval`, means over all sets and pairs; the mean of each score over
-        the tasks; and `mix`, the mean of those of `MIX` that are measured.
+        several tasks; `retrieval` and `document_retrieval`, means over all sets and pairs, and `nli_accuracy`, that
+        over all sets; the mean of each score over the tasks; and `mix`, the mean of those of `MIX` that are measured.
     """
     embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
     metrics: dict[str, float] = {}
@@ -96,6 +97,8 @@ def evaluate_model(
             retrieval = dev_retrieval(embedder, rows, model.config.languages, args)
             measured = retrieval | dev_losses(model, tokenizer, rows, args)
         metrics |= {f"{name}_{key}": value for key, value in measured.items()}
+        if "nli_accuracy" in measured:
+            groups["nli_accuracy"].append(measured["nli_accuracy"])
         for key, value in retrieval.items():
             groups["document_retrieval" if key.startswith("doc_") else "retrieval"].append(value)
     for name, task in tasks.items():

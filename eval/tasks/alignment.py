@@ -52,7 +52,8 @@ class WMT16(Task):
         advice = f"Pass the folder of the shared task's files: {split}.pairs, and lett.{split} with *.lett.gz."
         folder = Path(source_of(self, source, advice))
         pairs_file = next(iter(sorted(folder.rglob(f"{split}.pairs"))), None)
-        files = sorted(folder.rglob(f"lett.{split}/*.lett*")) or sorted(folder.rglob("*.lett*"))
+        named = any(folder.rglob("lett.*"))  # folders of the published splits
+        files = sorted(folder.rglob(f"lett.{split}/*.lett*" if named else "*.lett*"))
         if pairs_file is None or not files:
             missing = f"{split}.pairs" if pairs_file is None else "*.lett.gz"
             raise bad_value(str(folder), None, None, Words("no file"), missing, advice)

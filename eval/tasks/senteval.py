@@ -82,6 +82,7 @@ class SentEval(Task):
             source,
             "Pass --tasks senteval=FOLDER: the folder data/downstream that SentEval's get_transfer_data.bash writes.",
         )
+        source = str(source).removesuffix(self.files[0][1])  # by which the folder was found
         choose_languages(source, languages, ["en"])
         splits: dict[str, list[Row]] = {}
         for split, name, label in self.files:
@@ -126,6 +127,7 @@ class SentEval(Task):
 
 def _task(name: str, description: str, *files: tuple[str, str, str | None], **attributes: object) -> type[SentEval]:
     about = {"name": f"senteval_{name}", "description": f"SentEval: {description}", "files": files}
+    about["local_names"] = (files[0][1], f"downstream/{files[0][1]}")
     line = {"line": staticmethod(attributes.pop("line"))} if "line" in attributes else {}
     return type(
         f"SentEval_{name}", (SentEval,), {"__doc__": f"SentEval: {description}.", **about, **line, **attributes}

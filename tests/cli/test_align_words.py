@@ -44,6 +44,7 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
         ("haus 0.1 0.2\n", "haus house", "a.vec, row 1: found 'haus 0.1 0.2', expected the numbers of words and of"),
         ("2 2\nhaus 1 2\nhund 1\n", "haus house", "a.vec, row 3: found 'hund 1', expected a word and 2 finite"),
         ("0 2\n", "haus house", "a.vec: found no word"),
+        ("2 2\nhaus 1 2\n", "haus house", "a.vec: found 1 lines after the first, expected the 2 of its header"),
         ("1 2\nhaus 1 2\n", "haus", "dictionary, row 1: found 'haus', expected a word and its translation"),
         ("1 2\nhaus 1 2\n", "hund dog", "dictionary: found 1 pairs, none of words that both have vectors"),
         ("1 3\nhaus 1 2 3\n", "haus house", "Found word vectors of 3 and 2 dimensions"),

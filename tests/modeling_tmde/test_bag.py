@@ -83,7 +83,6 @@ def test_adapters_and_offloading_reach_the_vectors():
     accelerate.cpu_offload(offloaded, execution_device=torch.device("cpu"))
     expected = model(**padded()).pooler_output
     torch.testing.assert_close(adapted(**padded()).pooler_output, 2 * expected)
-    assert offloaded.embed_tokens.weight.device.type == "meta"
     torch.testing.assert_close(offloaded(**padded()).pooler_output, expected)
     vectors = [DocumentEmbedder(each, make_tokenizer()).encode(TEXTS) for each in (model, offloaded)]
     np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)

@@ -31,7 +31,7 @@ def run_graph(path, embedder, texts):
 
     session = onnxruntime.InferenceSession(path)
     options = {"padding": True, "truncation": True, "max_length": embedder.max_length, "return_tensors": "pt"}
-    inputs = embedder.tokenizer(texts, **options)
+    inputs = embedder.tokenizer(texts, split_special_tokens=True, **options)
     names = {given.name for given in session.get_inputs()}
     assert names == {"input_ids", "attention_mask"}
     (hidden,) = session.run(["last_hidden_state"], {name: inputs[name].numpy() for name in names})

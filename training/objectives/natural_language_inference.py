@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from modeling_tmde.data.parallel import CLASSES, NLI_TEXTS
-from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput
+from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
 
 
 class NaturalLanguageInference(Objective):
@@ -14,7 +14,7 @@ class NaturalLanguageInference(Objective):
     With u the vector of the premise and v that of the hypothesis, a network with one hidden layer reads
     `[u, v, |u - v|, u * v]` and gives the logits of entailment, neutral and contradiction; a pair costs the
     cross-entropy of its class. The classifier is trained with the encoder and stays in the checkpoints of a run, so
-    that it can be resumed; the model that a run saves is the encoder.
+    that it can be resumed; the model that a run saves is without it.
 
     Args:
         weight: Factor of this loss in the total.
@@ -25,7 +25,7 @@ class NaturalLanguageInference(Objective):
     Components: `loss`, and `accuracy`.
 
     Raises:
-        ValueError: The rows have no labels.
+        ValueError: A layer without units, or a probability outside [0, 1].
 
     Example:
 
@@ -42,6 +42,8 @@ class NaturalLanguageInference(Objective):
 
     def __init__(self, weight: float = 1.0, hidden_size: int = 512, dropout: float = 0.0):
         super().__init__(weight)
+        check_range("nli hidden_size", hidden_size, "[1, inf)")
+        check_range("nli dropout", dropout, "[0, 1]")
         self.hidden_size = hidden_size
         self.dropout = dropout
         self.classifier: nn.Sequential | None = None
@@ -55,11 +57,7 @@ class NaturalLanguageInference(Objective):
     def count(self, sizes: BatchSizes) -> int:
         return sizes.rows
 
-    def forward(self, embeddings: torch.Tensor, labels: torch.LongTensor | None) -> ObjectiveOutput:
-        if labels is None:
-            raise ValueError(
-                "objectives.nli: the training data have no column `label`, expected premise, hypothesis and label"
-            )
+    def forward(self, embeddings: torch.Tensor, labels: torch.LongTensor) -> ObjectiveOutput:
         premise, hypothesis = embeddings
         features = torch.cat([premise, hypothesis, (premise - hypothesis).abs(), premise * hypothesis], dim=-1)
         logits = self.classifier(features)  # (rows, 3)

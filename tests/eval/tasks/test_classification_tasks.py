@@ -136,7 +136,7 @@ def test_rcv_with_its_six_folds(tmp_path):
     assert len(folds["de -> en"]) == 6 and all(abs(value - 160 / 240) < 0.05 for value in folds["de -> en"][1:])
     assert result.folds == pytest.approx(np.mean(list(folds.values()), axis=0))
     assert "test 200 instead of 5000" in markdown_report([result])
-    result.data["rows"] = {code: {"test": 5000} for code in ("de", "en")}
+    result.data["rows"] = {code: {"train": 900, "dev": 100, "test": 5000} for code in ("de", "en")}
     report = markdown_report([result])
     p = stats.ttest_1samp(folds["de -> en"], 0.801).pvalue
     rows = [[text.strip() for text in line.split("|")] for line in report.splitlines()]

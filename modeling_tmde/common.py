@@ -66,19 +66,16 @@ class EmbedderConfig(PreTrainedConfig):
 
     def _check_sequence(self, settings: Mapping[str, Any]) -> None:
         """Checks the settings of a [`SequenceReader`]."""
-        names = ("pooling", "d_model", "encoder_layers", "unidirectional_layers")
-        pooling, width, layers, unidirectional = map(settings.get, names)
+        pooling, width, layers = settings["pooling"], settings["d_model"], settings["encoder_layers"]
         cells = {"conv": ("max", "mean")} | dict.fromkeys(("lstm", "gru"), ("max", "mean", "last", "attention"))
-        if pooling not in (poolings := cells.get(settings["cell"], ())):
-            raise ValueError(
-                f"cell={settings['cell']!r}, pooling={pooling!r}: expected {', '.join(poolings or cells)}"
-            )
+        if pooling not in (known := cells.get(settings["cell"], ())):
+            raise ValueError(f"cell={settings['cell']!r}, pooling={pooling!r}: expected {', '.join(known or cells)}")
         recurrent = settings["cell"] != "conv"
         parts = (2 * settings["attention_views"] if pooling == "attention" else 2) if recurrent else layers
         if width % parts:
             raise ValueError(f"d_model={width} is not a multiple of {parts}, which directions, views or layers share")
-        if not 0 <= unidirectional <= layers * recurrent:
-            raise ValueError(f"unidirectional_layers={unidirectional}: expected 0 to {layers * recurrent}, all layers")
+        if not 0 <= (found := settings["unidirectional_layers"]) <= layers * recurrent:
+            raise ValueError(f"unidirectional_layers={found}: expected 0 to {layers * recurrent}, all layers")
 
     @property
     def special_token_ids(self) -> list[int]:

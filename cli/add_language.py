@@ -32,9 +32,8 @@ def add_language(
     The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower learning rates.
     What it did to each pair of languages is measured before and after, printed, and kept in OUT/languages.md.
     """
-    codes = [value for value in languages if "=" not in value]
     data = {"replay": replay or None, "replay_share": replay_share, "dev": named_sources(dev or []) or None}
     data |= {"pivots": pivot or (), "recipe": recipe, "overrides": [value for value in languages if "=" in value]}
-    extended = extension_recipe(checkpoint, codes, train, **data)
+    extended = extension_recipe(checkpoint, [value for value in languages if "=" not in value], train, **data)
     report = add_languages(extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite)
     typer.echo(f"{describe(report)}\nThe model is in {output}")

@@ -44,6 +44,7 @@ def align_words(
     similar corpora; look at the result.
     """
     check_new(output)
+    word_vectors.check_codes(language_a, language_b)
     first, second = (word_vectors.read_word_vectors(path, max_words) for path in (source, target))
     pairs, tested = (path and word_vectors.read_dictionary(path, first, second) for path in (dictionary, test))
     rows = load_parallel(sentences, [language_a, language_b], [])["translation"] if sentences else []

@@ -21,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from modeling_tmde.configuration_bag import BagConfig
-from modeling_tmde.data.checks import Words, bad_value
+from modeling_tmde.data.checks import Words, bad_value, is_code
 from modeling_tmde.data.files import read_lines
 from modeling_tmde.data.io import replacing
 from modeling_tmde.documents.mining import first_occurrences, mine_bitext
@@ -123,6 +123,8 @@ def read_dictionary(path: str | os.PathLike, source: WordVectors, target: WordVe
     place = os.fspath(path)
     pairs = [(word, word) for word in source.words] if place == IDENTICAL else []
     for number, line in () if pairs else read_lines(place):
+        if not line.strip():
+            continue
         pairs.append(line.lower().split())
         if len(pairs[-1]) != 2:
             raise bad_value(place, number, None, line, "a word and its translation", "Correct or delete the line.")
@@ -131,6 +133,12 @@ def read_dictionary(path: str | os.PathLike, source: WordVectors, target: WordVe
         found = Words(f"{len(pairs):,} pairs, none of words that both have vectors")
         raise bad_value(place, None, None, found, "at least one", "Check the languages and their order.")
     return np.array(known)
+
+
+def check_codes(*codes: str) -> None:
+    """Raises [`CorpusError`] unless the codes are those of different languages: they name files and what they hold."""
+    if len(set(codes)) < len(codes) or not all(map(is_code, codes)):
+        raise bad_value("languages", None, None, list(codes), "two codes such as de and pt-BR", "Correct the codes.")
 
 
 # ---- Mappings

@@ -305,7 +305,7 @@ class SentenceDensity:
         return self
 
     def log_density(self, vectors: np.ndarray) -> np.ndarray:
-        """Natural logarithm of P(s) in the reduced dimensions, (n,) float64; below -1e10 where a tophat is 0."""
+        """Natural logarithm of P(s) in the reduced dimensions, (n,) float64; -inf where a tophat is 0."""
         return _log_density(self._project(vectors), self.points_, self.bandwidth_, self.kernel)
 
     def weights(self, vectors: np.ndarray) -> np.ndarray:

@@ -30,7 +30,8 @@ from modeling_tmde.eval.report import differences_table, markdown_escape, percen
 from modeling_tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
 from modeling_tmde.eval.statistics import Difference
 from modeling_tmde.eval.statistics import compare as compare_results
-from modeling_tmde.training.building import STAGE_FOLDER, find_checkpoint, named_sources, stage_recipe
+from modeling_tmde.training.building import STAGE_FOLDER, named_sources, stage_recipe
+from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown
 from modeling_tmde.training.train import DevOption, TrainOption, one_or_all
 

@@ -95,9 +95,8 @@ def demo_page(collection: Collection) -> gr.Blocks:
             with gr.Column(elem_id="map-part", min_width=0):
                 # Capitals: gradio takes some lower-case words ("label") for keys of its translations.
                 colors = [(name.capitalize(), name) for name in groups]
-                color = gr.Radio(
-                    colors, value=(groups or [None])[0], label="Color of the map", visible=len(groups) > 1
-                )
+                shown = (groups or [None])[0]
+                color = gr.Radio(colors, value=shown, label="Color of the map", visible=len(groups) > 1)
                 plot = gr.Plot(show_label=False, container=False, elem_id="map")
                 gr.HTML(HTML.note(collection, NEIGHBOURS), apply_default_css=False)
         searching = {"fn": run, "inputs": [query, count, languages, language, color], "outputs": [hits, plot, last]}

@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import typer
-from filelock import FileLock
 from typer import Argument, Option
 
 from modeling_tmde import __version__
 from modeling_tmde.cli import options as common
 from modeling_tmde.data.documents import VECTOR_COLUMN, Documents
-from modeling_tmde.data.io import replacing, write_atomically
+from modeling_tmde.data.io import locked, replacing, write_atomically
 from modeling_tmde.embedding import DEFAULT_MODEL
 
 
@@ -82,7 +81,7 @@ def embed(
         if not keep:
             folder = Path(stack.enter_context(TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.")))
         elif rank == 0:
-            stack.enter_context(FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0))
+            stack.enter_context(locked(folder))
         to_parquet = target.suffix == ".parquet"
         documents = Documents(stack, source, format, field, to_parquet, shard_size, language_field)
         if to_parquet and VECTOR_COLUMN in documents.schema.names:
@@ -138,7 +137,7 @@ def embed(
         shards = [shard(number) for number in range(len(sizes))]
         while not all(path.exists() for path in shards):
             time.sleep(0.2)  # for the other processes; the launcher ends this one if one of them fails
-        with replacing(target) as path:
+        with replacing(folder / f"whole{target.suffix}") as path:
             if to_parquet:
                 vectors = pa.field(VECTOR_COLUMN, pa.list_(pa.float32(), embedder.dimension))
                 with pq.ParquetWriter(path, documents.schema.append(vectors)) as writer:
@@ -150,9 +149,9 @@ def embed(
                     np.lib.format.write_array_header_1_0(file, header)
                     for each in shards:
                         file.write(np.load(each).data)
+        os.replace(folder / f"whole{target.suffix}", target)
         if keep:
             shutil.rmtree(folder)
-            folder.with_name(f".{folder.name}.lock").unlink(missing_ok=True)
     typer.echo(f"{out}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
 
 

@@ -53,8 +53,7 @@ def onnx(
 
 @app.command()
 def static(
-    model: ModelArgument,
-    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
+    model: ModelArgument, output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")]
 ) -> None:
     """Write a bag as a table of vectors, which sentence-transformers opens without any code of this package.
 

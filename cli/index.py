@@ -19,6 +19,7 @@ from modeling_tmde.cli import options as common
 from modeling_tmde.cli.document_sets import checked_ids
 from modeling_tmde.data.documents import VECTOR_COLUMN, Documents
 from modeling_tmde.data.files import read_lines
+from modeling_tmde.data.io import reading
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
 from modeling_tmde.embedding import DEFAULT_MODEL, progress_bar
 
@@ -57,7 +58,7 @@ def index(
         raise ValueError("--language and --language-field exclude each other; give one of them")
     unwanted = [*(delete or ()), *(_texts_of(delete_file) if delete_file else ())]
     done, present, empty = Changes(), set(), 0
-    with ExitStack() as stack, truncation_counted():
+    with ExitStack() as stack, truncation_counted(), reading(out):
         if documents is None:
             found = DocumentIndex.open(out)
         else:
@@ -137,7 +138,7 @@ def search(
         if not name or "=" not in pair:
             raise ValueError(f"--filter: found {pair!r}, expected NAME=VALUE, such as language=de")
         wanted.setdefault(name, []).append(value)
-    with truncation_counted():
+    with truncation_counted(), reading(arguments[-1]):
         found = open_index(arguments[-1], model, loading)
         hits = found.search(texts, k, wanted, exact, snippet_width, language)
     if cut := found.query_report.truncated:

@@ -5,12 +5,12 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from modeling_tmde.data.documents import InputFormat
+from modeling_tmde.data.io import reading
 from modeling_tmde.embedding import DEFAULT_MODEL, DocumentEmbedder
 
 _input = functools.partial(Option, rich_help_panel="Input")
@@ -97,13 +97,9 @@ def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
     Raises:
         ValueError: The model or one of the options cannot be used.
     """
-    try:
+    known = model == DEFAULT_MODEL or Path(model).expanduser().exists()
+    with reading(model if known else f"{model}: no such folder, and as a Hub id"):
         return DocumentEmbedder.from_pretrained(model, **loading)
-    except (OSError, ValueError, RuntimeError, KeyError, AssertionError, UnpicklingError) as error:
-        # Torch without CUDA asserts, and a pickle that holds more than tensors is not opened.
-        known, reason = model == DEFAULT_MODEL or Path(model).expanduser().exists(), str(error).partition("\n")[0]
-        missing = "" if known else "no such folder, and as a Hub id: "
-        raise ValueError(f"{model}: {missing}{reason}") from error
 
 
 def check_output(path: Path, overwrite: bool, suffixes: Sequence[str], option: str = "--output") -> Path:

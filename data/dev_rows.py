@@ -85,7 +85,5 @@ def _draw_documents(documents: np.ndarray, number: int, seed: int) -> np.ndarray
         if lengths[document] <= left:
             chosen.append(document)
             left -= lengths[document]
-        if left < lengths.min():
-            break
     held = np.flatnonzero(np.isin(documents, chosen))
     return held[np.argsort(documents[held], kind="stable")]  # rows of corpora that are mixed do not stand together

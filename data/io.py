@@ -1,23 +1,51 @@
-"""Files that are written whole or not at all, the environment of a run, and YAML with 3e-4 as a number."""
+"""Files that are written whole or not at all, by one process at a time, and YAML with 3e-4 as a number."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import re
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-import torch
 import yaml
+from filelock import FileLock, Timeout
 
-from modeling_tmde import __version__
 
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors", "scikit-learn")
-PACKAGES += ("scipy", "faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of what is written to `path`.
+
+    Raises:
+        ValueError: Another process holds it.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(lock, timeout=0))
+        except Timeout:
+            raise ValueError(f"{path}: another process is writing to it; wait for it, or choose another") from None
+        stack.callback(lock.unlink, missing_ok=True)
+        yield
+
+
+@contextlib.contextmanager
+def reading(path: str | Path, kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """Name `path` in the errors of libraries that read it: damaged files raise almost anything.
+
+    Raises:
+        ValueError: Or another `kind`, instead of any other error, but for a missing package.
+    """
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0][:500]
+        if not isinstance(error, (OSError, ValueError)):
+            reason = f"damaged or cut off? Copy or download it again ({type(error).__name__}: {reason})"
+        raise kind(reason if str(path) in reason else f"{path}: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -36,22 +64,6 @@ def write_atomically(path: Path, text: str) -> None:
     """Write UTF-8 text to a temporary file beside `path`, then rename it."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def environment() -> dict[str, Any]:
-    """Return the versions of this package, of Python and of the packages that decide the numbers, and the machine."""
-    found = {each.name: each.version for each in metadata.distributions()}
-    return {
-        "tmde": __version__,
-        "versions": {name: found[name] for name in PACKAGES if name in found},
-        "python": platform.python_version(),
-        "machine": {
-            "processor": platform.machine(),
-            "cpus": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        },
-    }
 
 
 class PlainLoader(yaml.SafeLoader):

@@ -98,11 +98,8 @@ def tokenize(table: pa.Table, encoder: TextEncoder, languages: Sequence[str]) ->
     ends = np.maximum(lengths, 0).reshape(-1, len(languages)).sum(axis=1).cumsum()
     ids = pa.array(np.fromiter(itertools.chain.from_iterable(encoded), encoder.dtype))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    lists = {
-        name: pa.FixedSizeListArray.from_arrays(values, len(languages))
-        for name, values in (("lengths", lengths), ("words", words))
-    }
-    return pa.table({"ids": pa.ListArray.from_arrays(offsets, ids)} | lists)
+    by_row = [pa.FixedSizeListArray.from_arrays(values, len(languages)) for values in (lengths, words)]
+    return pa.table([pa.ListArray.from_arrays(offsets, ids), *by_row], ["ids", "lengths", "words"])
 
 
 class Tokens:

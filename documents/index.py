@@ -26,7 +26,7 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 from sklearn.preprocessing import normalize
 
-from modeling_tmde.data.io import write_atomically
+from modeling_tmde.data.io import locked, write_atomically
 from modeling_tmde.documents.neighbours import TIE
 from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, DocumentEmbedder, EncodeReport
 from modeling_tmde.long_documents import split_sentences
@@ -121,23 +121,24 @@ class DocumentIndex:
             revision: Branch, tag or commit of the embedder, if its model is from the Hub.
 
         Raises:
-            ValueError: A folder that is not empty.
+            ValueError: A folder that is not empty, or another process is creating an index there.
             ImportError: LanceDB is not installed.
         """
         folder = Path(folder)
         leftovers = {f"{_TABLE}.lance", DENSITY}  # of a killed `create`
-        names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
-        if folder.is_file() or not names <= leftovers:
-            raise ValueError(f"{folder}: exists and is not an index or an empty folder; expected a new name")
-        connection = _connection(folder)  # makes the folder
-        settings = {"dimension": int(embedder.dimension if embedder else dimension), "embedding": None}
-        if embedder is not None:
-            settings["embedding"] = _embedding_settings(embedder, folder, revision)
-        text = pa.string()
-        fields = [("id", text), ("text", text), ("language", text), ("metadata", text), ("tags", pa.list_(text))]
-        schema = pa.schema([*fields, ("vector", pa.list_(pa.float32(), settings["dimension"]))])
-        connection.create_table(_TABLE, schema=schema, mode="overwrite")
-        write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")  # last: from now on it is an index
+        with locked(folder):
+            names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
+            if folder.is_file() or not names <= leftovers:
+                raise ValueError(f"{folder}: exists and is not an index or an empty folder; expected a new name")
+            connection = _connection(folder)  # makes the folder
+            settings = {"dimension": int(embedder.dimension if embedder else dimension), "embedding": None}
+            if embedder is not None:
+                settings["embedding"] = _embedding_settings(embedder, folder, revision)
+            text = pa.string()
+            fields = [("id", text), ("text", text), ("language", text), ("metadata", text), ("tags", pa.list_(text))]
+            schema = pa.schema([*fields, ("vector", pa.list_(pa.float32(), settings["dimension"]))])
+            connection.create_table(_TABLE, schema=schema, mode="overwrite")
+            write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")  # last: from now on it is an index
         return cls(folder, embedder)
 
     @classmethod
@@ -529,8 +530,10 @@ def _connection(folder: Path) -> Any:
 
 def _read_settings(folder: Path) -> dict[str, Any]:
     try:
-        return json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        settings["dimension"], settings["embedding"]
+        return settings
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{folder}: no index there that tmde index has written, or a damaged one ({error})") from None
 
 

@@ -10,14 +10,18 @@ result = mteb.evaluate(encoder, mteb.get_tasks(tasks=["Tatoeba"]), encode_kwargs
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from huggingface_hub import metadata_load
+from transformers.utils import cached_file
 
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
-from modeling_tmde.eval.tasks.languages import iso_of_iso3
+from modeling_tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores, iso_of_iso3
 from modeling_tmde.long_documents import NO_LIMIT
 
 try:
@@ -39,6 +43,8 @@ class MtebEncoder(AbsEncoder):
     prompt, and compared by cosine. A model with an encoder for each language embeds texts in the language of the
     subset, which must have one.
 
+    `mteb_model_meta` states what the model and its card say; MTEB itself finds the release date of a model on the Hub.
+
     MTEB keeps results by name and revision (in `$MTEB_CACHE` or `~/.cache/mteb`, unless `mteb.evaluate` gets another
     `cache`) and measures nothing twice. The default revision is therefore the fingerprint of weights, tokenizer,
     pooling and limit, which a further trained model does not share.
@@ -56,13 +62,30 @@ class MtebEncoder(AbsEncoder):
             is_hub_id = len(path.parts) == 2 and not path.exists()
             name = str(path) if is_hub_id else f"local/{path.name or embedder.model.config.model_type}"
         self.embedder = embedder
-        parameters = list(embedder.model.parameters())
+        model, parameters = embedder.model, list(embedder.model.parameters())
+        commit = getattr(model.config, "_commit_hash", None)
+        loading = {"pooling": embedder.pooling, "max_length": embedder.max_length, "prompt": embedder.prompt}
+        loading |= {"revision": commit, **embedder.long_document_settings}
+        optional = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+        readme = (
+            cached_file(model.name_or_path, "README.md", revision=commit, **optional) if model.name_or_path else None
+        )
+        card = (readme and metadata_load(readme)) or {}
+        tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+        codes = {iso_of_flores(code): code.replace("_", "-") for code in FLORES_CODES}
         # An attribute, not a property: MTEB sets it when it loads the model by itself.
         self.mteb_model_meta = ModelMeta.create_empty(
             {
                 "name": name,
                 "revision": revision or model_fingerprint(embedder),
+                "loader": partial(_load, model.name_or_path, loading),
+                "languages": [codes[code] for code in model.config.languages or () if code in codes] or None,
+                "license": card.get("license"),
+                "open_weights": True,
+                "training_datasets": set(card["datasets"]) if "datasets" in card else None,
+                "adapted_from": card.get("base_model"),
                 "n_parameters": sum(parameter.numel() for parameter in parameters),
+                "n_embedding_parameters": sum(table.weight.numel() for table in tables),
                 "memory_usage_mb": sum(parameter.nbytes for parameter in parameters) / 2**20,
                 "max_tokens": embedder.max_length,
                 "embed_dim": embedder.dimension,
@@ -135,3 +158,8 @@ class MtebEncoder(AbsEncoder):
                 raise ValueError(f"{place}: found the languages {found}, expected one: {name} has an encoder for each")
             language = found[0]
         return self.embedder.encode(texts, show_progress_bar=show_progress_bar, language=language, **budget)
+
+
+def _load(path: str, loading: dict[str, Any], name: str, revision: str | None = None, **options: Any) -> MtebEncoder:
+    """The loader of `ModelMeta.load_model`: the model from where it was, with its settings."""
+    return MtebEncoder(DocumentEmbedder.from_pretrained(path, **loading | options), name=name, revision=revision)

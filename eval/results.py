@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from huggingface_hub import EvalResult
 
-from modeling_tmde.data.io import environment, replacing, write_atomically
+from modeling_tmde._version import environment
+from modeling_tmde.data.io import reading, replacing, write_atomically
 from modeling_tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
 
 EVAL_NAME = "eval.json"
@@ -268,16 +268,13 @@ def read_results(folder: str | Path) -> list[TaskResult]:
     for name in (EVAL_NAME, OUTCOMES_NAME):
         if not (folder / name).is_file():
             raise ValueError(f"{folder}: found no {name}, expected the folder of an evaluation")
-    try:
+    with reading(f"{folder}: the evaluation is damaged; copy both files of it, or evaluate again"):
         content = json.loads((folder / EVAL_NAME).read_text(encoding="utf-8"))
         with np.load(folder / OUTCOMES_NAME, allow_pickle=False) as stored:
             arrays = dict(stored)
         if str(arrays["fingerprint"]) != content["fingerprint"]:
             raise ValueError(f"{OUTCOMES_NAME} is of another evaluation than {EVAL_NAME}")
         return [_result(record, arrays) for record in content["results"]]
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        message = f"{folder}: the evaluation is damaged ({error!r}); copy both files of it, or evaluate again"
-        raise ValueError(message) from None
 
 
 def _result_record(

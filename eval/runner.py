@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from modeling_tmde.data.io import environment
+from modeling_tmde._version import environment
 from modeling_tmde.documents import neighbours
 from modeling_tmde.eval.alignment import evaluate_alignment
 from modeling_tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification

@@ -28,8 +28,14 @@ _RELATIVE_PATH = re.compile(r"(?:\w+=)?[\w.-]+(?:[/\\][\w.-]+){2,}")  # one sepa
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of a run's folder; {} if it does not exist."""
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    """A JSON file of a run's folder; {} if it does not exist. Raises ValueError if it is damaged."""
+    try:
+        found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: damaged JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: found {type(found).__name__}, expected a JSON object")
+    return found
 
 
 def public_name(source: Any) -> str:

@@ -261,9 +261,8 @@ def check_inputs(
         raise ValueError("Give exactly one of input_ids and inputs_embeds")
     given = input_ids if inputs_embeds is None else inputs_embeds
     if attention_mask is not None and attention_mask.shape != given.shape[:2]:
-        raise ValueError(
-            f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input, {tuple(given.shape)}"
-        )
+        found, expected = tuple(attention_mask.shape), tuple(given.shape)
+        raise ValueError(f"attention_mask {found} must be (batch, length) of the input, {expected}")
     return given
 
 

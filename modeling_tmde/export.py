@@ -294,9 +294,7 @@ def export_vocabulary(
     before, after = embedder.encode(known), found.encode(known)
     difference = float(abs(before - after).max() / abs(before).max()) if known else 0.0
     if not difference <= LEAST_CHANGE:
-        raise ValueError(
-            f"{folder}: the vectors of {type(model).__name__} change by {difference:.1e}, expected {LEAST_CHANGE:.0e}"
-        )
+        raise ValueError(f"{folder}: its vectors change by {difference:.1e}, expected at most {LEAST_CHANGE:.0e}")
     return len(kept), difference
 
 

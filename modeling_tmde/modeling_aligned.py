@@ -68,10 +68,7 @@ ENCODERS: dict[str, type[nn.Module]] = {"bilstm": AlignedBilstm, "bag": AlignedB
 
 class AlignedPreTrainedModel(EmbedderPreTrainedModel):
     config: AlignedConfig
-    _auto_map = {
-        "AutoConfig": "configuration_aligned.AlignedConfig",
-        "AutoModel": "modeling_aligned.AlignedModel",
-    }
+    _auto_map = {"AutoConfig": "configuration_aligned.AlignedConfig", "AutoModel": "modeling_aligned.AlignedModel"}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

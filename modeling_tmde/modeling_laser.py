@@ -12,13 +12,7 @@ from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from .common import (
-    EmbedderPreTrainedModel,
-    EmbeddingSeq2Seq,
-    OutputProjection,
-    SequenceReader,
-    check_inputs,
-)
+from .common import EmbedderPreTrainedModel, EmbeddingSeq2Seq, OutputProjection, SequenceReader, check_inputs
 from .configuration_laser import LaserConfig
 
 

@@ -18,9 +18,11 @@ from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport, load_parallel
 from modeling_tmde.data.dev_rows import hold_out_rows
+from modeling_tmde.data.io import reading
 from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub
 from modeling_tmde.eval.dev_retrieval import language_pairs
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer, train_tokenizer
+from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.hub_encoder import build_adapted, open_config, open_encoder, open_tokenizer, token_settings
 from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, architecture_of, load_recipe
 from modeling_tmde.training.replay import load_present, load_replayed
@@ -102,10 +104,8 @@ def prepare_tokenizer(
         train_tokenizer(tokenizer_texts(recipe, train), **options).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
-    try:
+    with reading(f"tokenizer.path={path}", RecipeError):
         return AutoTokenizer.from_pretrained(DEFAULT_FOLDER if path == DEFAULT_MODEL else path)
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"tokenizer.path={path}: {error}") from error
 
 
 def tokenizer_texts(recipe: Recipe, rows: Any) -> dict[str, list[str]]:
@@ -169,9 +169,7 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     for name, value in start.overrides.items():
         key = name.removeprefix("data.").removeprefix("training.")
         if key in {"seed", "data_seed", *SECTIONS["data"]} - {"languages", "pivot_languages"}:
-            raise RecipeError(
-                f"warm_start.overrides: found {name}={value}, but the first stage has the run's data and seed"
-            )
+            raise RecipeError(f"warm_start.overrides: found {name}={value}; the first stage has the run's data, seed")
         stage.set(name, value)
     found, known = stage.data.languages, recipe.data.languages
     if not set(found) <= set(known):
@@ -313,15 +311,3 @@ def apply_warm_start(
         logger.warning(f"Warm start from {checkpoint} ({report['model_type']}): {', '.join(counts)}, {kept}")
     results = Path(checkpoint) / "results.json"
     return report | {"minutes": json.loads(results.read_text()).get("minutes") if results.is_file() else None}
-
-
-def find_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint; one that was cut off while it was written has no readable state."""
-    steps = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-    for path in sorted(steps, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-            return path
-        except (OSError, ValueError):
-            logger.warning("%s is incomplete and is skipped", path)
-    return None

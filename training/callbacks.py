@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from modeling_tmde.embedding import progress_bar
 from modeling_tmde.eval.figures import LOG_NAME, draw_training_curves
+from modeling_tmde.training.checkpoints import seal
 
 if TYPE_CHECKING:
     from modeling_tmde.training.trainer import TmdeTrainer
@@ -66,6 +67,9 @@ class RunSchedule(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         self.saved_step = state.global_step
+        self.trainer.accelerator.wait_for_everyone()
+        if state.is_world_process_zero:
+            seal(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
 
 class EarlyStopping(EarlyStoppingCallback):

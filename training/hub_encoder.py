@@ -7,6 +7,7 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
+from modeling_tmde.data.io import reading
 from modeling_tmde.data.tokens import text_bounds
 from modeling_tmde.embedding import default_prompt, local_or_hub, position_limit
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
@@ -91,9 +92,7 @@ def check_encoder(recipe: Recipe) -> None:
     encoder, start = recipe.sections["model"].get("encoder"), recipe.warm_start
     bag = encoder is not None and bool(recipe.sections["model"].get("bag_residual"))
     if ((encoder is None) == (start.checkpoint is None)) != bag or start.recipe is not None:
-        needs = (
-            f"Recipe {recipe.name} needs --encoder (such as FacebookAI/xlm-roberta-base) or --warm-start with a model"
-        )
+        needs = f"Recipe {recipe.name} needs --encoder (as FacebookAI/xlm-roberta-base) or --warm-start with a model"
         raise RecipeError(f"{needs} that has an encoder, not both; with model.bag_residual, both, the latter a bag")
     known = start.checkpoint and open_config(start.checkpoint, kind="tmde_bag" if bag else AdaptedConfig.model_type)
     if (bag or getattr(known, "bag_residual", 0)) and "translation" in recipe.sections["objectives"]:
@@ -118,12 +117,10 @@ def check_encoder(recipe: Recipe) -> None:
 
 def open_config(checkpoint: str | os.PathLike, what: str = "Warm start from", kind: str = "tmde") -> PreTrainedConfig:
     """The config of a model of this package, whose `model_type` begins with `kind`; any where that is empty."""
-    try:
+    with reading(f"{what} {checkpoint}", RecipeError):
         config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
         if (kind and architecture_of(config) is None) or not config.model_type.startswith(kind):
             raise ValueError(f"found a model of type {config.model_type!r}, expected one of this package ({kind})")
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"{what} {checkpoint}: {error}") from error
     return config
 
 
@@ -135,14 +132,12 @@ def open_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:
     """
     path = recipe.sections["tokenizer"].get("path") or recipe.warm_start.checkpoint
     path = path or recipe.sections["model"]["encoder"]
-    try:
+    with reading(f"Encoder {path}", RecipeError):
         name = str(path) if Path(path).is_dir() else local_or_hub(path)  # a folder may hold a tokenizer alone
         tokenizer = load_tokenizer(name, trust_remote_code=False)
         if tokenizer.pad_token_id is None:
             raise ValueError("its tokenizer has no pad_token, with which texts are padded to batches")
         text_bounds(tokenizer)
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"Encoder {path}: {error}") from error
     return tokenizer
 
 

@@ -8,7 +8,6 @@ moves vectors more. Rows of a stream are read as they are drawn.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable
@@ -27,9 +26,10 @@ from huggingface_hub.errors import HfHubHTTPError
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.data.io import write_atomically
+from modeling_tmde.data.io import reading, write_atomically
 from modeling_tmde.data.tokens import Tokens, map_once
 from modeling_tmde.embedding import default_prompt, has_fast_bf16
+from modeling_tmde.training.checkpoints import digest
 from modeling_tmde.training.objectives import Distillation
 
 if TYPE_CHECKING:
@@ -95,13 +95,7 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     parts = [part["path"] for part in json.loads(modules.read_text())] if modules.is_file() else []
     modules = [folder / part for part in parts if part]
     files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
-    digest = hashlib.sha256()
-    for path in sorted(path for path in files if path.name not in REPORTS):
-        digest.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            while block := file.read(2**24):
-                digest.update(block)
-    return TeacherVersion(name, sha256=digest.hexdigest())
+    return TeacherVersion(name, sha256=digest((path for path in files if path.name not in REPORTS), folder))
 
 
 def settle_version(objective: Distillation, run_folder: Path) -> None:
@@ -158,11 +152,8 @@ class Teacher:
         options["model_kwargs"] = {"dtype": torch.bfloat16 if self.half_precision else torch.float32}
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            try:
+            with reading(f"{KEY}={name}: sentence-transformers can't open it"):
                 return SentenceTransformer(name if commit else str(Path(name).expanduser()), **options).eval()
-            except Exception as error:  # by what its files hold, anything from KeyError to a Rust error
-                found = f"{type(error).__name__}: {error}"
-                raise ValueError(f"{KEY}={name}: sentence-transformers can't open it: {found}") from error
 
     @property
     def half_precision(self) -> bool:

@@ -20,6 +20,7 @@ from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.tokenization import cut_tokenizer, edited, load_tokenizer
 from modeling_tmde.training.hub_encoder import open_encoder, token_settings
 from modeling_tmde.training.recipe import Recipe
+from modeling_tmde.training.warm_start import fit_width
 
 RARE = 1e-4  # share of the tokens of a text at which a token's weight is half of a rare one's
 BATCH_SIZE = 512  # tokens, each a text
@@ -75,10 +76,7 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
     width = vectors.shape[1]
     if config.d_model > width:
         raise ValueError(f"model.d_model={config.d_model}: expected at most {width}, the width of {encoder}")
-    vectors = vectors - vectors.mean(dim=0)
-    if config.d_model < width:
-        _, directions = torch.linalg.eigh(vectors.T.double() @ vectors.double())  # the largest last
-        vectors = vectors @ directions[:, -config.d_model :].flip(1).float()
+    vectors = fit_width(vectors - vectors.mean(dim=0), torch.zeros(len(vectors)), config.d_model)
     bag.embed_tokens.weight.copy_(vectors / vectors.norm(dim=1).mean())
     used = np.fromiter(itertools.chain.from_iterable(TextEncoder(tokenizer)(texts)), dtype=np.int64)
     counts = torch.from_numpy(np.bincount(used, minlength=len(tokenizer)))

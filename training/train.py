@@ -5,7 +5,9 @@ import glob
 import json
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +20,9 @@ from tabulate import tabulate
 from transformers import set_seed
 from transformers.utils import logging
 
+from modeling_tmde._version import environment
 from modeling_tmde.data import CorpusReport
-from modeling_tmde.data.io import environment, write_atomically
+from modeling_tmde.data.io import locked, write_atomically
 from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.embedding import position_limit
 from modeling_tmde.eval.dev_retrieval import retrieval_pools
@@ -27,6 +30,7 @@ from modeling_tmde.eval.dev_tasks import load_eval_tasks
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
 from modeling_tmde.training import building
+from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.evaluation import check_metric, loss_rows
 from modeling_tmde.training.hub_encoder import check_encoder
 from modeling_tmde.training.parallel_model import ParallelModel
@@ -51,7 +55,7 @@ def check_run_folder(recipe: Recipe, folder: Path, resume: bool, overwrite: bool
             the run.
     """
     if resume:
-        checkpoint = building.find_checkpoint(folder)
+        checkpoint = find_checkpoint(folder)
         if checkpoint is None and not (folder / building.STAGE_FOLDER).is_dir():
             raise ValueError(f"{folder} holds no complete checkpoint to resume from")
         return checkpoint
@@ -122,21 +126,21 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         The trainer, with the best weights loaded.
 
     Raises:
-        ValueError: Names what was found and what was expected.
+        ValueError: Names what was found and what was expected; or another process trains in this folder.
         HubUploadError: The last push failed; the run's folder is complete.
     """
-    folder = Path(output_dir)
-    existed = folder.exists()
-    try:
-        return _train_recipe(recipe, folder, resume, overwrite)
-    except Exception:
-        begun = any(folder.glob("checkpoint-*")) or (folder / building.STAGE_FOLDER).exists()
-        if PartialState().is_main_process and not existed and not begun:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with ExitStack() as stack:
+        return _train_recipe(recipe, Path(output_dir), resume, overwrite, stack)
 
 
-def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -> TmdeTrainer:
+def _clean_up(folder: Path, existed: bool, error: type[BaseException] | None, *details: Any) -> None:
+    """Deletes a new folder after an error before the first checkpoint."""
+    begun = any(folder.glob("checkpoint-*")) or (folder / building.STAGE_FOLDER).exists()
+    if error is not None and issubclass(error, Exception) and not existed and not begun:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, stack: ExitStack) -> TmdeTrainer:
     state = PartialState()
     recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
     if recipe.architecture != ADAPTED:
@@ -148,6 +152,9 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -
         raise RecipeError("hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth login`")
     arguments, languages = recipe.build_arguments(str(folder)), recipe.data.languages
     objectives = recipe.build_objectives()
+    if state.is_main_process:  # which the arguments decide
+        stack.enter_context(locked(folder))
+        stack.push(partial(_clean_up, folder, folder.exists()))
     checkpoint = check_run_folder(recipe, folder, resume, overwrite)
     if resume:
         check_same_run(recipe, folder, "model")
@@ -316,8 +323,7 @@ def train(
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     warm_start: Annotated[
-        str | None,
-        typer.Option("--warm-start", help="Begin with this bag or T-MDE model: folder, Hub id, `default`."),
+        str | None, typer.Option("--warm-start", help="Begin with this bag or T-MDE model: folder, Hub id, `default`.")
     ] = None,
     encoder: Annotated[
         str | None,
@@ -356,3 +362,4 @@ def train(
         raise typer.Exit(130) from None
     if PartialState().is_main_process:
         _summarize(trainer, output)
+    PartialState().destroy_process_group()  # or a process that ends first would be an error of the others

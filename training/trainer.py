@@ -15,13 +15,13 @@ from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
 from modeling_tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
+from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.distributed import gathered_weights, is_sharded, load_weights, prepare_fsdp, whole_model
 from modeling_tmde.training.evaluation import evaluate_model
 from modeling_tmde.training.memory import keep_freed_memory
@@ -309,7 +309,8 @@ class TmdeTrainer(HubTrainer):
         if self.args.keep_freed_memory and self.args.device.type == "cpu":
             keep_freed_memory()
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
+            found = find_checkpoint(Path(self.args.output_dir))
+            resume_from_checkpoint = str(found) if found else True
         if isinstance(resume_from_checkpoint, str):  # before the batches are made; sharded weights are loaded after
             state = json.loads((Path(resume_from_checkpoint) / DATA_STATE_NAME).read_text())
             self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]

@@ -12,6 +12,7 @@ from tokenizers import decoders, pre_tokenizers
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from modeling_tmde.data.io import reading
 from modeling_tmde.embedding import local_or_hub
 from modeling_tmde.tokenization import is_byte_level_bpe
 from modeling_tmde.training.hub_encoder import open_config
@@ -23,10 +24,7 @@ TABLES = ("embed_tokens", "lm_head", "bag_tokens")  # modules with a row for eve
 
 @torch.no_grad()
 def warm_start(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    checkpoint: str | os.PathLike,
-    direct_path: bool = True,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, checkpoint: str | os.PathLike, direct_path: bool = True
 ) -> dict[str, Any]:
     """
     Changes a new model in place to begin where a checkpoint ended.
@@ -73,10 +71,8 @@ def warm_start(
     """
     model_class, path = ARCHITECTURES[architecture_of(open_config(checkpoint))], local_or_hub(checkpoint)
     source, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
-    try:
+    with reading(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
         source_tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"Warm start from {checkpoint}: expected its tokenizer's files beside it; {error}") from error
     kind, source_kind = model.config.model_type, source.config.model_type
     names = _names_in(source, model)
     if names is None and source_kind != BAG:
@@ -91,9 +87,7 @@ def warm_start(
     if names is not None and width != source_width:
         key = "model.encoder_config.d_model" if kind == ALIGNED else "model.d_model"
         found = f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}"
-        raise ValueError(
-            f"{found}; set {key}={source_width} (only from a bag to another architecture may they differ)"
-        )
+        raise ValueError(f"{found}; set {key}={source_width} (they may differ only from a bag to something else)")
     old_table = source.get_input_embeddings().weight
     vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
     known, copied = int(vocabulary.known.sum()), vocabulary.copied
@@ -133,7 +127,7 @@ def _from_bag(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: Vocabula
     inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
     known, log_weights = vocabulary.known, vocabulary.log_weights(bag.token_weights)
     if direct and model.config.model_type != "tmde":  # a bag beside an encoder
-        table = _fit_width(bag.embed_tokens.weight, bag.token_weights, _width(model.config))
+        table = fit_width(bag.embed_tokens.weight, bag.token_weights, _width(model.config))
         model.model.bag_tokens.weight[known] = vocabulary.table(table, bag.token_weights)[known]
         model.model.token_weights[known] = log_weights[known]
         return
@@ -141,7 +135,7 @@ def _from_bag(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: Vocabula
     scale = None
     for key, weight in {id(module.weight): module.weight for module in modules}.items():  # once if they are shared
         if scale is None or not direct:
-            fitted = _fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1])
+            fitted = fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1])
             table = vocabulary.table(fitted, bag.token_weights)
             if key in inside and not direct:
                 table = table * (log_weights - log_weights[known].median()).exp()[:, None]
@@ -164,7 +158,7 @@ def _size(rows: torch.Tensor) -> torch.Tensor:
     return rows.float().square().sum(dim=1).mean().sqrt()
 
 
-def _fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int) -> torch.Tensor:
+def fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int) -> torch.Tensor:
     """The table (vocabulary, width) with `d_model` columns."""
     width = table.shape[1]
     if d_model >= width:
@@ -200,9 +194,8 @@ def _copy(
             scale = _size(table[known]) / _size(parameter[known])
             parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
         elif last == "embed_languages":  # one that is new begins as the mean of all there
-            rows = [
-                value[languages.index(one)] if one in languages else value.mean(0) for one in model.config.languages
-            ]
+            wanted, mean = model.config.languages, value.mean(0)
+            rows = [value[languages.index(one)] if one in languages else mean for one in wanted]
             parameter.copy_(torch.stack(rows))
         else:
             parameter.copy_(value)

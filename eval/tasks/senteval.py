@@ -8,16 +8,7 @@ from typing import ClassVar
 
 from modeling_tmde.data.checks import Words, bad_value
 
-from .base import (
-    ClassificationData,
-    Languages,
-    Provenance,
-    SimilarityData,
-    SimilarityPairs,
-    Source,
-    Split,
-    Task,
-)
+from .base import ClassificationData, Languages, Provenance, SimilarityData, SimilarityPairs, Source, Split, Task
 from .sources import choose_languages, provenance_of, read_score, source_of
 
 Row = tuple[str, ...]  # label or score, text, and the second text of a pair

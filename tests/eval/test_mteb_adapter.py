@@ -77,6 +77,9 @@ def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder
     from mteb.models import EncoderProtocol, ModelMeta
 
     folder = save(tmp_path / "newest", tiny_model(), tokenizer)
+    (folder / "README.md").write_text(
+        "---\nlicense: mit\ndatasets: [Helsinki-NLP/europarl]\nbase_model: a/b\n---\n# x"
+    )
     encoder = encoder_class.from_pretrained(folder, device="cpu", max_length=64)
     meta, model = encoder.mteb_model_meta, encoder.embedder.model
     assert isinstance(encoder, EncoderProtocol)
@@ -85,6 +88,13 @@ def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder
     parameters = sum(parameter.numel() for parameter in model.parameters())
     assert (meta.embed_dim, meta.max_tokens, meta.n_parameters) == (32, 64, parameters)
     assert meta.memory_usage_mb == pytest.approx(parameters * 4 / 1024 / 1024)
+    model.config.languages = ["de", "el", "xx"]
+    meta = encoder_class(encoder.embedder).mteb_model_meta
+    assert (meta.license, meta.training_datasets, meta.adapted_from) == ("mit", {"Helsinki-NLP/europarl"}, "a/b")
+    tables = model.get_input_embeddings().weight.numel()
+    assert meta.languages == ["deu-Latn", "ell-Grek"] and tables <= meta.n_embedding_parameters < parameters
+    again = meta.load_model(device="cpu")  # from where it was, with its settings
+    assert again.embedder.max_length == 64 and again.mteb_model_meta.revision == meta.revision
     other = encoder_class(DocumentEmbedder(tiny_model(seed=1), tokenizer, max_length=64))
     assert other.mteb_model_meta.revision != meta.revision
 

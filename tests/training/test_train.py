@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from typer.testing import CliRunner
 
 from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.cli.main import app
-from modeling_tmde.training.building import find_checkpoint, load_data, named_sources
+from modeling_tmde.training.building import load_data, named_sources
+from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
@@ -77,7 +79,7 @@ def test_folder_record_and_model_of_a_run(finished, corpus):
     assert not [name for name in names if name.endswith(".tmp")]
     assert load_recipe(str(folder / "recipe.yaml")).sections == tiny_recipe(corpus).sections  # the run can be repeated
     record, results = read(folder, "run.json"), read(folder)
-    assert record["versions"]["torch"] == torch.__version__
+    assert record["versions"]["torch"] == metadata.version("torch")
     assert record["data"]["train"]["rows"] == 138 and record["data"]["dev"]["dev"]["rows"] == 12
     assert record["parameters"] == sum(parameter.numel() for parameter in trainer.model.model.parameters())
     evaluations = {line["step"]: line["eval_retrieval"] for line in log_lines(folder) if "eval_retrieval" in line}

@@ -73,9 +73,7 @@ class Distillation(Objective):
     ):
         super().__init__(weight)
         if not teacher:
-            raise ValueError(
-                "objectives.distillation.teacher: give a model of sentence-transformers, folder or Hub id"
-            )
+            raise ValueError("objectives.distillation.teacher: give a folder or Hub id of sentence-transformers")
         check_range("teacher_share", teacher_share, "(0, 1]")
         self.center = center
         self.teacher_share = teacher_share

@@ -14,9 +14,7 @@ def special_ids(config: PreTrainedConfig) -> list[int]:
     return sorted({config.bos_token_id, config.pad_token_id, config.mask_token_id, *eos} - {None})
 
 
-def own_tokens(
-    input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
-) -> torch.BoolTensor:
+def own_tokens(ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> torch.BoolTensor:
     """Where the tokens of the texts themselves are, neither padding nor special tokens; in the shape of both.
 
     Raises:
@@ -24,7 +22,7 @@ def own_tokens(
     """
     if config.mask_token_id is None:
         raise ValueError("mask_token_id=None, expected the id of the token that hides others, such as <mask>")
-    return attention_mask.bool() & ~torch.isin(input_ids, torch.tensor(special_ids(config), device=input_ids.device))
+    return attention_mask.bool() & ~torch.isin(ids, torch.tensor(special_ids(config), device=ids.device))
 
 
 def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.LongTensor:

@@ -36,9 +36,7 @@ class MiningF1(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         features = datasets.Features({"predictions": _FEATURE, "references": _FEATURE})
-        return evaluate.MetricInfo(
-            description=__doc__, citation=_CITATION, inputs_description=self.__doc__, features=features
-        )
+        return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
     def _compute(self, predictions: Pairs, references: Pairs) -> dict[str, float]:
         found, gold = ([set(map(tuple, pairs)) for pairs in side] for side in (predictions, references))

@@ -54,9 +54,7 @@ class SameCrossAccuracy(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         features = datasets.Features({name: datasets.Value("string") for name in _COLUMNS})
-        return evaluate.MetricInfo(
-            description=__doc__, citation=_CITATION, inputs_description=self.__doc__, features=features
-        )
+        return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
     def _compute(self, **columns: Sequence[str]) -> dict[str, float]:
         correct: dict[tuple[str, str], list[bool]] = {}

@@ -49,9 +49,7 @@ class TranslationRetrieval(evaluate.Metric):
         features = datasets.Features(
             {name: datasets.Sequence(datasets.Value("float32")) for name in ("predictions", "references")}
         )
-        return evaluate.MetricInfo(
-            description=__doc__, citation=_CITATION, inputs_description=self.__doc__, features=features
-        )
+        return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
     def _compute(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         sides = (np.asarray(side, dtype=np.float64) for side in (predictions, references))

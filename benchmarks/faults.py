@@ -1,0 +1,436 @@
+"""A campaign of faults against `tmde`: kills, full disks, a lost process, a second writer.
+
+    python benchmarks/faults.py --json-file benchmarks/results/faults.json     # half an hour on two cores
+    python benchmarks/faults.py --kills 3 --full 1 --others 1             # two minutes, as CI does
+
+Every command runs in a fork of this process, on generated text and tiny models. Faults come at random moments that
+follow from --seed. After a fault, no file that has its final name may be damaged; the command that the documentation
+names for an interruption must then end as one that nothing disturbed: the same weights, vectors, documents and files
+on the Hub. The small and the read-only file system are mounted (`tmpfs`), which needs root on Linux; they are left out
+elsewhere.
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+ROOT = Path(__file__).parents[1]
+WORDS = {
+    "de": "haus hund katze baum fluss stadt licht nacht brot wasser".split(),
+    "en": "house dog cat tree river town light night bread water".split(),
+}
+RECIPE = str(ROOT / "benchmarks" / "tiny.yaml")
+BAG = "languages=[de,en] pivot_languages=[en] data.dev_rows=12 vocab_size=400 d_model=32 max_steps=4 max_minutes=null"
+LIMIT = 120  # seconds of one command
+
+
+# ---- Commands in forks
+
+
+@dataclass
+class Run:
+    """A command in a fork. log: what it writes to stdout and stderr."""
+
+    pid: int
+    log: Path
+    code: int | None = None
+
+    def wait(self, limit: float = LIMIT) -> int:
+        """The exit code; that of a killed process is negative.
+
+        Raises:
+            AssertionError: It did not end in time.
+        """
+        end = time.monotonic() + limit
+        while self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > end:
+                self.kill()
+                raise AssertionError(f"it did not end in {limit:.0f} s\n{self.text[-2000:]}")
+            else:
+                time.sleep(0.005)
+        return self.code
+
+    def kill(self) -> bool:
+        """Whether it still ran."""
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code == -signal.SIGKILL
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def tmde(words: list[str]) -> None:
+    from modeling_tmde.cli.main import app
+
+    app(words, prog_name="tmde")
+
+
+def start(function: Callable[[], Any], log: Path, **environment: str) -> Run:
+    """Runs in a fork of this process, which has imported the package and done nothing."""
+    pid = os.fork()
+    if pid:
+        return Run(pid, log)
+    code = 70
+    try:
+        with open(log, "wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.environ.update(environment)
+        function()
+        code = 0
+    except SystemExit as error:
+        code = error.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        os._exit(code)
+
+
+def finished(words: str, log: Path) -> None:
+    run = start(partial(tmde, words.split()), log)
+    assert run.wait() == 0, run.text
+
+
+def one_sentence(run: Run) -> str:
+    """The sentence with which the command refused.
+
+    Raises:
+        AssertionError: It ended otherwise: with a traceback, with several sentences, or well.
+    """
+    text = run.text
+    lines = [line for line in text.splitlines() if line.startswith("Error: ")]
+    assert run.code == 1 and len(lines) == 1 and "Traceback" not in text, f"exit {run.code}\n{text[-3000:]}"
+    return lines[0]
+
+
+# ---- What is disturbed
+
+
+@dataclass
+class Case:
+    """A command that writes.
+
+    words: Of the command in a folder.
+    again: Of the command that goes on after an interruption.
+    state: What must be the same as after a run that nothing disturbed: arrays or bytes by name.
+    expected, seconds, size: Of such a run: its state, how long it took, and its bytes on the disk.
+    """
+
+    name: str
+    words: Callable[[Path], list[str]]
+    again: Callable[[Path], list[str]]
+    state: Callable[[Path], dict[str, Any]]
+    processes: int = 1
+    expected: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    size: int = 0
+
+    def start(self, folder: Path, words: Callable[[Path], list[str]]) -> list[Run]:
+        """One process a rank, as a launcher starts them."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        runs = []
+        for rank in range(self.processes):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.processes)} | shared
+            log = folder.with_suffix(f".{time.monotonic_ns()}.log")
+            runs.append(start(partial(tmde, words(folder)), log, **(own if self.processes > 1 else {})))
+        return runs
+
+    def undisturbed(self, folder: Path) -> None:
+        folder.mkdir()
+        begin = time.monotonic()
+        for run in self.start(folder, self.words):
+            assert run.wait() == 0, run.text[-3000:]
+        self.expected, self.seconds = self.state(folder), time.monotonic() - begin
+        self.size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+    def check(self, folder: Path, interrupted: bool = True) -> None:
+        """Goes on after an interruption, and compares the end."""
+        import numpy as np
+
+        for run in self.start(folder, self.again) if interrupted else ():
+            assert run.wait() == 0, run.text[-3000:]
+        found = self.state(folder)
+        assert found.keys() == self.expected.keys(), f"{sorted(found)} instead of {sorted(self.expected)}"
+        for name, value in self.expected.items():
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
+            else:
+                assert np.array_equal(found[name], value), f"{name} differs"
+
+
+def cases(inputs: Path, hub: str) -> list[Case]:
+    def train(folder: Path) -> list[str]:
+        return f"train {RECIPE} --train {inputs}/rows.jsonl -o {folder}/run".split()
+
+    def train_again(folder: Path) -> list[str]:
+        done = any(folder.glob("run/checkpoint-*/trainer_state.json"))
+        return [*train(folder), "--resume" if done else "--overwrite"]
+
+    def embed(folder: Path) -> list[str]:
+        return f"embed {inputs}/docs.txt -o {folder}/out.npy -m {inputs}/bag --resume --shard-size 16".split()
+
+    def index(folder: Path) -> list[str]:
+        return f"index {inputs}/docs.jsonl -o {folder}/index -m {inputs}/bag".split()
+
+    def push(folder: Path) -> list[str]:
+        return f"push {inputs}/bag user/{folder.name} --license mit --token hf_user".split()
+
+    return [
+        Case("train", train, train_again, weights),
+        Case("train, two ranks", train, train_again, weights, 2),
+        Case("embed", embed, embed, embedded),
+        Case("index", index, index, indexed),
+        Case("push", push, push, partial(published, hub)),
+    ]
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    from safetensors.numpy import load_file
+
+    steps = [json.loads(line)["step"] for line in (folder / "run/log.jsonl").read_text().splitlines()]
+    assert set(range(1, 25)) <= set(steps), f"log.jsonl lacks steps: {steps}"
+    return load_file(folder / "run/model.safetensors")
+
+
+def embedded(folder: Path) -> dict[str, Any]:
+    import numpy as np
+
+    return {"vectors": np.load(folder / "out.npy")}
+
+
+def indexed(folder: Path) -> dict[str, Any]:
+    """Read in a fork: LanceDB's threads would not survive in those to come."""
+    import numpy as np
+
+    def read() -> None:
+        from modeling_tmde.documents import DocumentIndex
+
+        index = DocumentIndex.open(folder / "index")
+        ids = sorted(index)
+        texts = np.array([hit.id + hit.text for hit in index.documents(ids)])
+        np.savez(found, texts=texts, vectors=index.vectors(ids))
+
+    found = folder.with_suffix(".npz")
+    run = start(read, folder.with_suffix(".read"))
+    assert run.wait() == 0, run.text
+    return dict(np.load(found))
+
+
+def published(hub: str, folder: Path) -> dict[str, Any]:
+    """Files of the repository on the Hub by name."""
+
+    def get(path: str) -> bytes:
+        request = urllib.request.Request(f"{hub}/{path}", headers={"Authorization": "Bearer hf_user"})
+        return urllib.request.urlopen(request, timeout=10).read()
+
+    names = [each["rfilename"] for each in json.loads(get(f"api/models/user/{folder.name}"))["siblings"]]
+    files = {name: get(f"user/{folder.name}/resolve/main/{name}") for name in names}
+    files["README.md"] = re.sub(rb"<!-- tmde:card \w+", b"", files.get("README.md", b""))  # a fingerprint of the name
+    return {name: data.replace(folder.name.encode(), b"NAME") for name, data in files.items()}
+
+
+def check_whole(case: Case, folder: Path) -> None:
+    """No file with its final name is half-written: each opens."""
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    openers = {".npy": np.load, ".json": lambda path: json.loads(path.read_text()), ".safetensors": load_file}
+    for path in folder.rglob("*"):
+        inside = str(path.relative_to(folder))
+        if path.is_file() and not re.search(r"(^|/)\.|tmp|checkpoint-|\.lance", inside) and path.suffix in openers:
+            openers[path.suffix](path)
+    if case.name == "index" and (folder / "index/index.json").exists():
+        indexed(folder)
+    if case.name == "push":
+        with contextlib.suppress(urllib.error.HTTPError):  # not created yet
+            found = case.state(folder)
+            assert len(found) == 2 or "model.safetensors" in found, f"a part was published: {sorted(found)}"
+
+
+# ---- Faults: each returns how many there were
+
+
+def killed(case: Case, folder: Path, rng: random.Random) -> int:
+    """SIGKILL at random moments, up to five in the life of one folder."""
+    folder.mkdir()
+    kills, words = 0, case.words
+    for _ in range(rng.randint(1, 5)):
+        runs = case.start(folder, words)
+        time.sleep(rng.uniform(0.02, 1) * case.seconds)
+        hit = [run.kill() for run in runs]
+        assert case.processes > 1 or hit[0] or runs[0].code == 0, runs[0].text[-3000:]
+        check_whole(case, folder)
+        if not any(hit):
+            break
+        kills, words = kills + 1, case.again
+    case.check(folder, any(hit))
+    return kills
+
+
+def disk_full(case: Case, folder: Path, rng: random.Random) -> int:
+    """The disk is full at a random moment; once there is room, the command goes on."""
+    with mounted(folder, 4 * case.size + 2**20):
+        free = rng.randint(4096, case.size)
+        (folder / "ballast").write_bytes(bytes(shutil.disk_usage(folder).free - free))
+        runs = case.start(folder, case.words)
+        codes = [run.wait() for run in runs]
+        sentences = [one_sentence(run) for run in runs if run.code]
+        assert not sentences or any(re.search("space|full", sentence) for sentence in sentences), sentences
+        check_whole(case, folder)
+        (folder / "ballast").unlink()
+        case.check(folder, any(codes))
+    return int(any(codes))
+
+
+def disk_read_only(case: Case, folder: Path, rng: random.Random) -> int:
+    with mounted(folder, 2**22):
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        (run, *_) = case.start(folder, case.words)
+        run.wait()
+        assert re.search("Read-only|not writable", one_sentence(run)), run.text
+    return 1
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, size: int) -> Iterator[None]:
+    """A file system of its own at the folder."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def one_rank_dies(case: Case, folder: Path, rng: random.Random) -> int:
+    """The other one ends within a minute with one sentence."""
+    folder.mkdir()
+    runs = case.start(folder, case.words)
+    time.sleep(rng.uniform(0.02, 0.9) * case.seconds)
+    dead = rng.randrange(2)
+    runs[dead].kill()
+    if runs[1 - dead].wait(limit=60):
+        one_sentence(runs[1 - dead])
+    check_whole(case, folder)
+    case.check(folder)
+    return 1
+
+
+def two_writers(case: Case, folder: Path, rng: random.Random) -> int:
+    """Two processes on one folder: one is refused, nothing is mixed."""
+    folder.mkdir()
+    runs = []
+    for _ in range(2):
+        runs += case.start(folder, case.words)
+        time.sleep(rng.choice([0, rng.uniform(0, 0.5) * case.seconds]))
+    codes = [run.wait() for run in runs]
+    assert 0 in codes and (codes != [0, 0] or case.name == "push"), runs[0].text + runs[1].text
+    for run in runs:
+        if run.code:
+            one_sentence(run)
+    case.check(folder, interrupted=False)
+    return 1
+
+
+# ---- The campaign
+
+
+def make_inputs(folder: Path) -> None:
+    """Rows, documents and a small bag, made in a fork: this process must not use torch."""
+    rng = random.Random(0)
+    rows = []
+    for _ in range(200):
+        picks = [rng.randrange(10) for _ in range(rng.randint(2, 9))]
+        rows.append({"translation": {code: " ".join(words[i] for i in picks) for code, words in WORDS.items()}})
+    docs = [f"{number} {row['translation']['de']}" for number, row in enumerate(rows * 20)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "docs.txt").write_text("".join(f"{text}\n" for text in docs))
+    with open(folder / "docs.jsonl", "w") as file:
+        file.writelines(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(docs))
+    finished(f"train bag --train {folder}/rows.jsonl -o {folder}/bag {BAG}", folder / "made.log")
+
+
+def prepare(folder: Path) -> None:
+    """Imports the package, which every fork then has, with a cache of its own."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_XET": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "400"}
+    os.environ["HF_HOME"] = f"{folder}/home"
+    sys.path.insert(0, str(ROOT))
+    import modeling_tmde.cli.main  # noqa: F401
+
+    (folder / "inputs").mkdir()
+    make_inputs(folder / "inputs")
+
+
+def main(
+    kills: int = 50, full: int = 20, others: int = 10, seed: int = 0, only: str = "", json_file: Path | None = None
+) -> None:
+    hub_server = [sys.executable, str(ROOT / "tests/hub_server.py")]
+    results, failed = [], []
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        hub = subprocess.Popen(hub_server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        stack.callback(hub.kill)
+        os.environ["HF_ENDPOINT"] = hub.stdout.readline().strip().partition("=")[2]
+        base = Path(temporary)
+        prepare(base)
+        for case in cases(base / "inputs", os.environ["HF_ENDPOINT"]):
+            slug = case.name.replace(", ", "-").replace(" ", "-")
+            case.undisturbed(base / slug)
+            faults: dict[Callable, int] = {killed: kills}
+            faults |= {one_rank_dies: others} if case.processes > 1 else {two_writers: others}
+            if sys.platform == "linux" and os.geteuid() == 0 and case.name != "push":  # which writes nothing here
+                faults |= {disk_full: full, disk_read_only: 1}
+            for function, count in faults.items():
+                row = f"{case.name}: {function.__name__.replace('_', ' ')}"
+                rng, done, begin, wrong = random.Random(f"{seed} {row}"), 0, time.monotonic(), None
+                for number in range(10 * count if re.search(only, row) else 0):
+                    folder = base / f"{slug}-{function.__name__}-{number}"
+                    try:
+                        done += function(case, folder, rng)
+                    except Exception as error:
+                        traceback.print_exc()
+                        wrong = str(error)[-3000:]
+                    shutil.rmtree(folder, ignore_errors=True)
+                    if done >= count or wrong:
+                        break
+                failed += [row] if wrong else []
+                found = {"row": row, "faults": done, "wrong": wrong, "seconds": round(time.monotonic() - begin)}
+                if done or wrong:
+                    print(found, flush=True)
+                    results.append(found)
+    from common import write_json  # which imports torch
+
+    write_json(json_file, "faults", {"kills": kills, "full": full, "others": others, "seed": seed}, results)
+    raise SystemExit(len(failed))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -17,7 +17,6 @@ import resource
 import shutil
 import struct
 import tempfile
-import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -72,9 +71,8 @@ def overwritten(data: bytes, rng: random.Random) -> bytes:
 def huge_claim(data: bytes, rng: random.Random) -> bytes:
     """The header or the footer says 10 GB."""
     size, shape = struct.pack("<Q", 10 * 2**30), b'"shape":['
-    return rng.choice(
-        [size + data[8:], data[:-8] + size[:4] + data[-4:], data.replace(shape, shape + b"99999999,", 1)]
-    )
+    larger = data.replace(shape, shape + b"99999999,", 1)
+    return rng.choice([size + data[8:], data[:-8] + size[:4] + data[-4:], larger])
 
 
 def strange_text(data: bytes, rng: random.Random) -> bytes:
@@ -144,32 +142,23 @@ def case(number: int, seed: int, inputs: Path, base: Path, memory: float) -> tup
     words = [word.format(file=file, work=work, folder=folder, inputs=inputs, recipe=RECIPE) for word in words]
     title = f"{file.relative_to(work)}: tmde {' '.join(words)}".replace(str(inputs), "IN").replace(str(work), "WORK")
     run = start(partial(tmde, words), base / f"{number}.log")
-    end = time.monotonic() + 60
-    while run.code is None:
-        pid, status, usage = os.wait4(run.pid, os.WNOHANG)
-        if pid:
-            run.code = os.waitstatus_to_exitcode(status)
-        elif time.monotonic() > end:
-            run.kill()
-            return way.__name__, title, "it took more than a minute"
-        else:
-            time.sleep(0.01)
-    return way.__name__, title, wrong_with(run, file, folder, earlier, usage.ru_maxrss / 2**20 - memory)
-
-
-def wrong_with(run: Run, file: Path, folder: Path, earlier: list[Path], memory: float) -> str | None:
-    if memory > MEMORY:
-        return f"it took {memory:.1f} GiB more than on a valid file"
-    if run.code == 0:
-        return None
     try:
-        sentence = one_sentence(run)
+        wrong = wrong_with(run, file, folder, memory)
     except AssertionError as error:
-        return str(error)
+        wrong = str(error)
+    if run.code and (lost := [path.name for path in earlier if path.read_text() != "earlier"]):
+        wrong = f"lost: {lost}"
+    return way.__name__, title, wrong
+
+
+def wrong_with(run: Run, file: Path, folder: Path, memory: float) -> str | None:
+    code = run.wait(limit=60)
+    if run.memory > memory + MEMORY:
+        return f"it took {run.memory:.1f} GiB"
+    sentence = one_sentence(run) if code else folder.name
     if len(sentence) > 2000 or not any(each in sentence for each in (file.name, file.stem, str(folder), folder.name)):
         return f"the sentence is long, or does not name the file: {sentence[:500]}"
-    lost = [path.name for path in earlier if path.read_text() != "earlier"]
-    return f"lost: {lost}" if lost else None
+    return None
 
 
 def more_inputs(folder: Path) -> None:
@@ -193,9 +182,8 @@ def more_inputs(folder: Path) -> None:
         f"eval run {folder}/bag --tasks sentence_retrieval={folder}/rows.jsonl -o {folder}/results",
     ):
         finished(words, folder / "made.log")
-    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
     (folder / "small").mkdir()
-    for name in names:
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         shutil.copy(folder / "run" / name, folder / "small" / name)
 
 

@@ -59,19 +59,14 @@ def families(vocabulary: int) -> dict:
 
 
 @torch.inference_mode()
-def left_padded(
-    embedder: DocumentEmbedder, texts: list[str], codes: list[str] | None, rng: random.Random
-) -> np.ndarray:
+def left_padded(embedder: DocumentEmbedder, texts: list[str], codes: list[str], rng: random.Random) -> np.ndarray:
     """(n, d), in batches of 16 texts, padded on the left."""
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]) * rng.uniform(0.5, 1))
     vectors = np.empty((len(texts), embedder.dimension), np.float32)
     model = embedder.model.base_model
     for start in range(0, len(order), 16):
         rows = order[start : start + 16]
-        ids = embedder.tokenizer(
-            [texts[row] for row in rows], truncation=True, max_length=embedder.max_length
-        ).input_ids
-        batch = {"input_ids": ids}
+        batch = embedder.tokenizer([texts[row] for row in rows], truncation=True, max_length=embedder.max_length)
         padded = embedder.tokenizer.pad(batch, return_tensors="pt", padding_side="left")
         inputs = {name: padded[name] for name in ("input_ids", "attention_mask")}
         if codes:
@@ -97,21 +92,21 @@ def main(number: int = 10_000, seed: int = 0, json_file: Path | None = None) -> 
     rows = []
     for name, model in families(len(tokenizer)).items():
         embedder = DocumentEmbedder(model, tokenizer, max_length=LIMIT)
-        codes = rng.choices(model.config.languages, k=number) if embedder.needs_language else None
-        expected = embedder.encode(texts, language=codes)
+        codes = rng.choices(model.config.languages, k=number) if embedder.needs_language else []
+        expected = embedder.encode(texts, language=codes or None)
         order = rng.sample(range(number), number)
         mixed = np.empty_like(expected)
-        language = codes and [codes[row] for row in order]
+        language = [codes[row] for row in order] if codes else None
         mixed[order] = embedder.encode([texts[row] for row in order], rng.randint(2000, 40_000), language=language)
         lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=LIMIT).input_ids]
         left = left_padded(embedder, texts, codes, rng)
         exported = exports(model, tokenizer)
-        half = DocumentEmbedder(model.to(torch.bfloat16), tokenizer, max_length=LIMIT).encode(texts, language=codes)
+        bfloat16 = DocumentEmbedder(model.to(torch.bfloat16), tokenizer, max_length=LIMIT)
+        half = bfloat16.encode(texts, language=codes or None)
         unit = normalize(expected)
         row = {"family": name, "longest, tokens": max(lengths)}
-        row["other batches"], row["left padding"] = (
-            float(np.abs(normalize(each) - unit).max()) for each in (mixed, left)
-        )
+        for column, each in (("other batches", mixed), ("left padding", left)):
+            row[column] = float(np.abs(normalize(each) - unit).max())
         row["bfloat16, 1 - cosine"] = float(1 - (normalize(half) * unit).sum(axis=1).min())
         rows.append(row | exported)
         print(row, flush=True)

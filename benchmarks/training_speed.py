@@ -57,18 +57,13 @@ def train_tmde(name: str, folder: Path, size: str, steps: int, bf16: bool) -> di
     model = {"d_model": width, "encoder_layers": layers, "encoder_ffn_dim": ffn, "decoder_ffn_dim": ffn}
     model |= {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "dropout": 0.1}
     training = {"micro_batch_tokens": tokens, "batch_tokens": "null", "max_steps": 2 * steps, "logging_steps": steps}
-    training |= {
-        "eval_strategy": "no",
-        "save_strategy": "no",
-        "load_best_model_at_end": "false",
-        "max_minutes": "null",
-    }
+    training |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": "false"}
     training |= {"bf16": str(bf16).lower(), "disable_tqdm": "true", "eval_on_start": "false", "warmup_steps": 1}
     training |= {"gradient_accumulation_steps": 1, "train_max_length": 128, "metric_for_best_model": "null"}
     words = [f"model.{key}={value}" for key, value in model.items()]
     words += [f"training.{key}={value}" for key, value in training.items()]
     words += [f"data.train={folder / 'rows.parquet'}", "data.dev=null", "data.dev_rows=0", "data.eval_task=null"]
-    words += [f"tokenizer.vocab_size={vocabulary}"]
+    words += [f"tokenizer.vocab_size={vocabulary}", "training.max_minutes=null"]
     train_recipe(load_recipe(recipe, [*words, *overrides]), folder / "run")
     logs = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
     log = [line for line in logs if "words_per_second" in line][-1]
@@ -101,20 +96,12 @@ def train_marian(folder: Path, size: str, steps: int, bf16: bool) -> dict[str, f
         tokenizer(list(side), truncation=True, max_length=128)["input_ids"] for side in zip(*pairs, strict=True)
     )
     words = [len(source.split()) + len(target.split()) for source, target in pairs]
-    config = MarianConfig(
-        vocab_size=max(vocabulary, len(tokenizer)),
-        d_model=width,
-        encoder_layers=layers,
-        decoder_layers=1,
-        encoder_attention_heads=heads,
-        decoder_attention_heads=heads,
-        encoder_ffn_dim=ffn,
-        decoder_ffn_dim=ffn,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        decoder_start_token_id=tokenizer.pad_token_id,
-    )
-    model = MarianMTModel(config)
+    sizes = {"d_model": width, "encoder_layers": layers, "decoder_layers": 1}
+    sizes["vocab_size"] = max(vocabulary, len(tokenizer))
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_attention_heads": heads, f"{side}_ffn_dim": ffn}
+    special = {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
+    model = MarianMTModel(MarianConfig(eos_token_id=tokenizer.eos_token_id, **sizes, **special))
     collate, counts = DataCollatorForSeq2Seq(tokenizer, model), {"words": 0, "tokens": 0, "padded": 0, "read": 0}
 
     def counted(features: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -126,31 +113,15 @@ def train_marian(folder: Path, size: str, steps: int, bf16: bool) -> dict[str, f
         return batch
 
     mean = sum(map(len, sources)) / len(sources)
-    arguments = Seq2SeqTrainingArguments(
-        output_dir=str(folder / "marian"),
-        max_steps=2 * steps,
-        per_device_train_batch_size=max(2, round(tokens / 2 / mean)),
-        train_sampling_strategy="group_by_length",
-        label_smoothing_factor=0.1,
-        optim="adamw_torch_fused",
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        bf16=bf16,
-        remove_unused_columns=False,
-        use_cpu=not torch.cuda.is_available(),
-    )
+    options = {"per_device_train_batch_size": max(2, round(tokens / 2 / mean)), "max_steps": 2 * steps, "bf16": bf16}
+    options |= {"train_sampling_strategy": "group_by_length", "label_smoothing_factor": 0.1, "save_strategy": "no"}
+    options |= {"optim": "adamw_torch_fused", "report_to": "none", "remove_unused_columns": False}
+    options["disable_tqdm"] = True
+    arguments = Seq2SeqTrainingArguments(str(folder / "marian"), use_cpu=not torch.cuda.is_available(), **options)
     examples = {"input_ids": sources, "labels": [ids[1:] for ids in targets], "words": words}
     counter = Counter(counts, steps)
-    trainer = Seq2SeqTrainer(
-        model,
-        arguments,
-        counted,
-        datasets.Dataset.from_dict(examples),
-        processing_class=tokenizer,
-        callbacks=[counter],
-    )
-    trainer.train()
+    data, options = datasets.Dataset.from_dict(examples), {"processing_class": tokenizer, "callbacks": [counter]}
+    Seq2SeqTrainer(model, arguments, counted, data, **options).train()
     (begin, before), (end, after) = counter.marks
     done = {key: (after[key] - before[key]) / (end - begin) for key in after}
     return {"words/s": done["words"], "tokens/s": done["tokens"], "padding": 1 - done["read"] / done["padded"]}

@@ -25,7 +25,11 @@ STALE_MODEL += ("recipe.yaml", "results.json")
 
 
 def stage_model(folder: Path, stage: Path) -> None:
-    """Links the files of a model that may be published into `stage`."""
+    """Links the files of a model that may be published into `stage`.
+
+    Raises:
+        ValueError: A file is a link to one outside of the folder, other than the Hub's cache makes.
+    """
     files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
     config = read_json(folder / "config.json")
     for reference in (config.get("auto_map") or {}).values():
@@ -36,7 +40,10 @@ def stage_model(folder: Path, stage: Path) -> None:
     if any(path.stat().st_mtime_ns < saved for path in graphs):
         logger.warning(f"{folder / 'onnx'} is older than the weights and left out; run `tmde export onnx {folder}`")
         files -= graphs
+    root = folder.resolve()
     for path in files:
+        if not path.resolve().is_relative_to(root) and not path.resolve().is_relative_to(root.parents[1] / "blobs"):
+            raise ValueError(f"{path}: found a link out of the folder, to {path.resolve()}; put the file itself there")
         target = stage / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(path.resolve())

@@ -29,7 +29,7 @@ from torch import nn
 from tqdm.auto import tqdm
 from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
 from .long_documents import NO_LIMIT, LongDocuments, SentenceDensity, SplitDocuments
 from .modeling_adapted import longest_input
@@ -380,9 +380,7 @@ class DocumentEmbedder:
         counts = {"split": int((pieces > 1).sum()), "pieces": int(pieces.sum())}
         return vectors, EncodeReport(len(pieces), tokens, longest=longest, **counts)
 
-    def _embed_texts(
-        self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], object]
-    ) -> torch.Tensor:
+    def _embed_texts(self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], Any]) -> torch.Tensor:
         """(n, d) float32, on the model's device."""
         vectors = torch.empty((len(texts), self.dimension), device=self.device)
         if self._ragged:
@@ -470,6 +468,7 @@ def local_or_hub(path: str | os.PathLike) -> str:
 
     Raises:
         FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
+        ValueError: Its weights are said to be outside of the folder.
     """
     if path == DEFAULT_MODEL:
         return str(DEFAULT_FOLDER)
@@ -477,6 +476,10 @@ def local_or_hub(path: str | os.PathLike) -> str:
     if folder.is_dir():
         if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")
+        index = folder / SAFE_WEIGHTS_INDEX_NAME
+        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values() if index.is_file() else ()
+        if outside := [name for name in shards if Path(name).name != name]:
+            raise ValueError(f"{index}: found the shard {outside[0]!r}, expected a file of its folder")
         return str(folder)
     if folder.exists() or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
         raise FileNotFoundError(f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'")

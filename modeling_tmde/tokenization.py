@@ -245,17 +245,15 @@ def _count_firing(merges: list[Merge], words: Counter[Word]) -> Counter[Merge]:
     return counts
 
 
-def _append_merges(
-    tokenizer: PreTrainedTokenizerBase, merges: list[Merge], new_tokens: int
-) -> PreTrainedTokenizerBase:
-    """The tokenizer with the first merges that give `new_tokens` entries."""
+def _append_merges(tokenizer: PreTrainedTokenizerBase, found: list[Merge], new_tokens: int) -> PreTrainedTokenizerBase:
+    """The tokenizer with the first of the found merges, which give `new_tokens` entries."""
     names = {chr(_FIRST_SYMBOL + id): token for token, id in tokenizer.get_vocab().items()}
 
     def edit(content: dict) -> None:
         vocabulary, ranked = content["model"]["vocab"], content["model"]["merges"]
         known, first = {tuple(merge) for merge in ranked}, max(tokenizer.get_vocab().values()) + 1
         new: dict[str, int] = {}
-        for merge in merges:
+        for merge in found:
             parts = tuple("".join(names[symbol] for symbol in part) for part in merge)
             joined = "".join(parts)
             if joined not in vocabulary and joined not in new:  # two merges may give the same token

@@ -10,10 +10,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TRAINING = ["--size", "tiny", "--rows", "100", "--steps", "1", "--repeats", "1", "--system", "cT-MDE"]
 OPTIONS = {
     "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
-    "gpu.py": ["--device", "cpu", "--size", "tiny"],
-    "mining_memory.py": ["--rows", "50", "--dimensions", "8"],
     "peers.py": "--static {folder}/static --minutes 0.02 --cache {folder} --figure {folder}/front.png".split(),
-    "retrieval_memory.py": ["--queries", "50", "--candidates", "500", "--dimensions", "16"],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
 }
 

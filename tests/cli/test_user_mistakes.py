@@ -22,7 +22,8 @@ MISTAKES = [
     ("embed de.txt -o new.npy -m missing", 1, ("missing", "no such folder")),
     ("embed de.txt -o new.npy -m folder", 1, ("folder", "no config.json")),
     ("embed de.txt -o new.npy -m no-weights", 1, ("no-weights", "model.safetensors")),
-    ("embed de.txt -o new.npy -m cut-weights", 1, ("damaged or cut off", "again")),
+    ("embed de.txt -o new.npy -m cut-weights", 1, ("cut-weights: damaged or cut off", "again")),
+    ("embed de.txt -o new.npy -m strange-shards", 1, ("strange-shards/model.safetensors.index.json", "'../x'")),
     ("embed de.txt -o new.npy -m no-tokenizer", 1, ("no-tokenizer", "tokenizer")),
     ("embed half.jsonl -o new.npy -m missing", 1, ("half.jsonl", "2")),  # before the model is loaded
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
@@ -30,6 +31,8 @@ MISTAKES = [
     ("embed de.txt -o no/new.npy -m model", 1, ("--output no/new.npy", "does not exist")),
     ("train bag --train sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
     ("push model a/b/c --dry-run", 1, ("Repo id must be", "'a/b/c'")),
+    ("push strange-run a/b --dry-run", 1, ("strange-run/run.json: damaged JSON",)),
+    ("push strange-link a/b --dry-run", 1, ("strange-link/LICENSE: found a link out of the folder", "de.txt")),
     ("search bridge missing", 1, ("missing", "index")),
     ("export static model -o folder-with-files", 1, ("--output folder-with-files", "already")),
 ]
@@ -49,10 +52,13 @@ def place(tmp_path_factory, tokenizer):
         (root / folder).mkdir()
     for name, text in texts.items():
         (root / name).write_text(text)
-    for name in ("model", "no-weights", "cut-weights", "no-tokenizer"):
+    for name in "model no-weights cut-weights no-tokenizer strange-shards strange-run strange-link".split():
         save(root / name, tiny_model(), tokenizer)
     weights = (root / "model/model.safetensors").read_bytes()
     (root / "no-weights/model.safetensors").unlink()
+    (root / "strange-shards/model.safetensors.index.json").write_text('{"weight_map": {"x": "../x"}}')
+    (root / "strange-run/run.json").write_text("{")
+    (root / "strange-link/LICENSE").symlink_to(root / "de.txt")
     (root / "cut-weights/model.safetensors").write_bytes(weights[: len(weights) // 2])
     (root / "no-tokenizer/tokenizer.json").unlink()
     return root
@@ -90,6 +96,8 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied"),
         (ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects"), "pip install 'tmde[demo]'"),
         (MemoryError(), "out of memory"),
+        (RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer"), "another process of this run"),
+        (RuntimeError("[enforce fail at inline_container.cc:672] unexpected pos 8"), "full disk"),
         (ZeroDivisionError("x"), None),
     ],
     ids=str,

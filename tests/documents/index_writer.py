@@ -1,19 +1,13 @@
-"""Writes to a document index in processes that are killed; see `test_index_kill.py`.
+"""Operations on a document index; see `test_index_kill.py`.
 
 Operations follow from their numbers, so that whoever knows how many were committed knows what the index must hold.
 """
 
-import itertools
-import os
 import random
-import signal
-import sys
-import time
 import zlib
 
 import numpy as np
 
-from modeling_tmde.documents import index as module
 from modeling_tmde.documents.index import DocumentIndex
 
 DIMENSION = 16
@@ -60,45 +54,3 @@ def check(index: DocumentIndex, state: dict[str, str]) -> None:
     np.testing.assert_allclose(index.vectors(ids), expected, atol=1e-6)
     for id, (hit,) in zip(ids, index.search(expected, k=1), strict=True):
         assert (hit.id, hit.text) == (id, state[id]) and abs(hit.score - 1) < 1e-5
-
-
-def committed(index: DocumentIndex, state: dict[str, str], reported: int) -> int:
-    """Checks the index after `reported` operations, or one more: a process may die between commit and report."""
-    for number in range(reported):
-        operation(state, number)
-    if {hit.id: hit.text for hit in index.documents(list(index))} != state:
-        operation(state, reported)
-        reported += 1
-    check(index, state)
-    return reported
-
-
-def write_for_ever(folder: str, reported: int, log: int) -> None:
-    """Checks what a killed writer left, and goes on; writes to the log how many operations there have been."""
-    module._FRAGMENTS = 3  # compaction is part of many writes
-    index, state = DocumentIndex.open(folder), {}
-    for number in itertools.count(committed(index, state, reported)):
-        os.write(log, f"{number}\n".encode())
-        operate(index, state, number)
-
-
-def kill_writers(folder: str, kills: int) -> int:
-    """Kills one writer after the other at a random moment; the number of operations that the last one reported."""
-    done = 0
-    for number in range(kills):
-        reading, writing = os.pipe()
-        child = os.fork()  # imports LanceDB for itself
-        if not child:
-            write_for_ever(folder, done, writing)
-        os.close(writing)
-        with open(reading, encoding="ascii") as log:
-            done = int(log.readline())  # fails if the writer did
-            time.sleep(random.Random(number).uniform(0.01, 0.2))
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            done = [done, *(int(line) for line in log if line.endswith("\n"))][-1]
-    return done
-
-
-if __name__ == "__main__":
-    print(kill_writers(sys.argv[1], int(sys.argv[2])))

@@ -1,35 +1,16 @@
-"""A document index survives killed writers, and keeps two writers apart."""
+"""A document index keeps two writers apart. benchmarks/faults.py kills writers."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("lancedb")
 
+from modeling_tmde.data.io import locked
 from modeling_tmde.documents.index import DocumentIndex
-from tests.documents.index_writer import DIMENSION, check, committed, operate
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="forks and kills")
-def test_killed_writers(tmp_path):
-    """SIGKILL at random moments: every operation that was reported is there, and at most one more, whole."""
-    folder = tmp_path / "index"
-    DocumentIndex.create(folder, dimension=DIMENSION)
-    command = [sys.executable, "-m", "tests.documents.index_writer", str(folder), "5"]
-    finished = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
-    assert finished.returncode == 0, finished.stderr
-    state, reported = {}, int(finished.stdout)
-    assert reported > 5, finished.stdout  # the writers did write
-    done = committed(DocumentIndex.open(folder), state, reported)
-    operate(DocumentIndex.open(folder), state, done)  # no lock is left
-    check(DocumentIndex.open(folder), state)
+from tests.documents.index_writer import DIMENSION, check, operate
 
 
 def test_two_writers(tmp_path):
@@ -55,6 +36,13 @@ def test_two_writers(tmp_path):
     check(index, state)
 
 
+def test_two_creators(tmp_path):
+    with locked(tmp_path / "index"), pytest.raises(ValueError, match="index: another process is writing to it"):
+        DocumentIndex.create(tmp_path / "index", dimension=DIMENSION)
+    assert not list(tmp_path.iterdir())
+    assert len(DocumentIndex.create(tmp_path / "index", dimension=DIMENSION)) == 0
+
+
 def test_a_reader_keeps_the_version_it_opened(tmp_path):
     writer, state = DocumentIndex.create(tmp_path / "index", dimension=DIMENSION), {}
     operate(writer, state, 0)
@@ -78,9 +66,10 @@ def test_damaged_and_half_made_indexes(tmp_path):
         path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(ValueError, match="missing or damaged"):
         DocumentIndex.open(folder)
-    (folder / "index.json").write_text("{")
-    with pytest.raises(ValueError, match="or a damaged one"):
-        DocumentIndex.open(folder)
+    for damaged in ("{", "[]", '{"dimension": 2}', "[" * 100_000):
+        (folder / "index.json").write_text(damaged)
+        with pytest.raises(ValueError, match="or a damaged one"):
+            DocumentIndex.open(folder)
     DocumentIndex.create(tmp_path / "half", dimension=2)
     (tmp_path / "half" / "index.json").unlink()  # it is written last: a creation that was killed can be repeated
     with pytest.raises(ValueError, match="no index there"):

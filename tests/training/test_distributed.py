@@ -73,6 +73,18 @@ def test_processes_with_other_languages_and_rows(name, folder):
     assert sum(parts["= infonce loss"] for parts in found).item() == pytest.approx(loss.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("case", worker.OBJECTIVE_CASES)
+def test_two_processes_are_one_that_accumulates_for_every_objective(case, folder):
+    """Gradients, in double precision; negatives and masks are drawn alike."""
+    expected, found = worker.objective_gradients(case, [0, 1]), of_both(folder, f"objectives {case}")
+    for rank in (0, 1):
+        assert found[rank].keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(2 * found[rank][name], value, rtol=1e-6, atol=1e-6)  # DDP takes the mean
+    alone = worker.objective_gradients(case, [0])
+    assert max((alone[name] - value).abs().max() for name, value in expected.items()) > 1e-3
+
+
 def test_one_process_gathers_nothing_and_numbers_are_summed_in_double_precision(folder):
     embeddings = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
     found = load_file(folder / "evaluation.safetensors")

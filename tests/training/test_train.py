@@ -3,10 +3,8 @@
 import json
 import logging
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -18,8 +16,8 @@ from typer.testing import CliRunner
 
 from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.cli.main import app
+from modeling_tmde.data.io import locked
 from modeling_tmde.training.building import load_data, named_sources
-from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
@@ -202,41 +200,6 @@ def test_dev_sets_may_be_named(corpus, tmp_path):
 
 # ---- Interrupted runs
 
-# Dropout and negatives draw random numbers; chunks of 40 rows put the interruption in the middle of the data.
-INTERRUPTED = ["max_steps=12", "eval_steps=3", "dropout=0.3", "objectives.distance.negatives=3", "buffer_rows=40"]
-INTERRUPTED += ["gradient_accumulation_steps=2", "cooldown=0.3", "data.streaming=true"]
-
-
-@pytest.mark.slow
-def test_run_killed_in_the_middle_resumes_to_the_same_result(corpus, tmp_path):
-    killed, whole, held = tmp_path / "killed", tmp_path / "whole", tmp_path / "held"
-    options = {"overrides": [f"data.train={corpus}", *TINY, *INTERRUPTED], "hold_at": 8}
-    options |= {"output": str(killed), "held": str(held)}
-    worker = str(Path(__file__).with_name("worker_recipe.py"))
-    process = subprocess.Popen([sys.executable, worker, json.dumps(options)], env=ENVIRONMENT)
-    try:
-        train_recipe(tiny_recipe(corpus, *INTERRUPTED), whole)  # never interrupted
-        while process.poll() is None and not held.exists():
-            time.sleep(0.1)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert process.returncode == -signal.SIGKILL and not (killed / "model.safetensors").exists()
-    assert find_checkpoint(killed) == killed / "checkpoint-6"
-    before = losses_by_step(killed)
-    assert set(before) == set(range(1, 9))  # steps 7 and 8 are lost and are made again
-    train_recipe(tiny_recipe(corpus, *INTERRUPTED), killed, resume=True)
-    assert [line["step"] for line in log_lines(killed) if "loss" in line][8:] == list(range(7, 13))
-    found, expected = losses_by_step(killed), losses_by_step(whole)
-    assert set(found) == set(expected) == set(range(1, 13))
-    for step, values in expected.items():
-        assert found[step] == pytest.approx(values, rel=1e-6, abs=1e-6), step
-        assert before.get(step, values) == pytest.approx(values, rel=1e-6, abs=1e-6), step
-    for name, value in load_file(whole / "model.safetensors").items():
-        torch.testing.assert_close(load_file(killed / "model.safetensors")[name], value, rtol=0, atol=1e-6)
-    for key in ("steps", "best_step", "seen", "rows"):
-        assert read(whole)[key] == read(killed)[key], key
-
 
 def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(finished, corpus, tmp_path, caplog):
     folder = tmp_path / "run"
@@ -244,14 +207,27 @@ def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(finished, corpus
     state = (folder / "checkpoint-4" / "trainer_state.json").read_text()
     (folder / "checkpoint-4" / "trainer_state.json").write_text(state[: len(state) // 2])
     (folder / "checkpoint-9").mkdir()  # cut off before its state was written
+    shutil.copytree(finished[0] / "checkpoint-4", folder / "checkpoint-8")
+    with open(folder / "checkpoint-8" / "optimizer.pt", "r+b") as file:  # zeros, as after a crash of the machine
+        file.seek(1000)
+        file.write(bytes(64))
     (folder / "log.jsonl").unlink()
     with caplog.at_level(logging.WARNING, logger="modeling_tmde.training"):
         train_recipe(tiny_recipe(corpus), folder, resume=True)
-    assert all(f"checkpoint-{step} is incomplete and is skipped" in caplog.text for step in (9, 4))
+    assert all(f"checkpoint-{step} is incomplete or damaged, and is skipped" in caplog.text for step in (9, 8, 4))
     found = losses_by_step(folder)
     assert set(found) == {3, 4}
     for step, values in found.items():
         assert values == pytest.approx(losses_by_step(finished[0])[step], rel=1e-6), step
+
+
+def test_a_folder_in_which_another_process_trains_is_refused_and_kept(corpus, tmp_path):
+    with locked(tmp_path / "run"):
+        (tmp_path / "run").mkdir()
+        for options in ({}, {"overwrite": True}):
+            with pytest.raises(ValueError, match="run: another process is writing to it"):
+                train_recipe(tiny_recipe(corpus), tmp_path / "run", **options)
+        assert (tmp_path / "run").is_dir()
 
 
 def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(finished, corpus, tmp_path):

@@ -4,6 +4,8 @@ training under FSDP2; each process writes what it holds."""
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,12 +22,20 @@ from transformers import AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel
 from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.objectives import BatchSizes, DistanceConstraint, InfoNCE, Objective, TranslationObjective
+from modeling_tmde.training.objectives import (
+    OBJECTIVES,
+    BatchSizes,
+    DistanceConstraint,
+    InfoNCE,
+    Objective,
+    TranslationObjective,
+)
 from modeling_tmde.training.objectives.base import EmbeddingObjective
 from modeling_tmde.training.objectives.gather import sum_on_host
 from modeling_tmde.training.parallel_model import ParallelModel
 from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.training import test_goldens
 
 LENGTH, VOCABULARY = 7, 400
 
@@ -103,8 +113,38 @@ def gather(folder: Path, rank: int) -> None:
     if rank == 0:  # an evaluation of one process alone waits for no other
         vectors = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
         save_file({"infonce": InfoNCE().eval()(vectors).loss}, folder / "evaluation.safetensors")
+    for case in OBJECTIVE_CASES:
+        wrapped = objective_gradients(case, [rank], partial(DistributedDataParallel, find_unused_parameters=True))
+        save_file(wrapped, folder / f"objectives {case}-{rank}.safetensors")
     sums = sum_on_host([0.1, 10.0**9 + rank])
     save_file({"sums": torch.tensor(sums, dtype=torch.float64)}, folder / f"sums-{rank}.safetensors")
+
+
+# ---- Every objective
+
+OBJECTIVE_CASES = test_goldens.CASES | {
+    "nli": (test_goldens.bag, {"nli": {"hidden_size": 8}}),
+    "causal": (partial(test_goldens.encoder, causal=True), {"causal_lm": {}}),
+}
+
+
+def objective_gradients(case: str, ranks: Sequence[int], wrap: Callable = lambda parallel: parallel) -> dict:
+    """Of a model that reads the halves of a batch that `ranks` name, one after the other."""
+    make, options = OBJECTIVE_CASES[case]
+    torch.manual_seed(0)
+    objectives = {name: OBJECTIVES[name](**values) for name, values in options.items() if name != "infonce"}
+    parallel = ParallelModel(make(), objectives).double().train()
+    model = wrap(parallel)
+    for rank in ranks:
+        torch.manual_seed(rank)  # of negatives and masks
+        rows = slice(3 * rank, 3 * rank + 3)
+        whole = test_goldens.batch() | {"labels": torch.arange(6) % 3}
+        texts = slice(2 if case == "nli" else 3)  # a premise and a hypothesis
+        half = {name: whole[name][texts, rows] for name in ("input_ids", "attention_mask", "lengths")}
+        half |= {name: whole[name][rows] for name in ("teacher_vectors", "taught", "labels")}
+        outputs = model(SimpleNamespace(languages=whole["languages"][texts], **half))
+        sum(objectives[name].weight * output["total"] for name, output in outputs.items()).backward()
+    return {name: found.grad for name, found in parallel.named_parameters() if found.grad is not None}
 
 
 # ---- FSDP2

@@ -1,6 +1,6 @@
 """Bad input: damaged, hostile and strange files, given to every command that reads them.
 
-    python benchmarks/bad_input.py --json-file benchmarks/results/bad_input.json    # 300 cases, some minutes
+    python benchmarks/bad_input.py --json benchmarks/results/bad_input.json    # 300 cases, some minutes
     python benchmarks/bad_input.py --cases 40 --seed 3
 
 A case is a small valid file, a way to spoil it and a command that reads it; all follow from the seed. The command must
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from faults import RECIPE, Run, finished, one_sentence, prepare, start, tmde
+from faults import RECIPE, JsonOption, Run, finished, one_sentence, prepare, start, tmde
 
 MEMORY = 1.5  # GiB more than the command takes on a valid file
 VALUES = [None, True, -1, 0.5, 1e308, 10**400, 2**63, "", "\0", "\ud800", "../../etc/passwd", "x" * 10**6, [], {}]
@@ -187,7 +187,7 @@ def more_inputs(folder: Path) -> None:
         shutil.copy(folder / "run" / name, folder / "small" / name)
 
 
-def main(cases: int = 300, seed: int = 0, only: str = "", json_file: Path | None = None) -> None:
+def main(cases: int = 300, seed: int = 0, only: str = "", json_file: JsonOption = None) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     ways, well, failed = Counter(), 0, []
     with tempfile.TemporaryDirectory() as temporary:

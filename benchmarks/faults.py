@@ -1,6 +1,6 @@
 """A campaign of faults against `tmde`: kills, full disks, a lost process, a second writer.
 
-    python benchmarks/faults.py --json-file benchmarks/results/faults.json     # half an hour on two cores
+    python benchmarks/faults.py --json benchmarks/results/faults.json     # half an hour on two cores
     python benchmarks/faults.py --kills 3 --full 1 --others 1             # two minutes, as CI does
 
 Every command runs in a fork of this process, on generated text and tiny models. Faults come at random moments that
@@ -28,13 +28,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 ROOT = Path(__file__).parents[1]
 RECIPE = str(ROOT / "benchmarks" / "tiny.yaml")
 BAG = "languages=[de,en] pivot_languages=[en] data.dev_rows=12 vocab_size=400 d_model=32 max_steps=4 max_minutes=null"
+JsonOption = Annotated[Path | None, typer.Option("--json", help="File to write.")]
 LIMIT = 120  # seconds of one command
 
 
@@ -386,7 +387,7 @@ def prepare(folder: Path) -> None:
 
 
 def main(
-    kills: int = 50, full: int = 20, others: int = 10, seed: int = 0, only: str = "", json_file: Path | None = None
+    kills: int = 50, full: int = 20, others: int = 10, seed: int = 0, only: str = "", json_file: JsonOption = None
 ) -> None:
     hub_server = [sys.executable, str(ROOT / "tests/hub_server.py")]
     results, failed = [], []

@@ -1,6 +1,6 @@
 """Does a vector depend on its text alone? 10,000 texts in 30 writing systems, every family, and lower precision.
 
-    python benchmarks/invariance.py --json-file benchmarks/results/invariance.json
+    python benchmarks/invariance.py --json benchmarks/results/invariance.json
 
 Texts are random words of 30 blocks of Unicode, 0 to 5,000 tokens; weights are random and tiny. Each text is embedded
 three times: in batches by length as `DocumentEmbedder` makes them, in random order with a random number of tokens a
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import typer
 from common import markdown, write_json
+from faults import JsonOption
 from sklearn.preprocessing import normalize
 from transformers import PreTrainedTokenizerBase
 
@@ -84,7 +85,7 @@ def exports(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> dict[
     return found
 
 
-def main(number: int = 10_000, seed: int = 0, json_file: Path | None = None) -> None:
+def main(number: int = 10_000, seed: int = 0, json_file: JsonOption = None) -> None:
     logging.getLogger("modeling_tmde.embedding").setLevel(logging.ERROR)  # of truncated texts
     rng = random.Random(seed)
     texts = made_up_texts(number, rng)

@@ -1,6 +1,6 @@
 """Load: 5,000,000 texts through `tmde embed` with kills, an index of 1,000,000, eight threads, Ray with a lost worker.
 
-    python benchmarks/load.py --json-file benchmarks/results/load.json          # half an hour on two cores
+    python benchmarks/load.py --json benchmarks/results/load.json          # half an hour on two cores
     python benchmarks/load.py --texts 20000 --documents 2000 --only "embed|index"
 
 The model is the default one, the texts are made up. Memory is the resident set of the process, read twice a second;
@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 import typer
 from common import markdown, write_json
+from faults import JsonOption
 from sklearn.preprocessing import normalize
 
 from modeling_tmde import DocumentEmbedder
@@ -149,7 +150,7 @@ def ray(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[st
 
 
 def main(
-    texts: int = 5_000_000, documents: int = 1_000_000, seed: int = 0, only: str = "", json_file: Path | None = None
+    texts: int = 5_000_000, documents: int = 1_000_000, seed: int = 0, only: str = "", json_file: JsonOption = None
 ) -> None:
     rows = []
     for function in (embed, index, threads, ray):

@@ -9,7 +9,7 @@ import sys
 
 # libgomp reads this when torch is imported. By default threads spin for so long while they wait for each other that
 # training slows down many times when another process keeps a core busy; 6,000 turns keep most of the speed there and
-# cost a few percent on an idle machine (benchmarks/busy_core.py).
+# cost a few percent on an idle machine (benchmarks/README.md).
 os.environ.setdefault("GOMP_SPINCOUNT", "6000")
 
 import transformers

@@ -202,10 +202,8 @@ class SelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        dropout = self.config.attention_dropout if self.training else 0.0
-        output, probabilities = attention(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.head_dim**-0.5
-        )
+        options = {"dropout": self.config.attention_dropout if self.training else 0.0, "scaling": self.head_dim**-0.5}
+        output, probabilities = attention(self, query, key, value, attention_mask, **options)
         return self.out_proj(output.flatten(2)), probabilities
 
 
@@ -624,7 +622,8 @@ class EmbeddingSeq2Seq:
                 `encoder_outputs`.
             decoder_input_ids, decoder_inputs_embeds: (batch, target_length[, width]), beginning with `<s>`; made from
                 `labels` when both are missing. With `past_key_values`, only the new ones.
-            encoder_outputs: Output of `get_encoder()`, or embeddings (batch, d_model).
+            encoder_outputs: Output of `get_encoder()`, or embeddings (batch, d_model). A tuple (last_hidden_state, ...)
+                will do where the decoder sees the embedding alone.
             labels: (batch, target_length), `tokens </s>` without `<s>`, padded with -100 or `pad_token_id`. If all
                 labels begin with `<s>`, as the tokenizer writes them, it is ignored.
             target_language: Language of the target: one code, one code per text, or ids (batch,).
@@ -649,6 +648,8 @@ class EmbeddingSeq2Seq:
             encoder_outputs = self.model(**source, **kwargs)
         elif isinstance(encoder_outputs, torch.Tensor):
             encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs)
+        elif isinstance(encoder_outputs, tuple) and not self.decoder_sees_states:
+            encoder_outputs = BaseModelOutputWithPooling(encoder_outputs[0], encoder_outputs[0][:, 0])
             attention_mask = None
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:

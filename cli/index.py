@@ -58,7 +58,7 @@ def index(
         raise ValueError("--language and --language-field exclude each other; give one of them")
     unwanted = [*(delete or ()), *(_texts_of(delete_file) if delete_file else ())]
     done, present, empty = Changes(), set(), 0
-    with ExitStack() as stack, truncation_counted(), reading(out):
+    with ExitStack() as stack, truncation_counted(), reading(out, prefix=False):
         if documents is None:
             found = DocumentIndex.open(out)
         else:
@@ -138,7 +138,7 @@ def search(
         if not name or "=" not in pair:
             raise ValueError(f"--filter: found {pair!r}, expected NAME=VALUE, such as language=de")
         wanted.setdefault(name, []).append(value)
-    with truncation_counted(), reading(arguments[-1]):
+    with truncation_counted(), reading(arguments[-1], prefix=False):
         found = open_index(arguments[-1], model, loading)
         hits = found.search(texts, k, wanted, exact, snippet_width, language)
     if cut := found.query_report.truncated:

@@ -52,7 +52,7 @@ def push(
         licenses = dict(value.rpartition("=")[::2] for value in data_license or [])
         if "" in licenses:
             raise ValueError(f"--data-license: found {licenses['']!r}, expected NAME=LICENSE")
-        with reading(path):
+        with reading(path, prefix=False):
             sizes, commit = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
     total = f"{len(sizes)} files ({sum(sizes.values()) / 1e6:.1f} MB)"
     if commit is not None:

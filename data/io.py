@@ -31,19 +31,22 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(path: str | Path, kind: type[ValueError] = ValueError) -> Iterator[None]:
+def reading(path: str | Path, kind: type[ValueError] = ValueError, prefix: bool = True) -> Iterator[None]:
     """Name `path` in the errors of libraries that read it: damaged files raise almost anything.
 
+    Args:
+        prefix: Also name it before a ValueError or OSError, which may be of another file.
+
     Raises:
-        ValueError: Or another `kind`, instead of any other error, but for a missing package.
+        ValueError: Or another `kind`, instead of any other error but those of a missing package or full memory.
     """
     try:
         yield
-    except ImportError:
-        raise
     except Exception as error:
-        reason = str(error).partition("\n")[0][:500]
-        if not isinstance(error, (OSError, ValueError)):
+        stated, reason = isinstance(error, (OSError, ValueError)), str(error).partition("\n")[0][:500]
+        if isinstance(error, (ImportError, MemoryError)) or "OutOfMemory" in repr(error) or (stated and not prefix):
+            raise
+        if not stated:
             reason = f"damaged or cut off? Copy or download it again ({type(error).__name__}: {reason})"
         raise kind(reason if str(path) in reason else f"{path}: {reason}") from error
 

@@ -442,13 +442,9 @@ def _check_file(file: FileSource, limit: int | None, stamps: str, check: dict[st
 def _check_table(table: pa.Table, indices: Sequence[int], check: dict[str, Any]) -> pa.Table:
     prefix = "translation." if "translation" in table.column_names else ""
     table = table.flatten()
-    columns = {}
-    for name in check["languages"]:
-        if (
-            prefix + name in table.column_names
-        ):  # texts stay in Arrow's memory: as Python objects they take twice the time
-            column = table[prefix + name]
-            columns[name] = column.combine_chunks() if column.type == pa.string() else column.to_pylist()
+    columns = {name: table[prefix + name] for name in check["languages"] if prefix + name in table.column_names}
+    for name, column in columns.items():  # texts stay in Arrow's memory: as Python objects they take twice the time
+        columns[name] = column.combine_chunks() if column.type == pa.string() else column.to_pylist()
     columns |= {name: table[name].to_pylist() for name in (DOCUMENT_ID, LABEL) if name in table.column_names}
     return _check(columns, [index + 1 for index in indices], **check)
 

@@ -622,8 +622,8 @@ class EmbeddingSeq2Seq:
                 `encoder_outputs`.
             decoder_input_ids, decoder_inputs_embeds: (batch, target_length[, width]), beginning with `<s>`; made from
                 `labels` when both are missing. With `past_key_values`, only the new ones.
-            encoder_outputs: Output of `get_encoder()`, or embeddings (batch, d_model). A tuple (last_hidden_state, ...)
-                will do where the decoder sees the embedding alone.
+            encoder_outputs: Output of `get_encoder()`, a tuple (last_hidden_state, ...) whose position 0 is the
+                embedding, or embeddings (batch, d_model).
             labels: (batch, target_length), `tokens </s>` without `<s>`, padded with -100 or `pad_token_id`. If all
                 labels begin with `<s>`, as the tokenizer writes them, it is ignored.
             target_language: Language of the target: one code, one code per text, or ids (batch,).
@@ -648,9 +648,9 @@ class EmbeddingSeq2Seq:
             encoder_outputs = self.model(**source, **kwargs)
         elif isinstance(encoder_outputs, torch.Tensor):
             encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs)
-        elif isinstance(encoder_outputs, tuple) and not self.decoder_sees_states:
-            encoder_outputs = BaseModelOutputWithPooling(encoder_outputs[0], encoder_outputs[0][:, 0])
-            attention_mask = None
+        elif isinstance(encoder_outputs, tuple):
+            embedding = self.embedding_as_encoder_outputs(encoder_outputs[0][:, 0]).pooler_output
+            encoder_outputs = BaseModelOutputWithPooling(encoder_outputs[0], embedding)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
                 raise ValueError("Give decoder_input_ids, or labels to make them from")
@@ -680,7 +680,7 @@ class EmbeddingSeq2Seq:
             past_key_values=outputs.get("past_key_values"),
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
-            cross_attentions=outputs.get("cross_attentions"),
+            cross_attentions=outputs.get("cross_attentions", None if outputs.attentions is None else ()),
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,

@@ -169,7 +169,8 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     for name, value in start.overrides.items():
         key = name.removeprefix("data.").removeprefix("training.")
         if key in {"seed", "data_seed", *SECTIONS["data"]} - {"languages", "pivot_languages"}:
-            raise RecipeError(f"warm_start.overrides: found {name}={value}; the first stage has the run's data, seed")
+            found = f"warm_start.overrides: found {name}={value}"
+            raise RecipeError(f"{found}, but the first stage has the run's data and seed")
         stage.set(name, value)
     found, known = stage.data.languages, recipe.data.languages
     if not set(found) <= set(known):

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from modeling_tmde.data.io import write_atomically
-
 logger = logging.get_logger("modeling_tmde.training")
 
 SEAL = "sha256"  # the last file of a checkpoint: the digest of the others
@@ -25,12 +23,9 @@ def digest(files: Iterable[Path], folder: Path) -> str:
     return found.hexdigest()
 
 
-def seal(folder: Path, write: bool = True) -> str:
-    """The digest of a checkpoint; also writes it down, from when on damage shows."""
-    found = digest((path for path in folder.rglob("*") if path.is_file() and path.name != SEAL), folder)
-    if write:
-        write_atomically(folder / SEAL, found)
-    return found
+def seal(folder: Path) -> str:
+    """The digest of a checkpoint, from which damage shows once it is written to `SEAL`."""
+    return digest((path for path in folder.rglob("*") if path.is_file() and path.name != SEAL), folder)
 
 
 def find_checkpoint(folder: Path) -> Path | None:
@@ -40,7 +35,7 @@ def find_checkpoint(folder: Path) -> Path | None:
     for path in sorted(steps, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
         try:
             json.loads((path / "trainer_state.json").read_text())
-            if not (path / SEAL).exists() or (path / SEAL).read_text() == seal(path, write=False):
+            if not (path / SEAL).exists() or (path / SEAL).read_text() == seal(path):
                 return path
         except (OSError, ValueError, RecursionError):
             pass

@@ -41,7 +41,7 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
         found = [parameter for name, parameter in named if f"{name}.".startswith(f"{prefix}.")]
         if not found:
             known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in named)
-            raise ValueError(f"freeze: found {prefix!r}, expected the beginning of a name, as {', '.join(known)}")
+            raise ValueError(f"freeze: found {prefix!r}, expected a prefix of parameters, such as {', '.join(known)}")
         for parameter in found:
             parameter.requires_grad_(False)
     if prefixes and not any(parameter.requires_grad for parameter in model.parameters()):

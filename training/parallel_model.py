@@ -128,7 +128,7 @@ class ParallelModel(nn.Module):
                     "token_dropout=0"
                 )
             if isinstance(objective, NaturalLanguageInference) and getattr(self.encoder, "needs_language_ids", False):
-                raise ValueError(f"Objective {name!r} needs one encoder for all, not {type(self.model).__name__}")
+                raise ValueError(f"Objective {name!r} needs one shared encoder, not {type(self.model).__name__}")
         masking = [name for name, objective in self.objectives.items() if objective.masks_input]
         if len(masking) > 1:
             raise ValueError(f"Objectives {masking[0]!r} and {masking[1]!r} both mask the encoder's input: remove one")

@@ -87,7 +87,7 @@ def warm_start(
     if names is not None and width != source_width:
         key = "model.encoder_config.d_model" if kind == ALIGNED else "model.d_model"
         found = f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}"
-        raise ValueError(f"{found}; set {key}={source_width} (they may differ only from a bag to something else)")
+        raise ValueError(f"{found}; set {key}={source_width} (only a warm start from a bag may change it)")
     old_table = source.get_input_embeddings().weight
     vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
     known, copied = int(vocabulary.known.sum()), vocabulary.copied

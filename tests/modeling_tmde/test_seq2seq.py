@@ -131,6 +131,22 @@ def test_generation_is_a_loop_of_argmax(family):
     encoded = model.get_encoder()(**inputs)
     mask = {"attention_mask": inputs["attention_mask"]}
     assert torch.equal(model.generate(encoder_outputs=encoded, target_language=codes, **mask, **options), written)
+    if not family.startswith("ntdv"):
+        states = (encoded.last_hidden_state,)
+        found = model(encoder_outputs=states, decoder_input_ids=written, target_language=codes, **mask).logits
+        assert torch.equal(found[:, :-1].argmax(-1), written[:, 1:])
+
+
+@pytest.mark.parametrize("family", ["first", "full", "adapted-cls"])
+def test_assisted_generation_returns_attentions(family):
+    model = filled(family)
+    model.set_attn_implementation("eager")
+    inputs = {name: value[:1] for name, value in padded().items()}
+    options = {"target_language": "en", "max_new_tokens": 4, "do_sample": False, "eos_token_id": None}
+    found = model.generate(
+        **inputs, **options, assistant_model=model, output_attentions=True, return_dict_in_generate=True
+    )
+    assert torch.equal(found.sequences, model.generate(**inputs, **options)) and found.decoder_attentions
 
 
 @pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])

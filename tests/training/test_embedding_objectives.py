@@ -325,7 +325,7 @@ def test_counts_are_the_numbers_of_terms():
         ("ntdv_distance", {"margin": 0.0}, "margin=0.0 must lie in"),
         ("infonce", {"temperature": 0}, r"infonce temperature=0 must lie in \(0, inf\)"),
         ("xnli_alignment", {"negative_weight": -0.1}, "negative_weight=-0.1"),
-        ("distillation", {}, "teacher: give a model of sentence-transformers"),
+        ("distillation", {}, "teacher: give a sentence-transformers model"),
         ("translation", {"row_share": 1.5}, r"row_share=1.5 must lie in \(0, 1\]"),
         ("masked_lm", {"share": 1.1}, "masked_lm share=1.1 must lie in"),
     ],

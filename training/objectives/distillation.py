@@ -73,7 +73,7 @@ class Distillation(Objective):
     ):
         super().__init__(weight)
         if not teacher:
-            raise ValueError("objectives.distillation.teacher: give a folder or Hub id of sentence-transformers")
+            raise ValueError("objectives.distillation.teacher: give a sentence-transformers model, folder or Hub id")
         check_range("teacher_share", teacher_share, "(0, 1]")
         self.center = center
         self.teacher_share = teacher_share

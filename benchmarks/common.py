@@ -25,19 +25,14 @@ PACKAGES = (
 
 def machine() -> dict[str, Any]:
     """Processor, threads, accelerator, Python and the versions of what is compared."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    installed = {each.name: each.version for each in metadata.distributions()}
     found = {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": {name: installed[name] for name in PACKAGES if name in installed},
     }
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()

@@ -71,8 +71,8 @@ def embed(
         raise ValueError(f"{source} can be read once, by one process and without --resume; write it to a file")
     if language is not None and language_field is not None:
         raise ValueError("--language and --language-field exclude each other; give one of them")
-    target = common.check_output(out, overwrite, (".npy", ".parquet"))
-    folder = target.with_name(f"{target.name}.shards")
+    folder = Path(f"{out.resolve()}.shards")  # may outlive a kill beside the finished file
+    target = common.check_output(out, overwrite or (keep and folder.exists()), (".npy", ".parquet"))
     if not keep and folder.exists():
         raise ValueError(f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it")
     if processes > 1 and loading.get("device") in (None, "cuda") and torch.cuda.is_available():

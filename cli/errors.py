@@ -47,8 +47,8 @@ def describe_error(error: Exception) -> str | None:
         return reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}"
     if not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")):
         return f"out of memory: give less at once (--batch-tokens, --max-length), or --device cpu. {error}".strip()
-    if "SafetensorError" in kinds or "inline_container" in str(error):  # of torch.save
-        return f"weights are damaged or cut off, or cannot be written to a full disk ({error})"
+    if "SafetensorError" in kinds or re.search("inline_container|iostream|os error", str(error)):  # torch, Rust
+        return f"a file is damaged or cut off, or cannot be written to a full disk ({error})"
     if "DistError" in kinds or "gloo" in str(error):
         return f"another process of this run has ended: see its message, and start all of them again ({error})"
     return None if kinds.isdisjoint(("ValueError", "OSError", "StrictDataclassError", "YAMLError")) else str(error)

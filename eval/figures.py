@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -199,7 +199,7 @@ def log_panels(keys: Iterable[str]) -> dict[str, dict[str, list[str]]]:
     return {title: sets for title, sets in panels.items() if sets}
 
 
-def read_log(path: str | Path) -> list[dict[str, Any]]:
+def read_log(path: str | Path) -> list[dict[str, float]]:
     """Reads the log of a run, in order of steps.
 
     An incomplete last line (still being written, or cut off by a kill) is skipped. When a run was resumed from a
@@ -209,22 +209,22 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
         path: `log.jsonl`, or the run's folder.
 
     Raises:
-        ValueError: No log, no line in it, or a line that is no JSON object with a step.
+        ValueError: No log, no line in it, or a line that is no JSON object of numbers with a step.
     """
     path = Path(path)
     path = path / LOG_NAME if path.is_dir() else path
     if not path.is_file():
         raise ValueError(f"{path}: found no log, expected the {LOG_NAME} of a training run, or the run's folder")
     texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    lines: list[dict[str, Any]] = []
+    lines: list[dict[str, float]] = []
     for number, text in enumerate(texts, start=1):
         try:
-            line = json.loads(text)
+            line = {name: float(value) for name, value in json.loads(text).items()}
             step = line["step"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             if not text.strip() or number == len(texts):  # nothing follows the last line, not even its end
                 continue
-            message = f"{path}, line {number}: found {text[:60]!r}, expected a JSON object with a step"
+            message = f"{path}, line {number}: found {text[:60]!r}, expected a JSON object of numbers with a step"
             raise ValueError(message) from None
         if lines and step <= lines[-1]["step"]:  # lines of one step with other keys are training, dev and summary
             lines = [x for x in lines if x["step"] < step or (x["step"] == step and x.keys() != line.keys())]

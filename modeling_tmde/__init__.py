@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """tmde: train multilingual document embedders of your own on parallel text, the HuggingFace way.
 
 Importing the package registers its models with the Auto classes of transformers.

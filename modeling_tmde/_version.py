@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The version of this package, and of all that decides the numbers of a run."""
 
 import os

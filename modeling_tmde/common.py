@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """What the model families share: base classes, positions, pooling, and the interface of encoder-decoders."""
 
 import math

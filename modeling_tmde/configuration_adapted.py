@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Configuration of T-MDE's bottleneck and decoder on an encoder of the Hub."""
 
 import math

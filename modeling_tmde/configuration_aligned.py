@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Configuration of encoders that are aligned with the one of a source language."""
 
 from typing import Any, Literal

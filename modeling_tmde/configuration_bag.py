@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Configuration of the bag model."""
 
 from huggingface_hub.dataclasses import strict

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Configuration of the transformer encoders without a decoder."""
 
 from typing import Literal

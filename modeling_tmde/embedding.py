@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Texts in, vectors out: `DocumentEmbedder` wraps any encoder of this package or of the Hub.
 
 from modeling_tmde import DocumentEmbedder

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A model in other forms: an ONNX graph, a table of static embeddings, an encoder with fewer tokens, files that
 sentence-transformers reads."""
 

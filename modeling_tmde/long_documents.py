@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Documents longer than an input of the model: split into windows or sentences, embedded, aggregated to one vector.
 
 Paper 001, table 5, compares such splits (by punctuation, by a fixed number of tokens) and aggregations (mean,

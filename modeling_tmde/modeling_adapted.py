@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """T-MDE's bottleneck and decoder on a pretrained encoder of the Hub: XLM-R, BERT, ModernBERT, T5's encoder and others.
 
 Source: thesis 000, chapter 4, for all but the encoder; `configuration_adapted.py` says what an encoder may be.

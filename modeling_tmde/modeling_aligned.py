@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """One encoder a language, aligned with that of a source language: the baselines of XNLI.
 
 Source: paper 004, section 4.2.4.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """A bag of weighted subword vectors: the cheapest document embedder, whose cost is that of its tokenizer."""
 
 import torch

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """Transformer encoders without a decoder, trained to fill in tokens and to tell translations from other texts.
 
 Source: the lightweight encoder of paper 002 (section 3.1), and the cross-lingual language models of thesis 004

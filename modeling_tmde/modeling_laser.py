@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """LASER and its relatives: an LSTM encoder whose pooled states are the document embedding, and an LSTM decoder that
 sees nothing else.
 

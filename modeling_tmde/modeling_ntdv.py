@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """NTDV: an encoder and a decoder per language, and shared layers between them that give the embedding.
 
 Source: thesis 000, *Multilingual document embedding with sequential neural network models*, chapter 3.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees only that vector.
 
 Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
 """The byte-level BPE tokenizer that all languages share: train it, extend it; and any tokenizer: cut, load, run it."""
 
 from __future__ import annotations

@@ -133,6 +133,7 @@ def test_resume_continues_only_the_same_run(model, tmp_path):
     assert result.exit_code == 1 and f"its input is '{source}, changed" in result.stderr
     os.utime(source, ns=(before, before))  # as if it had not changed: finished shards are kept
     np.save(folder / "00000001.npy", np.full((4, 32), 7, np.float32))
+    out.touch()  # as after a kill between the last two steps: the file is written, the shards are deleted
     result = run(*command, "--resume")
     assert result.exit_code == 0 and "2 texts (" in result.stderr and not folder.exists(), result.output
     assert (np.load(out)[4:8] == 7).all() and np.load(out).shape == (18, 32)

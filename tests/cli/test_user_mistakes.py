@@ -98,6 +98,7 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
         (MemoryError(), "out of memory"),
         (RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer"), "another process of this run"),
         (RuntimeError("[enforce fail at inline_container.cc:672] unexpected pos 8"), "full disk"),
+        (Exception("No space left on device (os error 28)"), "full disk"),  # of tokenizers
         (ZeroDivisionError("x"), None),
     ],
     ids=str,

@@ -1,7 +1,6 @@
 """What every benchmark shares: the machine, interleaved repeats, a Markdown table, a JSON file."""
 
 import json
-import os
 import platform
 import resource
 import statistics
@@ -14,30 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tabulate import tabulate
 
 from modeling_tmde.data.io import write_atomically
+from modeling_tmde.hub_cards.provenance import environment
 
-PACKAGES = (
-    "tmde", "torch", "transformers", "tokenizers", "datasets", "accelerate", "sentence-transformers", "onnxruntime",
-    "ray", "numpy",
-)  # fmt: skip
+PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 
 
 def machine() -> dict[str, Any]:
-    """Processor, threads, accelerator, Python and the versions of what is compared."""
-    installed = {each.name: each.version for each in metadata.distributions()}
-    found = {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "versions": {name: installed[name] for name in PACKAGES if name in installed},
-    }
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-        found["cuda"] = torch.version.cuda
-    return found
+    """Processor, threads, accelerators, Python and the versions of what is compared."""
+    found, installed = environment(), {each.name: each.version for each in metadata.distributions()}
+    found["versions"] |= {name: installed[name] for name in PEERS if name in installed}
+    return found | {"machine": found["machine"] | {"processor": _processor(), "system": platform.platform()}}
 
 
 def _processor() -> str:
@@ -89,13 +77,9 @@ def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """A table of all rows under the keys of the first; numbers to the right."""
-    if not rows:
-        return ""
-    keys = list(rows[0])
-    numeric = [isinstance(rows[0][key], (int, float)) for key in keys]
-    lines = ["| " + " | ".join(keys) + " |", "|" + "|".join("--:" if right else "---" for right in numeric) + "|"]
-    lines += ["| " + " | ".join(_cell(row.get(key)) for key in keys) + " |" for row in rows]
-    return "\n".join(lines)
+    sides = ["right" if isinstance(value, (int, float)) else "left" for value in rows[0].values()]
+    cells = [[_cell(row.get(key)) for key in rows[0]] for row in rows]
+    return tabulate(cells, list(rows[0]), "pipe", colalign=sides, disable_numparse=True)
 
 
 def _cell(value: Any) -> str:
@@ -115,7 +99,7 @@ def write_json(path: Path | None, name: str, settings: Mapping[str, Any], result
     content = {
         "benchmark": name,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine(),
+        **machine(),
         "settings": {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()},
         "results": results,
     }

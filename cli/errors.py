@@ -47,8 +47,10 @@ def describe_error(error: Exception) -> str | None:
         return reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}"
     if not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")):
         return f"out of memory: give less at once (--batch-tokens, --max-length), or --device cpu. {error}".strip()
-    if "SafetensorError" in kinds or re.search("inline_container|iostream|os error", str(error)):  # torch, Rust
-        return f"a file is damaged or cut off, or cannot be written to a full disk ({error})"
-    if "DistError" in kinds or "gloo" in str(error):
+    if "ValueError" in kinds:
+        return str(error)
+    if "SafetensorError" in kinds or re.search("inline_container|iostream|os error (5|28|30)", str(error)):
+        return f"a file is damaged or cut off, or cannot be written to a full disk ({error})"  # of torch, Rust
+    if "DistError" in kinds or "/gloo/" in str(error):
         return f"another process of this run has ended: see its message, and start all of them again ({error})"
-    return None if kinds.isdisjoint(("ValueError", "OSError", "StrictDataclassError", "YAMLError")) else str(error)
+    return None if kinds.isdisjoint(("OSError", "StrictDataclassError", "YAMLError")) else str(error)

@@ -19,9 +19,8 @@ from modeling_tmde.cli import options as common
 from modeling_tmde.cli.document_sets import checked_ids
 from modeling_tmde.data.documents import VECTOR_COLUMN, Documents
 from modeling_tmde.data.files import read_lines
-from modeling_tmde.data.io import reading
 from modeling_tmde.documents.index import SETTINGS, Changes, DocumentIndex, Hit
-from modeling_tmde.embedding import DEFAULT_MODEL, progress_bar
+from modeling_tmde.embedding import DEFAULT_MODEL, progress_bar, reading
 
 BATCH = 1024  # documents embedded and committed at a time: at most one batch is embedded again after an interruption
 
@@ -160,7 +159,9 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
     try:
         found.embedder = common.load_embedder(model or found.settings["model"], **options)
     except ValueError as error:
-        raise ValueError(f"{error} (the model of {folder} is {found.settings['model']}; see --model)") from None
+        raise ValueError(
+            f"{str(error)[:500]} (the model of {folder} is {found.settings['model']}; see --model)"
+        ) from None
     return found
 
 

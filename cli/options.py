@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from modeling_tmde.data.documents import InputFormat
-from modeling_tmde.data.io import reading
-from modeling_tmde.embedding import DEFAULT_MODEL, DocumentEmbedder
+from modeling_tmde.embedding import DEFAULT_MODEL, DocumentEmbedder, reading
 
 _input = functools.partial(Option, rich_help_panel="Input")
 _model = functools.partial(Option, rich_help_panel="Model")

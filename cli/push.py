@@ -6,7 +6,6 @@ import typer
 from huggingface_hub.utils import validate_repo_id
 from typer import Argument, Option
 
-from modeling_tmde.data.io import reading
 from modeling_tmde.training.publishing import push_corpus, push_model
 
 
@@ -52,8 +51,7 @@ def push(
         licenses = dict(value.rpartition("=")[::2] for value in data_license or [])
         if "" in licenses:
             raise ValueError(f"--data-license: found {licenses['']!r}, expected NAME=LICENSE")
-        with reading(path, prefix=False):
-            sizes, commit = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
+        sizes, commit = push_model(path, repo_id, data_licenses=licenses, results=results or (), **options)
     total = f"{len(sizes)} files ({sum(sizes.values()) / 1e6:.1f} MB)"
     if commit is not None:
         typer.echo(f"Pushed {total}: {commit.pr_url or commit.repo_url}")

@@ -5,50 +5,35 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
 from filelock import FileLock, Timeout
+from huggingface_hub.utils.sha import sha_fileobj
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of what is written to `path`.
+    """Hold the lock of what is written to `path`: a hidden file beside it, or in it where only it is writable.
 
     Raises:
         ValueError: Another process holds it.
     """
-    lock = path.with_name(f".{path.name}.lock")
+    path = path.resolve()  # the folder that a link names
+    inside = path.is_dir() and not os.access(path.parent, os.W_OK)
+    lock = (path if inside else path.parent) / f".{path.name}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(FileLock(lock, timeout=0))
         except Timeout:
             raise ValueError(f"{path}: another process is writing to it; wait for it, or choose another") from None
-        stack.callback(lock.unlink, missing_ok=True)
-        yield
-
-
-@contextlib.contextmanager
-def reading(path: str | Path, kind: type[ValueError] = ValueError, prefix: bool = True) -> Iterator[None]:
-    """Name `path` in the errors of libraries that read it: damaged files raise almost anything.
-
-    Args:
-        prefix: Also name it before a ValueError or OSError, which may be of another file.
-
-    Raises:
-        ValueError: Or another `kind`, instead of any other error but those of a missing package or full memory.
-    """
-    try:
-        yield
-    except Exception as error:
-        stated, reason = isinstance(error, (OSError, ValueError)), str(error).partition("\n")[0][:500]
-        if isinstance(error, (ImportError, MemoryError)) or "OutOfMemory" in repr(error) or (stated and not prefix):
-            raise
-        if not stated:
-            reason = f"damaged or cut off? Copy or download it again ({type(error).__name__}: {reason})"
-        raise kind(reason if str(path) in reason else f"{path}: {reason}") from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(PermissionError):  # Windows deletes no open file
+                lock.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -61,6 +46,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def digests(files: Iterable[Path], folder: Path) -> str:
+    """SHA-256 of files, as `sha256sum` writes them down, by their names in the folder. The files are on the disk when
+    this returns."""
+    lines = []
+    for path in sorted(files):
+        with path.open("rb") as file:
+            lines.append(f"{sha_fileobj(file).hex()}  {path.relative_to(folder).as_posix()}\n")
+            os.fsync(file.fileno())
+    return "".join(lines)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -129,7 +129,7 @@ class DocumentIndex:
         with locked(folder):
             names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
             if folder.is_file() or not names <= leftovers:
-                raise ValueError(f"{folder}: exists and is not an index or an empty folder; expected a new name")
+                raise ValueError(f"{folder}: holds an index or other files; expected a new name")
             connection = _connection(folder)  # makes the folder
             settings = {"dimension": int(embedder.dimension if embedder else dimension), "embedding": None}
             if embedder is not None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from huggingface_hub import metadata_load
 from transformers.utils import cached_file
+from yaml import YAMLError
 
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.eval.systems import model_fingerprint
@@ -65,12 +66,8 @@ class MtebEncoder(AbsEncoder):
         model, parameters = embedder.model, list(embedder.model.parameters())
         commit = getattr(model.config, "_commit_hash", None)
         loading = {"pooling": embedder.pooling, "max_length": embedder.max_length, "prompt": embedder.prompt}
-        loading |= {"revision": commit, **embedder.long_document_settings}
-        optional = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-        readme = (
-            cached_file(model.name_or_path, "README.md", revision=commit, **optional) if model.name_or_path else None
-        )
-        card = (readme and metadata_load(readme)) or {}
+        loading |= {"revision": commit, "dtype": model.dtype, **embedder.long_document_settings}
+        card = _metadata_of_card(model.name_or_path, commit)
         tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
         codes = {iso_of_flores(code): code.replace("_", "-") for code in FLORES_CODES}
         # An attribute, not a property: MTEB sets it when it loads the model by itself.
@@ -80,10 +77,10 @@ class MtebEncoder(AbsEncoder):
                 "revision": revision or model_fingerprint(embedder),
                 "loader": partial(_load, model.name_or_path, loading),
                 "languages": [codes[code] for code in model.config.languages or () if code in codes] or None,
-                "license": card.get("license"),
+                "license": next(iter(card["license"]), None),
                 "open_weights": True,
-                "training_datasets": set(card["datasets"]) if "datasets" in card else None,
-                "adapted_from": card.get("base_model"),
+                "training_datasets": set(card["datasets"]) or None,
+                "adapted_from": next(iter(card["base_model"]), None),
                 "n_parameters": sum(parameter.numel() for parameter in parameters),
                 "n_embedding_parameters": sum(table.weight.numel() for table in tables),
                 "memory_usage_mb": sum(parameter.nbytes for parameter in parameters) / 2**20,
@@ -158,6 +155,17 @@ class MtebEncoder(AbsEncoder):
                 raise ValueError(f"{place}: found the languages {found}, expected one: {name} has an encoder for each")
             language = found[0]
         return self.embedder.encode(texts, show_progress_bar=show_progress_bar, language=language, **budget)
+
+
+def _metadata_of_card(name: str, revision: str | None) -> dict[str, list[str]]:
+    """Fields of the card of a folder or of a model on the Hub; empty where it does not tell or cannot be read."""
+    try:
+        readme = Path(name, "README.md")
+        found = metadata_load(readme if readme.is_file() else cached_file(name, readme.name, revision=revision)) or {}
+    except (OSError, ValueError, YAMLError):
+        found = {}
+    fields = ("license", "datasets", "base_model")
+    return {name: [value] if isinstance(value := found.get(name) or [], str) else value for name in fields}
 
 
 def _load(path: str, loading: dict[str, Any], name: str, revision: str | None = None, **options: Any) -> MtebEncoder:

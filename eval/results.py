@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from huggingface_hub import EvalResult
 
-from modeling_tmde._version import environment
-from modeling_tmde.data.io import reading, replacing, write_atomically
+from modeling_tmde.data.io import replacing, write_atomically
+from modeling_tmde.embedding import reading
 from modeling_tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
+from modeling_tmde.hub_cards.provenance import environment
 
 EVAL_NAME = "eval.json"
 OUTCOMES_NAME = "outcomes.npz"
@@ -268,12 +269,12 @@ def read_results(folder: str | Path) -> list[TaskResult]:
     for name in (EVAL_NAME, OUTCOMES_NAME):
         if not (folder / name).is_file():
             raise ValueError(f"{folder}: found no {name}, expected the folder of an evaluation")
-    with reading(f"{folder}: the evaluation is damaged; copy both files of it, or evaluate again"):
+    with reading(f"{folder}: the evaluation is damaged"):
         content = json.loads((folder / EVAL_NAME).read_text(encoding="utf-8"))
         with np.load(folder / OUTCOMES_NAME, allow_pickle=False) as stored:
             arrays = dict(stored)
         if str(arrays["fingerprint"]) != content["fingerprint"]:
-            raise ValueError(f"{OUTCOMES_NAME} is of another evaluation than {EVAL_NAME}")
+            raise ValueError(f"{OUTCOMES_NAME} is of another evaluation than {EVAL_NAME}; copy both files")
         return [_result(record, arrays) for record in content["results"]]
 
 

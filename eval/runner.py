@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from modeling_tmde._version import environment
 from modeling_tmde.documents import neighbours
 from modeling_tmde.eval.alignment import evaluate_alignment
 from modeling_tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
@@ -24,19 +23,9 @@ from modeling_tmde.eval.retrieval import evaluate_retrieval
 from modeling_tmde.eval.similarity import evaluate_similarity
 from modeling_tmde.eval.statistics import summary_intervals, with_interval
 from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import (
-    GROUPS,
-    TASKS,
-    AlignmentData,
-    ClassificationData,
-    ContrastData,
-    RetrievalData,
-    Task,
-    TaskData,
-    TaskError,
-    data_fingerprint,
-    text_fingerprint,
-)
+from modeling_tmde.eval.tasks import GROUPS, TASKS, Task, TaskError, data_fingerprint, text_fingerprint
+from modeling_tmde.eval.tasks.base import AlignmentData, ClassificationData, ContrastData, RetrievalData, TaskData
+from modeling_tmde.hub_cards.provenance import environment
 
 Progress = Callable[[str], None]
 

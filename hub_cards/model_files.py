@@ -28,7 +28,7 @@ def stage_model(folder: Path, stage: Path) -> None:
     """Links the files of a model that may be published into `stage`.
 
     Raises:
-        ValueError: A file is a link to one outside of the folder, other than the Hub's cache makes.
+        ValueError: A file is a link out of the folder, unless it is one into the Hub's cache.
     """
     files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
     config = read_json(folder / "config.json")
@@ -41,9 +41,11 @@ def stage_model(folder: Path, stage: Path) -> None:
         logger.warning(f"{folder / 'onnx'} is older than the weights and left out; run `tmde export onnx {folder}`")
         files -= graphs
     root = folder.resolve()
+    for path in files.union(*map(folder.glob, ("*.json", "*.yaml", "*.md"))):
+        target = path.resolve()
+        if not any(map(target.is_relative_to, (root, root.parent.parent / "blobs"))):
+            raise ValueError(f"{path}: found a link out of the folder, to {target}; put the file itself there")
     for path in files:
-        if not path.resolve().is_relative_to(root) and not path.resolve().is_relative_to(root.parents[1] / "blobs"):
-            raise ValueError(f"{path}: found a link out of the folder, to {path.resolve()}; put the file itself there")
         target = stage / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(path.resolve())

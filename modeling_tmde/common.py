@@ -650,6 +650,7 @@ class EmbeddingSeq2Seq:
             encoder_outputs = self.model(**source, **kwargs)
         elif isinstance(encoder_outputs, torch.Tensor):
             encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs)
+            attention_mask = None
         elif isinstance(encoder_outputs, tuple):
             embedding = self.embedding_as_encoder_outputs(encoder_outputs[0][:, 0]).pooler_output
             encoder_outputs = BaseModelOutputWithPooling(encoder_outputs[0], embedding)

@@ -31,7 +31,7 @@ from torch import nn
 from tqdm.auto import tqdm
 from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
+from transformers.utils import cached_file
 
 from .long_documents import NO_LIMIT, LongDocuments, SentenceDensity, SplitDocuments
 from .modeling_adapted import longest_input
@@ -464,13 +464,36 @@ def position_limit(model: PreTrainedModel) -> int:
     return limit or NO_LIMIT
 
 
+@contextmanager
+def reading(path: str | Path, kind: type[ValueError] = ValueError, prefix: bool = True) -> Iterator[None]:
+    """Name `path` in the errors of libraries that read it: damaged files raise almost anything.
+
+    Args:
+        prefix: Also name it before a ValueError or OSError, which may be of another file.
+
+    Raises:
+        ValueError: Or another `kind`, in place of all errors but those of a missing package and of too little memory.
+    """
+    try:
+        yield
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        name, reason = type(error).__name__, str(error).partition("\n")[0][:500]
+        if name == "OutOfMemoryError" or (isinstance(error, (OSError, ValueError)) and not prefix):
+            raise
+        if name == "RecursionError" or not isinstance(error, (OSError, ValueError, RuntimeError, AssertionError)):
+            reason = f"damaged or cut off? Copy or download it again ({name}: {reason})"
+        raise kind(reason if reason.startswith(str(path)) else f"{path}: {reason}") from error
+
+
 def local_or_hub(path: str | os.PathLike) -> str:
     """The folder or the Hub id, with a better error for what can be neither than the Hub client's; of `default` the
     folder in the package.
 
     Raises:
         FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
-        ValueError: Its weights are said to be outside of the folder.
+        ValueError: A list of weight shards is damaged, or names a file outside of the folder.
     """
     if path == DEFAULT_MODEL:
         return str(DEFAULT_FOLDER)
@@ -478,10 +501,11 @@ def local_or_hub(path: str | os.PathLike) -> str:
     if folder.is_dir():
         if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")
-        index = folder / SAFE_WEIGHTS_INDEX_NAME
-        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values() if index.is_file() else ()
-        if outside := [name for name in shards if Path(name).name != name]:
-            raise ValueError(f"{index}: found the shard {outside[0]!r}, expected a file of its folder")
+        for index in folder.glob("*.index.json"):
+            with reading(index):
+                for shard in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values():
+                    if Path(shard).name != shard:
+                        raise ValueError(f"found the shard {shard!r}, expected a file of its folder")
         return str(folder)
     if folder.exists() or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
         raise FileNotFoundError(f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'")
@@ -499,13 +523,8 @@ def default_prompt(name: str | os.PathLike, **hub: str | bool | None) -> str:
     Raises:
         ValueError: There is no prompt of that name.
     """
-    path = cached_file(
-        os.path.expanduser(name),
-        "config_sentence_transformers.json",
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-        **hub,
-    )
+    optional = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    path = cached_file(os.path.expanduser(name), "config_sentence_transformers.json", **optional, **hub)
     content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
     prompts, chosen = content.get("prompts") or {}, content.get("default_prompt_name")
     if chosen is not None and chosen not in prompts:

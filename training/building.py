@@ -18,8 +18,7 @@ from transformers.utils import logging
 
 from modeling_tmde.data import CorpusReport, load_parallel
 from modeling_tmde.data.dev_rows import hold_out_rows
-from modeling_tmde.data.io import reading
-from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub
+from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub, reading
 from modeling_tmde.eval.dev_retrieval import language_pairs
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer, train_tokenizer
 from modeling_tmde.training.checkpoints import find_checkpoint

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.utils import logging
 
-from modeling_tmde.data.io import write_atomically
 from modeling_tmde.embedding import progress_bar
 from modeling_tmde.eval.figures import LOG_NAME, draw_training_curves
-from modeling_tmde.training.checkpoints import SEAL, seal
 
 if TYPE_CHECKING:
     from modeling_tmde.training.trainer import TmdeTrainer
@@ -68,10 +66,6 @@ class RunSchedule(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         self.saved_step = state.global_step
-        self.trainer.accelerator.wait_for_everyone()
-        if state.is_world_process_zero:
-            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            write_atomically(checkpoint / SEAL, seal(checkpoint))
 
 
 class EarlyStopping(EarlyStoppingCallback):

@@ -1,43 +1,39 @@
 """Checkpoints of a run: whole, or skipped."""
 
-import hashlib
-import json
-from collections.abc import Iterable
 from pathlib import Path
 
+from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import logging
+
+from modeling_tmde.data.io import digests, write_atomically
 
 logger = logging.get_logger("modeling_tmde.training")
 
-SEAL = "sha256"  # the last file of a checkpoint: the digest of the others
+SEAL = "sha256"  # the last file of a checkpoint; `sha256sum -c sha256` reads it
 
 
-def digest(files: Iterable[Path], folder: Path) -> str:
-    """SHA-256 of the names in the folder, sizes and contents of files."""
-    found = hashlib.sha256()
-    for path in sorted(files):
-        found.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            while block := file.read(2**24):
-                found.update(block)
-    return found.hexdigest()
+def seal(folder: Path) -> None:
+    """Writes down the digests of a checkpoint's files; from now on it is complete."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+    write_atomically(folder / SEAL, digests(files, folder))
 
 
-def seal(folder: Path) -> str:
-    """The digest of a checkpoint, from which damage shows once it is written to `SEAL`."""
-    return digest((path for path in folder.rglob("*") if path.is_file() and path.name != SEAL), folder)
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint; None if its files are those that were sealed."""
+    try:
+        sealed = (folder / SEAL).read_text()
+        found = digests([folder / line.partition("  ")[2] for line in sealed.splitlines()], folder)
+    except (OSError, ValueError) as error:  # such as a file that is missing
+        return str(error)
+    wrong = set(sealed.splitlines()) - set(found.splitlines())
+    return f"{min(wrong).partition('  ')[2]} is damaged" if wrong else None
 
 
 def find_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint. One that was cut off while it was written has no readable state; one that was
-    damaged later, as by a crash of the machine, has another digest."""
-    steps = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-    for path in sorted(steps, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-            if not (path / SEAL).exists() or (path / SEAL).read_text() == seal(path):
-                return path
-        except (OSError, ValueError, RecursionError):
-            pass
-        logger.warning("%s is incomplete or damaged, and is skipped", path)
+    """The newest complete checkpoint. One that was cut off while it was written is not sealed; one that was damaged
+    later, as by a crash of the machine, has other digests."""
+    for path in map(Path, reversed(sort_checkpoints(str(folder)))):
+        if (reason := damage(path)) is None:
+            return path
+        logger.warning("%s is incomplete or damaged, and is skipped: %s", path, reason)
     return None

@@ -7,9 +7,8 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
-from modeling_tmde.data.io import reading
 from modeling_tmde.data.tokens import text_bounds
-from modeling_tmde.embedding import default_prompt, local_or_hub, position_limit
+from modeling_tmde.embedding import default_prompt, local_or_hub, position_limit, reading
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration, encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
 from modeling_tmde.training.recipe import ADAPTED, NOT_IN_CONFIG, Recipe, RecipeError, architecture_of, section_keys

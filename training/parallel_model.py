@@ -11,14 +11,9 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from modeling_tmde.training.objectives import (
-    Distillation,
-    NaturalLanguageInference,
-    TranslationLanguageModel,
-    TranslationObjective,
-    UnifiedGenerativeTask,
-    base,
-)
+from modeling_tmde.training.objectives import Distillation, NaturalLanguageInference, TranslationLanguageModel, base
+from modeling_tmde.training.objectives.translation import TranslationObjective
+from modeling_tmde.training.objectives.unified_generative import UnifiedGenerativeTask
 
 if TYPE_CHECKING:
     from modeling_tmde.training.batching import ParallelBatch

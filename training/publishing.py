@@ -21,6 +21,7 @@ from transformers.utils.hub import PushInProgress
 
 from modeling_tmde import hub_cards
 from modeling_tmde.data import DOCUMENT_ID, load_parallel
+from modeling_tmde.embedding import reading
 from modeling_tmde.export import write_sentence_transformers_files
 
 logger = logging.get_logger("modeling_tmde.training")
@@ -85,7 +86,9 @@ def push_model(
         if not (stage / "modules.json").is_file():
             write_sentence_transformers_files(model, stage)
         hub_cards.stage_records(folder, stage)
-        card = hub_cards.model_card(folder, repository.repo_id, license or repository.license, data_licenses, results)
+        with reading(folder, prefix=False):
+            license = license or repository.license
+            card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results)
         repository.write_card(stage, card, folder / CARD)
         return repository.commit(stage, message or f"Upload {folder.resolve().name}", hub_cards.STALE_MODEL)
 

@@ -8,6 +8,7 @@ moves vectors more. Rows of a stream are read as they are drawn.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Iterable
@@ -22,14 +23,12 @@ import pyarrow as pa
 import torch
 from accelerate import PartialState
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.data.io import reading, write_atomically
+from modeling_tmde.data.io import digests, write_atomically
 from modeling_tmde.data.tokens import Tokens, map_once
-from modeling_tmde.embedding import default_prompt, has_fast_bf16
-from modeling_tmde.training.checkpoints import digest
+from modeling_tmde.embedding import default_prompt, has_fast_bf16, reading
 from modeling_tmde.training.objectives import Distillation
 
 if TYPE_CHECKING:
@@ -79,13 +78,8 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     """
     folder = Path(name).expanduser()
     if not folder.exists():
-        try:
+        with reading(f"{KEY}={name}: no such folder, and on the Hub at teacher_revision={revision}"):
             path = snapshot_download(name, revision=revision, allow_patterns=["modules.json", "config.json"])
-        except (OSError, ValueError, HfHubHTTPError) as error:
-            raise ValueError(
-                f"{KEY}={name}: found no such folder and no such model on the Hub at teacher_revision={revision} "
-                f"({type(error).__name__}), expected a model that sentence-transformers opens"
-            ) from error
         return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
     if revision is not None:
         raise ValueError(f"{KEY}_revision: found {revision!r} of the folder {name}, expected null")
@@ -95,7 +89,8 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     parts = [part["path"] for part in json.loads(modules.read_text())] if modules.is_file() else []
     modules = [folder / part for part in parts if part]
     files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
-    return TeacherVersion(name, sha256=digest((path for path in files if path.name not in REPORTS), folder))
+    found = digests((path for path in files if path.name not in REPORTS), folder)
+    return TeacherVersion(name, sha256=hashlib.sha256(found.encode()).hexdigest())
 
 
 def settle_version(objective: Distillation, run_folder: Path) -> None:

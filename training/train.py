@@ -20,7 +20,6 @@ from tabulate import tabulate
 from transformers import set_seed
 from transformers.utils import logging
 
-from modeling_tmde._version import environment
 from modeling_tmde.data import CorpusReport
 from modeling_tmde.data.io import locked, write_atomically
 from modeling_tmde.data.tokens import open_tokens
@@ -29,6 +28,7 @@ from modeling_tmde.eval.dev_retrieval import retrieval_pools
 from modeling_tmde.eval.dev_tasks import load_eval_tasks
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
+from modeling_tmde.hub_cards.provenance import environment
 from modeling_tmde.training import building
 from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.evaluation import check_metric, loss_rows
@@ -57,9 +57,9 @@ def check_run_folder(recipe: Recipe, folder: Path, resume: bool, overwrite: bool
     if resume:
         checkpoint = find_checkpoint(folder)
         if checkpoint is None and not (folder / building.STAGE_FOLDER).is_dir():
-            raise ValueError(f"{folder} holds no complete checkpoint to resume from")
+            raise ValueError(f"{folder} holds no complete checkpoint to resume from; --overwrite begins again")
         return checkpoint
-    used = folder.exists() and any(folder.iterdir())
+    used = folder.exists() and any(path.name[0] != "." for path in folder.iterdir())  # but for a lock
     if used and not overwrite:
         raise ValueError(f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it")
     if used and not (folder / "recipe.yaml").exists():
@@ -152,7 +152,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, s
         raise RecipeError("hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth login`")
     arguments, languages = recipe.build_arguments(str(folder)), recipe.data.languages
     objectives = recipe.build_objectives()
-    if state.is_main_process:  # which the arguments decide
+    if state.is_main_process:  # known once the arguments are built
         stack.enter_context(locked(folder))
         stack.push(partial(_clean_up, folder, folder.exists()))
     checkpoint = check_run_folder(recipe, folder, resume, overwrite)

@@ -15,13 +15,14 @@ from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import rotate_checkpoints
 
 from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.eval.tasks import ClassificationData
 from modeling_tmde.training.arguments import TmdeTrainingArguments
 from modeling_tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
 from modeling_tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
-from modeling_tmde.training.checkpoints import find_checkpoint
+from modeling_tmde.training.checkpoints import damage, find_checkpoint, seal
 from modeling_tmde.training.distributed import gathered_weights, is_sharded, load_weights, prepare_fsdp, whole_model
 from modeling_tmde.training.evaluation import evaluate_model
 from modeling_tmde.training.memory import keep_freed_memory
@@ -302,15 +303,33 @@ class TmdeTrainer(HubTrainer):
         if model.objectives.state_dict():
             model.objectives.load_state_dict(load_file(Path(resume_from_checkpoint) / OBJECTIVES_NAME))
 
+    def _save_checkpoint(self, model, trial) -> None:
+        limit, self.args.save_total_limit = (
+            self.args.save_total_limit,
+            None,
+        )  # none is deleted before this one is whole
+        super()._save_checkpoint(model, trial)
+        self.args.save_total_limit = limit
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial))
+            seal(folder / f"checkpoint-{self.state.global_step}")
+            rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint, use_mtime=True)
+
     def _load_best_model(self) -> None:
-        load_weights(self.accelerator.unwrap_model(self.model).model, self.state.best_model_checkpoint)
+        best = Path(self.state.best_model_checkpoint)
+        if reason := damage(best):
+            raise ValueError(f"{best}, the best checkpoint: {reason}; copy it back, or train again with --overwrite")
+        load_weights(self.accelerator.unwrap_model(self.model).model, str(best))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         if self.args.keep_freed_memory and self.args.device.type == "cpu":
             keep_freed_memory()
         if resume_from_checkpoint is True:
             found = find_checkpoint(Path(self.args.output_dir))
-            resume_from_checkpoint = str(found) if found else True
+            if found is None:
+                raise ValueError(f"{self.args.output_dir} holds no complete checkpoint to resume from")
+            resume_from_checkpoint = str(found)
         if isinstance(resume_from_checkpoint, str):  # before the batches are made; sharded weights are loaded after
             state = json.loads((Path(resume_from_checkpoint) / DATA_STATE_NAME).read_text())
             self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]

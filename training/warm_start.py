@@ -12,8 +12,7 @@ from tokenizers import decoders, pre_tokenizers
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde.data.io import reading
-from modeling_tmde.embedding import local_or_hub
+from modeling_tmde.embedding import local_or_hub, reading
 from modeling_tmde.tokenization import is_byte_level_bpe
 from modeling_tmde.training.hub_encoder import open_config
 from modeling_tmde.training.recipe import ARCHITECTURES, architecture_of

@@ -161,7 +161,7 @@ def test_bad_arguments_to_index(made, bag, docs, tmp_path):
     for arguments, message in [
         (("-o", new), "DOCS is missing (or --delete)"),
         (("-o", made, "--delete", "a", "--prune"), "DOCS is missing; --prune removes what is not in it"),
-        ((docs, "-o", tmp_path / "full", "-m", bag), "is not an index or an empty folder; expected a new name"),
+        ((docs, "-o", tmp_path / "full", "-m", bag), "holds an index or other files; expected a new name"),
         ((docs, "-o", new, "-m", bag, "--id-field", "key"), "no column 'key'"),
         ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
         ((twice, "-o", made), "twice.jsonl, row 3, field 'id': found 'a', which row 1 has too"),

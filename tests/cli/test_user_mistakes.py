@@ -23,7 +23,9 @@ MISTAKES = [
     ("embed de.txt -o new.npy -m folder", 1, ("folder", "no config.json")),
     ("embed de.txt -o new.npy -m no-weights", 1, ("no-weights", "model.safetensors")),
     ("embed de.txt -o new.npy -m cut-weights", 1, ("cut-weights: damaged or cut off", "again")),
-    ("embed de.txt -o new.npy -m strange-shards", 1, ("strange-shards/model.safetensors.index.json", "'../x'")),
+    ("embed de.txt -o new.npy -m strange-shards", 1, ("strange-shards/pytorch_model.bin.index.json", "'../x'")),
+    ("embed de.txt -o new.npy -m no-shards", 1, ("no-shards/model.safetensors.index.json: damaged or cut off",)),
+    ("embed de.txt -o new.npy -m model --device fire", 1, ("model: Expected one of cpu",)),
     ("embed de.txt -o new.npy -m no-tokenizer", 1, ("no-tokenizer", "tokenizer")),
     ("embed half.jsonl -o new.npy -m missing", 1, ("half.jsonl", "2")),  # before the model is loaded
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
@@ -32,7 +34,7 @@ MISTAKES = [
     ("train bag --train sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
     ("push model a/b/c --dry-run", 1, ("Repo id must be", "'a/b/c'")),
     ("push strange-run a/b --dry-run", 1, ("strange-run/run.json: damaged JSON",)),
-    ("push strange-link a/b --dry-run", 1, ("strange-link/LICENSE: found a link out of the folder", "de.txt")),
+    ("push strange-link a/b --dry-run", 1, ("strange-link/README.md: found a link out of the folder", "de.txt")),
     ("search bridge missing", 1, ("missing", "index")),
     ("export static model -o folder-with-files", 1, ("--output folder-with-files", "already")),
 ]
@@ -52,13 +54,14 @@ def place(tmp_path_factory, tokenizer):
         (root / folder).mkdir()
     for name, text in texts.items():
         (root / name).write_text(text)
-    for name in "model no-weights cut-weights no-tokenizer strange-shards strange-run strange-link".split():
+    for name in "model no-weights cut-weights no-tokenizer strange-shards no-shards strange-run strange-link".split():
         save(root / name, tiny_model(), tokenizer)
     weights = (root / "model/model.safetensors").read_bytes()
     (root / "no-weights/model.safetensors").unlink()
-    (root / "strange-shards/model.safetensors.index.json").write_text('{"weight_map": {"x": "../x"}}')
+    (root / "strange-shards/pytorch_model.bin.index.json").write_text('{"weight_map": {"x": "../x"}}')
+    (root / "no-shards/model.safetensors.index.json").write_text('{"weight_map": [1]}')
     (root / "strange-run/run.json").write_text("{")
-    (root / "strange-link/LICENSE").symlink_to(root / "de.txt")
+    (root / "strange-link/README.md").symlink_to(root / "de.txt")
     (root / "cut-weights/model.safetensors").write_bytes(weights[: len(weights) // 2])
     (root / "no-tokenizer/tokenizer.json").unlink()
     return root
@@ -99,6 +102,7 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
         (RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer"), "another process of this run"),
         (RuntimeError("[enforce fail at inline_container.cc:672] unexpected pos 8"), "full disk"),
         (Exception("No space left on device (os error 28)"), "full disk"),  # of tokenizers
+        (ValueError("a/gloo/b.txt, line 3: found 5"), "a/gloo/b.txt, line 3: found 5"),
         (ZeroDivisionError("x"), None),
     ],
     ids=str,

@@ -77,9 +77,8 @@ def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder
     from mteb.models import EncoderProtocol, ModelMeta
 
     folder = save(tmp_path / "newest", tiny_model(), tokenizer)
-    (folder / "README.md").write_text(
-        "---\nlicense: mit\ndatasets: [Helsinki-NLP/europarl]\nbase_model: a/b\n---\n# x"
-    )
+    card = "---\nlicense: mit\ndatasets: [Helsinki-NLP/europarl]\nbase_model: [a/b]\n---\n# x"
+    (folder / "README.md").write_text(card)
     encoder = encoder_class.from_pretrained(folder, device="cpu", max_length=64)
     meta, model = encoder.mteb_model_meta, encoder.embedder.model
     assert isinstance(encoder, EncoderProtocol)
@@ -95,6 +94,8 @@ def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder
     assert meta.languages == ["deu-Latn", "ell-Grek"] and tables <= meta.n_embedding_parameters < parameters
     again = meta.load_model(device="cpu")  # from where it was, with its settings
     assert again.embedder.max_length == 64 and again.mteb_model_meta.revision == meta.revision
+    (folder / "README.md").write_text("---\nlicense: [\n---\n")  # damaged
+    assert encoder_class(encoder.embedder).mteb_model_meta.license is None
     other = encoder_class(DocumentEmbedder(tiny_model(seed=1), tokenizer, max_length=64))
     assert other.mteb_model_meta.revision != meta.revision
 

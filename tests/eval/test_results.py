@@ -65,8 +65,8 @@ def test_damaged_evaluations(tmp_path):
     for name, outcomes in (("one", (1.0, 0.0, 0.0)), ("two", (0.0, 0.0, 0.0))):
         write_results(tmp_path / name, [result(outcomes=outcomes)], {})
     shutil.copy(tmp_path / "one" / "outcomes.npz", tmp_path / "two" / "outcomes.npz")
-    with pytest.raises(ValueError, match="copy both files .*outcomes.npz is of another evaluation"):
+    with pytest.raises(ValueError, match="two: .*outcomes.npz is of another evaluation .*copy both"):
         read_results(tmp_path / "two")
     (tmp_path / "one" / "outcomes.npz").write_bytes(b"PK cut off")
-    with pytest.raises(ValueError, match="the evaluation is damaged"):
+    with pytest.raises(ValueError, match="one: the evaluation is damaged"):
         read_results(tmp_path / "one")

@@ -135,6 +135,8 @@ def test_generation_is_a_loop_of_argmax(family):
         states = (encoded.last_hidden_state,)
         found = model(encoder_outputs=states, decoder_input_ids=written, target_language=codes, **mask).logits
         assert torch.equal(found[:, :-1].argmax(-1), written[:, 1:])
+        alone = {"encoder_outputs": encoded.pooler_output, "decoder_input_ids": written, "target_language": codes}
+        assert torch.equal(model(**alone, **mask).logits, model(**alone).logits)
 
 
 @pytest.mark.parametrize("family", ["first", "full", "adapted-cls"])
@@ -143,9 +145,8 @@ def test_assisted_generation_returns_attentions(family):
     model.set_attn_implementation("eager")
     inputs = {name: value[:1] for name, value in padded().items()}
     options = {"target_language": "en", "max_new_tokens": 4, "do_sample": False, "eos_token_id": None}
-    found = model.generate(
-        **inputs, **options, assistant_model=model, output_attentions=True, return_dict_in_generate=True
-    )
+    more = {"assistant_model": model, "output_attentions": True, "return_dict_in_generate": True}
+    found = model.generate(**inputs, **options, **more)
     assert torch.equal(found.sequences, model.generate(**inputs, **options)) and found.decoder_attentions
 
 

@@ -18,6 +18,7 @@ from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from modeling_tmde.cli.main import app
 from modeling_tmde.data.io import locked
 from modeling_tmde.training.building import load_data, named_sources
+from modeling_tmde.training.checkpoints import seal
 from modeling_tmde.training.recipe import RecipeError, load_recipe
 from modeling_tmde.training.train import train_recipe
 from modeling_tmde.training.trainer import TmdeTrainer
@@ -208,9 +209,8 @@ def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(finished, corpus
     (folder / "checkpoint-4" / "trainer_state.json").write_text(state[: len(state) // 2])
     (folder / "checkpoint-9").mkdir()  # cut off before its state was written
     shutil.copytree(finished[0] / "checkpoint-4", folder / "checkpoint-8")
-    with open(folder / "checkpoint-8" / "optimizer.pt", "r+b") as file:  # zeros, as after a crash of the machine
-        file.seek(1000)
-        file.write(bytes(64))
+    states = (folder / "checkpoint-8" / "optimizer.pt").read_bytes()  # zeros, as after a crash of the machine
+    (folder / "checkpoint-8" / "optimizer.pt").write_bytes(states[:1000] + bytes(64) + states[1064:])
     (folder / "log.jsonl").unlink()
     with caplog.at_level(logging.WARNING, logger="modeling_tmde.training"):
         train_recipe(tiny_recipe(corpus), folder, resume=True)
@@ -219,6 +219,18 @@ def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(finished, corpus
     assert set(found) == {3, 4}
     for step, values in found.items():
         assert values == pytest.approx(losses_by_step(finished[0])[step], rel=1e-6), step
+
+
+def test_a_damaged_best_checkpoint_is_not_taken(finished, corpus, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished[0], folder)
+    state = json.loads((folder / "checkpoint-4/trainer_state.json").read_text())
+    state["best_model_checkpoint"] = str(folder / "checkpoint-2")
+    (folder / "checkpoint-4/trainer_state.json").write_text(json.dumps(state))
+    seal(folder / "checkpoint-4")
+    (folder / "checkpoint-2/model.safetensors").write_bytes(b"x")
+    with pytest.raises(ValueError, match="checkpoint-2, the best checkpoint: model.safetensors is damaged"):
+        train_recipe(tiny_recipe(corpus), folder, resume=True)
 
 
 def test_a_folder_in_which_another_process_trains_is_refused_and_kept(corpus, tmp_path):

@@ -225,7 +225,8 @@ def weights(folder: Path) -> dict[str, Any]:
 
     steps = [json.loads(line)["step"] for line in (folder / "run/log.jsonl").read_text().splitlines()]
     assert set(range(1, 25)) <= set(steps), f"log.jsonl lacks steps: {steps}"
-    return load_file(folder / "run/model.safetensors")
+    results = json.loads((folder / "run/results.json").read_text())
+    return load_file(folder / "run/model.safetensors") | {key: results[key] for key in ("steps", "best_step", "seen")}
 
 
 def embedded(folder: Path) -> dict[str, Any]:

@@ -133,11 +133,13 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         return _train_recipe(recipe, Path(output_dir), resume, overwrite, stack)
 
 
-def _clean_up(folder: Path, existed: bool, error: type[BaseException] | None, *details: Any) -> None:
-    """Deletes a new folder after an error before the first checkpoint."""
+def _clean_up(folder: Path, existed: bool, data: Any, kind: type | None, error: Any, *details: Any) -> None:
+    """After an error, deletes a new folder without a checkpoint, and names the data where Arrow does not."""
     begun = any(folder.glob("checkpoint-*")) or (folder / building.STAGE_FOLDER).exists()
-    if error is not None and issubclass(error, Exception) and not existed and not begun:
+    if isinstance(error, Exception) and not existed and not begun:
         shutil.rmtree(folder, ignore_errors=True)
+    if kind is OSError and error.errno is None:  # of a damaged file that is streamed
+        raise ValueError(f"training data {data}: {error}") from error
 
 
 def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, stack: ExitStack) -> TmdeTrainer:
@@ -154,7 +156,7 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, s
     objectives = recipe.build_objectives()
     if state.is_main_process:  # known once the arguments are built
         stack.enter_context(locked(folder))
-        stack.push(partial(_clean_up, folder, folder.exists()))
+        stack.push(partial(_clean_up, folder, folder.exists(), recipe.data.train))
     checkpoint = check_run_folder(recipe, folder, resume, overwrite)
     if resume:
         check_same_run(recipe, folder, "model")

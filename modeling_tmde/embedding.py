@@ -479,7 +479,7 @@ def reading(path: str | Path, kind: type[ValueError] = ValueError, prefix: bool 
     except (ImportError, MemoryError):
         raise
     except Exception as error:
-        name, reason = type(error).__name__, str(error).partition("\n")[0][:500]
+        name, reason = type(error).__name__, " ".join(str(error).split())[:500]
         if name == "OutOfMemoryError" or (isinstance(error, (OSError, ValueError)) and not prefix):
             raise
         if name == "RecursionError" or not isinstance(error, (OSError, ValueError, RuntimeError, AssertionError)):

@@ -389,6 +389,7 @@ def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBas
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **loading)
+        tokenizer.model_max_length = int(tokenizer.model_max_length)
     except OSError:
         raise
     except Exception as error:  # without its files, anything from KeyError to a Rust error

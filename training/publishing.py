@@ -86,7 +86,7 @@ def push_model(
         if not (stage / "modules.json").is_file():
             write_sentence_transformers_files(model, stage)
         hub_cards.stage_records(folder, stage)
-        with reading(folder, prefix=False):
+        with reading(folder):
             license = license or repository.license
             card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results)
         repository.write_card(stage, card, folder / CARD)

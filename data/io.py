@@ -43,19 +43,19 @@ def replacing(path: str | Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
         yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())  # or after a crash of the machine the name may be there without the content
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def digests(files: Iterable[Path], folder: Path) -> str:
-    """SHA-256 of files, as `sha256sum` writes them down, by their names in the folder. The files are on the disk when
-    this returns."""
+    """SHA-256 of files, as `sha256sum` writes them down, by their names in the folder."""
     lines = []
     for path in sorted(files):
         with path.open("rb") as file:
             lines.append(f"{sha_fileobj(file).hex()}  {path.relative_to(folder).as_posix()}\n")
-            os.fsync(file.fileno())
     return "".join(lines)
 
 

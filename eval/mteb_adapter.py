@@ -10,6 +10,7 @@ result = mteb.evaluate(encoder, mteb.get_tasks(tasks=["Tatoeba"]), encode_kwargs
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,11 +160,11 @@ class MtebEncoder(AbsEncoder):
 
 def _metadata_of_card(name: str, revision: str | None) -> dict[str, list[str]]:
     """Fields of the card of a folder or of a model on the Hub; empty where it does not tell or cannot be read."""
-    try:
-        readme = Path(name, "README.md")
-        found = metadata_load(readme if readme.is_file() else cached_file(name, readme.name, revision=revision)) or {}
-    except (OSError, ValueError, YAMLError):
-        found = {}
+    found, readme = {}, Path(name, "README.md")
+    if name:
+        with suppress(OSError, ValueError, YAMLError):
+            readme = readme if readme.is_file() else cached_file(name, readme.name, revision=revision)
+            found = metadata_load(readme) or {}
     fields = ("license", "datasets", "base_model")
     return {name: [value] if isinstance(value := found.get(name) or [], str) else value for name in fields}
 

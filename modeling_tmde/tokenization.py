@@ -29,7 +29,7 @@ WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\
 _FIRST_SYMBOL = 0xF0000  # of the supplementary private use planes: one character for each token of a vocabulary
 _SPARE = 1.5  # merges learned for each one asked for: some of them fire in texts of the old languages too
 _LATIN_END = 0x250  # the first code point after the Latin letters
-_LONG = re.compile(r"\S{1000}")
+_LONG = re.compile(r"(\S{1000})|\s{1000,}")
 _CHUNK = 2048  # texts tokenized at once: enough for the tokenizer's threads, little memory
 
 Word = tuple[int, ...]  # token ids of a pre-token
@@ -40,13 +40,13 @@ def balanced_texts(texts: Mapping[str, Iterable[str]], max_characters: int) -> I
     """Yields the same amount of text for every language, so that each gets its share of the vocabulary.
 
     Takes up to `max_characters` of each language and repeats the smaller languages until all are as large as the
-    largest. A language without any text is left out. More than 1,000 characters without a space are split: the time
-    that training takes grows with the square of the longest word.
+    largest. A language without any text is left out. More than 1,000 characters without a space are split, as many
+    spaces become one: the time that training takes grows with the square of the longest word.
     """
     collected = [list(_until(stream, max_characters)) for stream in texts.values()]
     target = max((sum(map(len, stored)) for stored in collected), default=0)
     for stored in filter(any, collected):
-        yield from (_LONG.sub(r"\g<0> ", text) for text in _until(cycle(stored), target))
+        yield from (_LONG.sub(r"\1 ", text) for text in _until(cycle(stored), target))
 
 
 def _until(texts: Iterable[str], characters: int) -> Iterator[str]:

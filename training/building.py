@@ -43,10 +43,8 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
     """Training rows (map-style or streaming), dev sets by name, and the count of bad training rows."""
     data, report = recipe.data, CorpusReport()
     if data.train is None:
-        raise RecipeError(
-            f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub dataset id, "
-            "or 'sample' for the built-in sample"
-        )
+        sources = "a file, a folder, a Hub dataset id, or 'sample' for the built-in sample"
+        raise RecipeError(f"Recipe {recipe.name} needs training data: give --train with {sources}")
     options = {name: getattr(data, name) for name in ("languages", "pivot_languages", "bad_rows")}
     options["labels"] = "nli" in recipe.sections["objectives"]
     load = load_parallel if data.replay is None else load_present

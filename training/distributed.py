@@ -80,8 +80,6 @@ def load_weights(model: PreTrainedModel, folder: str) -> None:
     found = model.load_state_dict(load_file(path), strict=False)
     missing = sorted(set(found.missing_keys) - set(model.all_tied_weights_keys))
     if missing or found.unexpected_keys:
-        raise ValueError(
-            f"The weights in {folder} do not fit the model: missing {missing[:5]}, unexpected "
-            f"{found.unexpected_keys[:5]}; resume with the recipe the run was started with"
-        )
+        wrong = f"missing {missing[:5]}, unexpected {found.unexpected_keys[:5]}"
+        raise ValueError(f"The weights in {folder} do not fit the model: {wrong}; resume with the recipe of the run")
     model.tie_weights()

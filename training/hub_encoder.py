@@ -91,9 +91,7 @@ def check_encoder(recipe: Recipe) -> None:
     encoder, start = recipe.sections["model"].get("encoder"), recipe.warm_start
     bag = encoder is not None and bool(recipe.sections["model"].get("bag_residual"))
     if ((encoder is None) == (start.checkpoint is None)) != bag or start.recipe is not None:
-        needs = (
-            f"Recipe {recipe.name} needs --encoder (such as FacebookAI/xlm-roberta-base) or --warm-start with a model"
-        )
+        needs = f"Recipe {recipe.name} needs --encoder, such as xlm-roberta-base, or --warm-start with a model"
         raise RecipeError(f"{needs} that has an encoder, not both; with model.bag_residual, both, the latter a bag")
     known = start.checkpoint and open_config(start.checkpoint, kind="tmde_bag" if bag else AdaptedConfig.model_type)
     if (bag or getattr(known, "bag_residual", 0)) and "translation" in recipe.sections["objectives"]:

@@ -78,7 +78,7 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     """
     folder = Path(name).expanduser()
     if not folder.exists():
-        with reading(f"{KEY}={name}: no such folder, and on the Hub at teacher_revision={revision}"):
+        with reading(f"{KEY}={name} is neither a folder nor a model that the Hub returns ({revision=})"):
             path = snapshot_download(name, revision=revision, allow_patterns=["modules.json", "config.json"])
         return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
     if revision is not None:

@@ -59,7 +59,7 @@ def check_run_folder(recipe: Recipe, folder: Path, resume: bool, overwrite: bool
         if checkpoint is None and not (folder / building.STAGE_FOLDER).is_dir():
             raise ValueError(f"{folder} holds no complete checkpoint to resume from; --overwrite begins again")
         return checkpoint
-    used = folder.exists() and any(path.name[0] != "." for path in folder.iterdir())  # but for a lock
+    used = folder.exists() and any(path.name != f".{folder.resolve().name}.lock" for path in folder.iterdir())
     if used and not overwrite:
         raise ValueError(f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it")
     if used and not (folder / "recipe.yaml").exists():
@@ -134,12 +134,12 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
 
 
 def _clean_up(folder: Path, existed: bool, data: Any, kind: type | None, error: Any, *details: Any) -> None:
-    """After an error, deletes a new folder without a checkpoint, and names the data where Arrow does not."""
+    """After an error, deletes a new folder without a checkpoint. Arrow's errors do not name the file that is read."""
     begun = any(folder.glob("checkpoint-*")) or (folder / building.STAGE_FOLDER).exists()
     if isinstance(error, Exception) and not existed and not begun:
         shutil.rmtree(folder, ignore_errors=True)
     if kind is OSError and error.errno is None:  # of a damaged file that is streamed
-        raise ValueError(f"training data {data}: {error}") from error
+        raise ValueError(f"{error} (the training data is {data})") from error
 
 
 def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, stack: ExitStack) -> TmdeTrainer:
@@ -177,8 +177,8 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, s
         check_licenses(sources, recipe.sections["card"].get("data_licenses"))
         origin = {"recipe": recipe.name, "sources": sources, **describe_origins(recipe.sections)}
         if state.is_main_process and checkpoint is None:
-            if overwrite and not resume and folder.exists():
-                shutil.rmtree(folder)
+            for path in folder.glob("[!.]*") if overwrite and not resume else ():  # a lock may be among the hidden
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / "recipe.yaml", recipe_yaml)  # now --overwrite may delete the folder
     start = None if checkpoint else building.prepare_warm_start(recipe, folder, train, train_recipe)

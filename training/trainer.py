@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import rotate_checkpoints
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.eval.tasks import ClassificationData
@@ -160,10 +161,8 @@ class TmdeTrainer(HubTrainer):
         self.meter.data_wait += time.perf_counter() - begin
         if len(batches) < num_batches:
             if self.state.global_step == 0:
-                raise ValueError(
-                    f"The training data fill {len(batches)} micro-batches per process, an optimizer step takes "
-                    f"{num_batches}: lower batch_tokens or micro_batch_tokens, or give more rows"
-                )
+                found = f"The training data fill {len(batches)} micro-batches per process, a step takes {num_batches}"
+                raise ValueError(f"{found}: lower batch_tokens or micro_batch_tokens, or give more rows")
             self.control.should_training_stop = True
             if self.epochs_done is None:  # the stream is over, which nothing else would show
                 self.position = Position(math.ceil(self.args.num_train_epochs))
@@ -304,12 +303,12 @@ class TmdeTrainer(HubTrainer):
             model.objectives.load_state_dict(load_file(Path(resume_from_checkpoint) / OBJECTIVES_NAME))
 
     def _save_checkpoint(self, model, trial) -> None:
-        limit, self.args.save_total_limit = (
-            self.args.save_total_limit,
-            None,
-        )  # none is deleted before this one is whole
-        super()._save_checkpoint(model, trial)
-        self.args.save_total_limit = limit
+        limit = self.args.save_total_limit
+        self.args.save_total_limit = None  # no older checkpoint is deleted before this one is complete
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial))
@@ -318,8 +317,9 @@ class TmdeTrainer(HubTrainer):
 
     def _load_best_model(self) -> None:
         best = Path(self.state.best_model_checkpoint)
-        if reason := damage(best):
-            raise ValueError(f"{best}, the best checkpoint: {reason}; copy it back, or train again with --overwrite")
+        if reason := damage(best, f" {SAFE_WEIGHTS_NAME}"):
+            advice = "copy it back, or --resume with load_best_model_at_end=false for the last weights"
+            raise ValueError(f"{best}, the best checkpoint: {reason}; {advice}")
         load_weights(self.accelerator.unwrap_model(self.model).model, str(best))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):

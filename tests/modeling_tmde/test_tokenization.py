@@ -87,8 +87,8 @@ def test_every_language_gives_as_many_characters():
     given = {letter: [text for text in result if text[0] == letter] for letter in "abc"}
     assert given["a"] == ["aaa", "a", "aaa", "a", "aaa"]  # 11 characters: the first text from 10 on is the last
     assert given["b"] == ["bb", "bbbb", "bb", "bbbb"] and given["c"] == []  # in order, again and again
-    (text,) = balanced_texts({"en": ["x" * 2500 + " y"]}, 100)  # of a long word, training would never end
-    assert list(map(len, text.split())) == [1000, 1000, 500, 1]
+    (text,) = balanced_texts({"en": ["x" * 2500 + " " * 3000 + "y"]}, 100)  # of a long word, training would never end
+    assert list(map(len, text.split(" "))) == [1000, 1000, 500, 1]
 
 
 def test_errors_name_what_is_wrong():

@@ -143,7 +143,7 @@ def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "training", "message"),
     [
-        ({"teacher": "nowhere"}, {}, "teacher=nowhere: no such folder, and on the Hub"),
+        ({"teacher": "nowhere"}, {}, "teacher=nowhere is neither a folder nor a model that the Hub"),
         ({"teacher_revision": "v1"}, {}, "teacher_revision: found 'v1' of the folder"),
         ({"teacher_languages": ["pl"]}, {}, r"teacher_languages: found \['pl'\], expected some of"),
         ({"width": 16}, {}, r"found vectors of d=32, and the model that learns them has d=16; .*model.d_model=32"),

@@ -104,7 +104,7 @@ def test_without_dev_rows_the_last_weights_are_kept(corpus, tmp_path):
 def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path):
     folder, recipe = tmp_path / "run", tiny_recipe(corpus, "max_steps=1")
     folder.mkdir()
-    (folder / "thesis.tex").write_text("years of work")
+    (folder / ".thesis.tex").write_text("years of work")
     for options, message in (
         ({}, "is not empty"),
         ({"overwrite": True}, "does not look like a training run; it is not overwritten"),
@@ -112,7 +112,7 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
     ):
         with pytest.raises(ValueError, match=message):
             train_recipe(recipe, folder, **options)
-    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+    assert [path.name for path in folder.iterdir()] == [".thesis.tex"]
     shutil.rmtree(folder)
     folder.mkdir()
     with pytest.raises(RecipeError, match="train_max_length=129 .* max_position_embeddings=128"):
@@ -130,7 +130,7 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
     [
         ("d_model=30", "is not a multiple of"),
         ("train_max_length=129", "train_max_length=129 is more than the model takes"),
-        ("gradient_accumulation_steps=1000", "micro-batches per process, an optimizer step takes 1000"),
+        ("gradient_accumulation_steps=1000", "micro-batches per process, a step takes 1000"),
         ("eval_pairs=[de-xx]", "eval_pairs: found 'de-xx', expected pairs of the languages"),
         ("metric_for_best_model=loss", "metric_for_best_model=loss: no evaluation measures it"),
         ("warmup_steps=0.1", "warmup_steps=0.1 is a share of all steps and needs max_steps"),
@@ -205,9 +205,9 @@ def test_dev_sets_may_be_named(corpus, tmp_path):
 def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(finished, corpus, tmp_path, caplog):
     folder = tmp_path / "run"
     shutil.copytree(finished[0], folder)
-    state = (folder / "checkpoint-4" / "trainer_state.json").read_text()
-    (folder / "checkpoint-4" / "trainer_state.json").write_text(state[: len(state) // 2])
+    (folder / "checkpoint-4" / "trainer_state.json").write_text("{")
     (folder / "checkpoint-9").mkdir()  # cut off before its state was written
+    (folder / "checkpoint-9" / "sha256").touch()
     shutil.copytree(finished[0] / "checkpoint-4", folder / "checkpoint-8")
     states = (folder / "checkpoint-8" / "optimizer.pt").read_bytes()  # zeros, as after a crash of the machine
     (folder / "checkpoint-8" / "optimizer.pt").write_bytes(states[:1000] + bytes(64) + states[1064:])

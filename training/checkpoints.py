@@ -16,8 +16,10 @@ SEAL = "sha256"  # the last file of a checkpoint; `sha256sum -c sha256` reads it
 
 def seal(folder: Path) -> None:
     """Writes down the digests of a checkpoint's files, once they are on the disk; from now on it is complete."""
-    getattr(os, "sync", bool)()  # not on Windows
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
+    for path in files:
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
     write_atomically(folder / SEAL, digests(files, folder))
 
 

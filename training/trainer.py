@@ -318,8 +318,7 @@ class TmdeTrainer(HubTrainer):
     def _load_best_model(self) -> None:
         best = Path(self.state.best_model_checkpoint)
         if reason := damage(best, f" {SAFE_WEIGHTS_NAME}"):
-            advice = "copy it back, or --resume with load_best_model_at_end=false for the last weights"
-            raise ValueError(f"{best}, the best checkpoint: {reason}; {advice}")
+            raise ValueError(f"{best}, the best: {reason}; copy it back, or set load_best_model_at_end=false")
         load_weights(self.accelerator.unwrap_model(self.model).model, str(best))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):

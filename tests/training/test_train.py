@@ -229,7 +229,7 @@ def test_a_damaged_best_checkpoint_is_not_taken(finished, corpus, tmp_path):
     (folder / "checkpoint-4/trainer_state.json").write_text(json.dumps(state))
     seal(folder / "checkpoint-4")
     (folder / "checkpoint-2/model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="checkpoint-2, the best checkpoint: model.safetensors is damaged"):
+    with pytest.raises(ValueError, match="checkpoint-2, the best: model.safetensors is damaged"):
         train_recipe(tiny_recipe(corpus), folder, resume=True)
 
 

@@ -139,7 +139,7 @@ def _clean_up(folder: Path, existed: bool, data: Any, kind: type | None, error: 
     if isinstance(error, Exception) and not existed and not begun:
         shutil.rmtree(folder, ignore_errors=True)
     if kind is OSError and error.errno is None:  # of a damaged file that is streamed
-        raise ValueError(f"{str(error).strip()} (the training data is {data})") from error
+        raise ValueError(f"{' '.join(str(error).split())} (the training data is {data})") from error
 
 
 def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, stack: ExitStack) -> TmdeTrainer:

@@ -16,7 +16,7 @@ import torch
 from tabulate import tabulate
 
 from modeling_tmde.data.io import write_atomically
-from modeling_tmde.hub_cards.provenance import environment
+from modeling_tmde.eval.systems import environment
 
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 

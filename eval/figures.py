@@ -224,8 +224,7 @@ def read_log(path: str | Path) -> list[dict[str, float]]:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             if not text.strip() or number == len(texts):  # nothing follows the last line, not even its end
                 continue
-            message = f"{path}, line {number}: found {text[:60]!r}, expected a JSON object of numbers with a step"
-            raise ValueError(message) from None
+            raise ValueError(f"{path}, line {number}: found {text[:60]!r}, expected numbers with a step") from None
         if lines and step <= lines[-1]["step"]:  # lines of one step with other keys are training, dev and summary
             lines = [x for x in lines if x["step"] < step or (x["step"] == step and x.keys() != line.keys())]
         lines.append(line)

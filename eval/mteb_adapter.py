@@ -160,11 +160,10 @@ class MtebEncoder(AbsEncoder):
 
 def _metadata_of_card(name: str, revision: str | None) -> dict[str, list[str]]:
     """Fields of the card of a folder or of a model on the Hub; empty where it does not tell or cannot be read."""
-    found, readme = {}, Path(name, "README.md")
-    if name:
-        with suppress(OSError, ValueError, YAMLError):
-            readme = readme if readme.is_file() else cached_file(name, readme.name, revision=revision)
-            found = metadata_load(readme) or {}
+    found, readme = {}, Path(name or os.devnull, "README.md")  # a model that was never saved has no name
+    with suppress(OSError, ValueError, YAMLError):
+        readme = readme if readme.is_file() else cached_file(name, readme.name, revision=revision)
+        found = metadata_load(readme) or {}
     fields = ("license", "datasets", "base_model")
     return {name: [value] if isinstance(value := found.get(name) or [], str) else value for name in fields}
 

@@ -17,7 +17,7 @@ from huggingface_hub import EvalResult
 from modeling_tmde.data.io import replacing, write_atomically
 from modeling_tmde.embedding import reading
 from modeling_tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
-from modeling_tmde.hub_cards.provenance import environment
+from modeling_tmde.eval.systems import environment
 
 EVAL_NAME = "eval.json"
 OUTCOMES_NAME = "outcomes.npz"

@@ -22,10 +22,9 @@ from modeling_tmde.eval.results import Cell, TaskResult, read_results, write_res
 from modeling_tmde.eval.retrieval import evaluate_retrieval
 from modeling_tmde.eval.similarity import evaluate_similarity
 from modeling_tmde.eval.statistics import summary_intervals, with_interval
-from modeling_tmde.eval.systems import System
+from modeling_tmde.eval.systems import System, environment
 from modeling_tmde.eval.tasks import GROUPS, TASKS, Task, TaskError, data_fingerprint, text_fingerprint
 from modeling_tmde.eval.tasks.base import AlignmentData, ClassificationData, ContrastData, RetrievalData, TaskData
-from modeling_tmde.hub_cards.provenance import environment
 
 Progress = Callable[[str], None]
 

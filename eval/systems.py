@@ -14,10 +14,11 @@ import hashlib
 import inspect
 import json
 import os
+import platform
 import time
-import zipfile
 from collections.abc import Sequence
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,14 @@ import torch
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
+from modeling_tmde._version import __version__
 from modeling_tmde.data.io import replacing
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.embedding import logger as embedding_logger
 from modeling_tmde.eval.tasks.base import text_fingerprint
+
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors", "scikit-learn")
+PACKAGES += ("scipy", "faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
 
 
 def default_cache_dir() -> Path:
@@ -127,7 +132,7 @@ class EmbeddingSystem:
         try:
             with np.load(path) as stored:
                 return stored["vectors"], json.loads(str(stored["counts"]))
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        except Exception:  # none yet, or damaged in whatever way
             vectors, counts = self._encode(texts, language)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -233,3 +238,11 @@ class CharacterTfidf:
 
 
 System = EmbeddingSystem | CharacterTfidf
+
+
+def environment() -> dict[str, object]:
+    """The versions of this package, of Python and of the packages that decide the numbers, and the machine."""
+    versions = {each.name: each.version for each in metadata.distributions() if each.name in PACKAGES}
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    host = {"processor": platform.machine(), "cpus": os.cpu_count(), "threads": torch.get_num_threads(), "gpus": gpus}
+    return {"tmde": __version__, "versions": versions, "python": platform.python_version(), "machine": host}

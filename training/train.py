@@ -26,9 +26,9 @@ from modeling_tmde.data.tokens import open_tokens
 from modeling_tmde.embedding import position_limit
 from modeling_tmde.eval.dev_retrieval import retrieval_pools
 from modeling_tmde.eval.dev_tasks import load_eval_tasks
+from modeling_tmde.eval.systems import environment
 from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
 from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
-from modeling_tmde.hub_cards.provenance import environment
 from modeling_tmde.training import building
 from modeling_tmde.training.checkpoints import find_checkpoint
 from modeling_tmde.training.evaluation import check_metric, loss_rows

@@ -17,6 +17,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "6000")
 import transformers
 
 from ._version import __version__
+from .collation import TranslationCollator
 from .common import EmbedderPreTrainedModel
 from .configuration_adapted import AdaptedConfig
 from .configuration_aligned import AlignedConfig

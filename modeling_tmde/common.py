@@ -13,9 +13,13 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import DynamicCache
-from transformers.modeling_outputs import BaseModelOutputWithPooling, Seq2SeqLMOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPooling,
+    Seq2SeqLMOutput,
+)
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple
 
 
 @as_validated_field
@@ -560,29 +564,81 @@ class EmbeddingSeq2Seq:
             raise ValueError(f"target_language names {len(codes)} languages for {batch_size} texts")
         return torch.tensor([known.index(code) for code in codes], device=self.device)
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
-        """Decoder input (batch, length) of labels (batch, length): `<s>`, then all labels but the last.
+    def mask_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+        """Return a copy of labels with -100 wherever nothing is predicted.
 
-        `logits[:, t]` then predict `labels[:, t]`. Labels have no `<s>`, but `tokenizer(text_target=...)` writes one.
-        If all labels begin with `<s>`, it is removed **in place** by shifting them to the left.
-        `DataCollatorForSeq2Seq(tokenizer, model)` calls this method, so its batches also suit losses outside the
-        model, such as that of `label_smoothing_factor`.
+        Args:
+            labels: (batch, length), padded on either side with -100 or `pad_token_id`.
+
+        Returns:
+            (batch, length), -100 at padding and at the `<s>` that a row begins with.
         """
-        start, ignored = self.config.decoder_start_token_id, labels.new_full((len(labels), 1), -100)
-        begins = (labels[:, :1] == start).all()
-        labels.copy_(torch.where(begins, torch.cat([labels[:, 1:], ignored], dim=1), labels))
-        shifted = torch.cat([torch.full_like(ignored, start), labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        targets = labels.masked_fill(labels == self.config.pad_token_id, -100)
+        first_columns = first_places(targets != -100).unsqueeze(1)  # (batch, 1)
+        first_labels = targets.gather(1, first_columns)  # (batch, 1)
+        is_start = first_labels == self.config.decoder_start_token_id
+        return targets.scatter(1, first_columns, first_labels.masked_fill(is_start, -100))
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+        """Return the decoder input of labels, which stay as they are.
+
+        In every row `<s>` is read where the first target is predicted, and each target where
+        the next one is. A row that begins with `<s>`, as `tokenizer(text_target=...)` writes it,
+        has padding at that place: `[<s>, a, b]` gives `[<pad>, <s>, a]`, and `[a, b]` gives
+        `[<s>, a]`. `forward` moves such padding behind the row before it decodes.
+
+        Args:
+            labels: (batch, length), padded with -100 or `pad_token_id`.
+
+        Returns:
+            (batch, length); `logits[:, t]` predict `labels[:, t]`.
+        """
+        start = self.config.decoder_start_token_id
+        first_columns = first_places(self.mask_labels(labels) != -100).unsqueeze(1)  # (batch, 1)
+        columns = torch.arange(labels.shape[1], device=labels.device)
+        decoder_input_ids = labels.roll(1, dims=1)
+        is_padding = (decoder_input_ids == -100) | (columns < first_columns)
+        decoder_input_ids = decoder_input_ids.masked_fill(is_padding, self.config.pad_token_id)
+        return decoder_input_ids.masked_fill(columns == first_columns, start)
 
     def translation_loss(
-        self, logits: torch.Tensor, labels: torch.LongTensor, num_items_in_batch: int | torch.Tensor | None
+        self,
+        logits: torch.Tensor,
+        labels: torch.LongTensor,
+        num_items_in_batch: int | torch.Tensor | None,
     ) -> torch.Tensor:
-        """Cross-entropy of logits (batch, length, vocab_size) for labels (batch, length), which may be padded with
-        -100 or `pad_token_id`: the mean, or the sum divided by `num_items_in_batch`."""
-        labels = labels.masked_fill(labels == self.config.pad_token_id, -100).flatten()
-        reduction = "mean" if num_items_in_batch is None else "sum"
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction=reduction)
-        return loss if num_items_in_batch is None else loss / num_items_in_batch
+        """Return the cross-entropy per target, where padding and a leading `<s>` are no targets.
+
+        transformers' `Trainer` counts every label that is not -100. If some of the labels here
+        are no targets, the same share of `num_items_in_batch` is taken for targets. This is exact
+        for one batch; for accumulated batches it is exact if they have the same share of such
+        labels, as those of [`TranslationCollator`] have, which has none.
+
+        Args:
+            logits: (batch, length, vocab_size).
+            labels: (batch, length), padded with -100 or `pad_token_id`.
+            num_items_in_batch: Labels of all accumulated batches; those of `labels` if None.
+        """
+        targets = self.mask_labels(labels)
+        flat_logits = logits.flatten(0, 1).float()  # (batch * length, vocab_size)
+        if num_items_in_batch is None:
+            return nn.functional.cross_entropy(flat_logits, targets.flatten())
+        total = nn.functional.cross_entropy(flat_logits, targets.flatten(), reduction="sum")
+        if isinstance(num_items_in_batch, torch.Tensor):
+            num_items_in_batch = num_items_in_batch.to(total.device)
+        num_labels = (labels != -100).sum()
+        num_targets = (targets != -100).sum().clamp(min=1)
+        return total / num_items_in_batch * (num_labels / num_targets)
+
+    def decoder_loss(
+        self,
+        logits: torch.Tensor,
+        labels: torch.LongTensor,
+        num_items_in_batch: int | torch.Tensor | None,
+        decoder_inputs: dict[str, Any],
+    ) -> torch.Tensor:
+        """Return the loss of logits that `_decode(**decoder_inputs)` gave."""
+        return self.translation_loss(logits, labels, num_items_in_batch)
 
     def embedding_as_encoder_outputs(self, embedding: torch.Tensor) -> BaseModelOutputWithPooling:
         """Embeddings (batch, d_model) as encoder outputs of length 1.
@@ -597,6 +653,71 @@ class EmbeddingSeq2Seq:
             )
         return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
 
+    def as_encoder_outputs(
+        self, encoder_outputs: ModelOutput | tuple | torch.Tensor
+    ) -> BaseModelOutputWithPooling:
+        """Return encoder outputs of any form with the embedding as `pooler_output`.
+
+        Args:
+            encoder_outputs: Output of `get_encoder()`, an output or a tuple whose first entry is
+                `last_hidden_state` with the embedding at position 0, or embeddings
+                (batch, d_model).
+
+        Raises:
+            ValueError: If the decoder needs more than the last hidden state.
+        """
+        if isinstance(encoder_outputs, torch.Tensor):
+            return self.embedding_as_encoder_outputs(encoder_outputs)
+        if isinstance(encoder_outputs, tuple):
+            encoder_outputs = BaseModelOutput(last_hidden_state=encoder_outputs[0])
+        if encoder_outputs.get("pooler_output") is not None:
+            return encoder_outputs
+        states = encoder_outputs["last_hidden_state"]  # (batch, length, d_model)
+        embedding = self.embedding_as_encoder_outputs(states[:, 0]).pooler_output
+        return BaseModelOutputWithPooling(
+            last_hidden_state=states,
+            pooler_output=embedding,
+            hidden_states=encoder_outputs.get("hidden_states"),
+            attentions=encoder_outputs.get("attentions"),
+        )
+
+    def _leading_padding(self, decoder_input_ids: torch.LongTensor) -> torch.LongTensor | None:
+        """Return how much padding each row begins with, (batch,), or None if no row does."""
+        if self.config.pad_token_id == self.config.decoder_start_token_id:
+            return None  # every row begins with this token
+        is_token = decoder_input_ids != self.config.pad_token_id
+        if is_token[:, 0].all():
+            return None
+        return first_places(is_token)
+
+    def _decode(
+        self,
+        input_ids: torch.LongTensor | None,
+        leading_padding: torch.LongTensor | None,
+        logits_to_keep: int,
+        **decoder_inputs,
+    ) -> tuple[torch.Tensor, ModelOutput]:
+        """Return the logits (batch, length, vocab_size) and the output of the decoder.
+
+        Decoders count positions from the first column, and recurrent ones read all of a row.
+        Padding that rows begin with is therefore moved behind them, and their logits are moved
+        back. The logits at such padding are 0, so that no loss has a gradient there.
+        """
+        if leading_padding is None:
+            outputs = self.decoder(input_ids=input_ids, **decoder_inputs)
+            return self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:]), outputs
+        length = input_ids.shape[1]
+        columns = torch.arange(length, device=input_ids.device)
+        shifts = leading_padding.unsqueeze(1)  # (batch, 1)
+        outputs = self.decoder(
+            input_ids=input_ids.gather(1, (columns + shifts) % length), **decoder_inputs
+        )
+        states = outputs.last_hidden_state  # (batch, length, width)
+        rows = torch.arange(len(states), device=states.device).unsqueeze(1)  # (batch, 1)
+        states = states[rows, (columns - shifts) % length]
+        states = states.masked_fill((columns < shifts).unsqueeze(2), 0)
+        return self.lm_head(states[:, -logits_to_keep:]), outputs
+
     @can_return_tuple
     def forward(
         self,
@@ -604,7 +725,7 @@ class EmbeddingSeq2Seq:
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutputWithPooling | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
         past_key_values: object | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
@@ -623,17 +744,19 @@ class EmbeddingSeq2Seq:
             input_ids, inputs_embeds, attention_mask: (batch, length[, width]), the source; not needed with
                 `encoder_outputs`.
             decoder_input_ids, decoder_inputs_embeds: (batch, target_length[, width]), beginning with `<s>`; made from
-                `labels` when both are missing. With `past_key_values`, only the new ones.
-            encoder_outputs: Output of `get_encoder()`, a tuple (last_hidden_state, ...) whose position 0 is the
-                embedding, or embeddings (batch, d_model).
-            labels: (batch, target_length), `tokens </s>` without `<s>`, padded with -100 or `pad_token_id`. If all
-                labels begin with `<s>`, as the tokenizer writes them, it is ignored.
+                `labels` when both are missing. Padding before `<s>` is not read, except in
+                generation. With `past_key_values`, only the new ones.
+            encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
+                ...) whose position 0 is the embedding, or embeddings (batch, d_model).
+            labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. The
+                `<s>` that a row begins with, as the tokenizer writes it, is no target.
             target_language: Language of the target: one code, one code per text, or ids (batch,).
             language_ids: (batch,) source languages, for models with an encoder per language.
             token_type_ids: (batch, length), for encoders that take them.
             logits_to_keep: Compute the logits of this many last positions only; 0 for all.
-            num_items_in_batch: Target tokens to divide the loss by (gradient accumulation). Default: those of the
-                batch.
+            num_items_in_batch: Labels of all accumulated batches, as transformers' `Trainer`
+                counts them, to divide the loss by; see [`EmbeddingSeq2Seq.translation_loss`].
+                Default: the targets of this batch.
             bottleneck_only: For `TmdeConfig(bottleneck="dual")`: decode from the embedding alone.
 
         Returns:
@@ -648,37 +771,47 @@ class EmbeddingSeq2Seq:
             source = {name: value for name, value in source.items() if value is not None}
             source |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
             encoder_outputs = self.model(**source, **kwargs)
-        elif isinstance(encoder_outputs, torch.Tensor):
-            encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs)
-            attention_mask = None
-        elif isinstance(encoder_outputs, tuple):
-            embedding = self.embedding_as_encoder_outputs(encoder_outputs[0][:, 0]).pooler_output
-            encoder_outputs = BaseModelOutputWithPooling(encoder_outputs[0], embedding)
+        else:
+            if isinstance(encoder_outputs, torch.Tensor):
+                attention_mask = None  # it is that of the tokens, and an embedding is one slot
+            encoder_outputs = self.as_encoder_outputs(encoder_outputs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
                 raise ValueError("Give decoder_input_ids, or labels to make them from")
-            labels = labels.clone()
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        leading_padding = None
+        generates = labels is None and use_cache
+        is_continued = past_key_values is not None or decoder_attention_mask is not None
+        if decoder_input_ids is not None and not (generates or is_continued):
+            leading_padding = self._leading_padding(decoder_input_ids)
         if use_cache is None:
-            use_cache = labels is None and getattr(self.config, "use_cache", False)
+            is_inference = labels is None and leading_padding is None
+            use_cache = is_inference and getattr(self.config, "use_cache", False)
         embedding = encoder_outputs.pooler_output
-        outputs = self.decoder(
-            input_ids=decoder_input_ids,
-            inputs_embeds=decoder_inputs_embeds,
-            embedding=embedding,
-            language_ids=self.language_ids(target_language, len(embedding)),
-            encoder_hidden_states=encoder_outputs.get("memory", encoder_outputs.last_hidden_state),
-            encoder_attention_mask=attention_mask,
-            attention_mask=decoder_attention_mask,
-            past_key_values=past_key_values,
-            use_cache=use_cache,
-            bottleneck_only=bottleneck_only,
-            return_dict=True,
+        decoder_inputs = {
+            "input_ids": decoder_input_ids,
+            "leading_padding": leading_padding,
+            "logits_to_keep": logits_to_keep,
+            "inputs_embeds": decoder_inputs_embeds,
+            "embedding": embedding,
+            "language_ids": self.language_ids(target_language, len(embedding)),
+            "encoder_hidden_states": encoder_outputs.get(
+                "memory", encoder_outputs.last_hidden_state
+            ),
+            "encoder_attention_mask": attention_mask,
+            "attention_mask": decoder_attention_mask,
+            "past_key_values": past_key_values,
+            "use_cache": use_cache,
+            "bottleneck_only": bottleneck_only,
+            "return_dict": True,
             **kwargs,
-        )
-        logits = self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:])
+        }
+        logits, outputs = self._decode(**decoder_inputs)
+        loss = None
+        if labels is not None:
+            loss = self.decoder_loss(logits, labels, num_items_in_batch, decoder_inputs)
         return Seq2SeqLMOutput(
-            loss=None if labels is None else self.translation_loss(logits, labels, num_items_in_batch),
+            loss=loss,
             logits=logits,
             past_key_values=outputs.get("past_key_values"),
             decoder_hidden_states=outputs.hidden_states,
@@ -690,13 +823,15 @@ class EmbeddingSeq2Seq:
         )
 
     def generate(self, inputs=None, *args, target_language=None, encoder_outputs=None, **kwargs):
-        """Translates texts, or decodes embeddings: `encoder_outputs` of shape (batch, d_model).
+        """Translates texts, or decodes `encoder_outputs`, which are as for `forward`: embeddings (batch, d_model) or
+        what an encoder returned.
 
         Arguments as in `GenerationMixin.generate`, and `target_language`: one code, or one code per text.
         """
         if isinstance(encoder_outputs, torch.Tensor):
-            encoder_outputs = self.embedding_as_encoder_outputs(encoder_outputs.to(self.device, self.dtype))
+            encoder_outputs = encoder_outputs.to(self.device, self.dtype)
         if encoder_outputs is not None:
+            encoder_outputs = self.as_encoder_outputs(encoder_outputs)
             kwargs["encoder_outputs"] = encoder_outputs
             batch_size = len(encoder_outputs.pooler_output)
         else:

@@ -288,17 +288,51 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
     ) -> SequenceClassifierOutput:
         """
         Args:
             input_ids, attention_mask, kwargs: As for [`TmdeEncoderModel`].
-            labels: (batch,) classes; with `num_labels=1` numbers, for regression.
+            labels: (batch,) classes; with `num_labels=1` numbers, for regression; or
+                (batch, num_labels) numbers, for regression or, as 0 and 1, for several classes a
+                text (`config.problem_type`).
+            num_items_in_batch: Labels that are not -100 in all accumulated batches, to divide the
+                loss by: texts, or with (batch, num_labels) their single numbers, over which the
+                loss of one batch is a mean too. This batch's by default.
 
         Returns:
             `logits` (batch, num_labels), and with `labels` the loss, as other models of transformers have it.
         """
         outputs = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss = None if labels is None else self.loss_function(labels, logits, self.config)
+        loss = None
+        if labels is not None:
+            loss = self.classification_loss(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+    def classification_loss(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        num_items_in_batch: int | torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return the loss of transformers, divided by `num_items_in_batch` for all kinds of labels.
+
+        transformers does so for one class a text, and gives the mean of the batch for the others.
+
+        Args:
+            logits: (batch, num_labels).
+            labels: (batch,) or (batch, num_labels).
+            num_items_in_batch: Labels of all accumulated batches; those of `labels` if None.
+        """
+        if isinstance(num_items_in_batch, torch.Tensor):
+            num_items_in_batch = num_items_in_batch.to(logits.device)
+        loss = self.loss_function(
+            labels, logits, self.config, num_items_in_batch=num_items_in_batch
+        )
+        is_divided = self.config.problem_type == "single_label_classification"
+        if num_items_in_batch is None or is_divided:
+            return loss
+        num_labels = (labels != -100).sum().to(loss.device)
+        return loss * num_labels / num_items_in_batch

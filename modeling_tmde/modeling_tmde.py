@@ -7,7 +7,7 @@ Source: thesis *Multilingual document embedding with sequential neural network m
 
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import wraps
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +21,6 @@ from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPooling,
-    Seq2SeqLMOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import can_return_tuple
@@ -498,18 +497,25 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         """Whether the decoder attends all encoder outputs, not only the embedding."""
         return self.config.bottleneck in ("full", "dual")
 
-    @can_return_tuple
-    @wraps(EmbeddingSeq2Seq.forward)
-    def forward(self, *args, labels=None, bottleneck_only: bool = False, **kwargs) -> Seq2SeqLMOutput:
-        """As [`EmbeddingSeq2Seq.forward`]. The loss of `dual` is `bottleneck_loss_weight` times that of the bottleneck
-        band alone, plus the remaining share of that of both bands."""
-        kwargs |= {"labels": labels, "return_dict": True}
-        outputs = super().forward(*args, bottleneck_only=bottleneck_only, **kwargs)
-        if labels is not None and self.config.bottleneck == "dual" and not bottleneck_only:
-            kwargs |= {"encoder_outputs": outputs.encoder_last_hidden_state[:, 0], "use_cache": False}
-            alone = super().forward(*args, bottleneck_only=True, **kwargs)
-            outputs.loss = torch.lerp(outputs.loss, alone.loss, self.config.bottleneck_loss_weight)
-        return outputs
+    def decoder_loss(
+        self,
+        logits: torch.Tensor,
+        labels: torch.LongTensor,
+        num_items_in_batch: int | torch.Tensor | None,
+        decoder_inputs: dict[str, Any],
+    ) -> torch.Tensor:
+        """Return the loss of logits that `_decode(**decoder_inputs)` gave.
+
+        That of `dual` is `bottleneck_loss_weight` times the loss of the bottleneck band alone,
+        plus the remaining share of the loss of both bands.
+        """
+        loss = self.translation_loss(logits, labels, num_items_in_batch)
+        if self.config.bottleneck != "dual" or decoder_inputs["bottleneck_only"]:
+            return loss
+        changes = {"bottleneck_only": True, "past_key_values": None, "use_cache": False}
+        logits_alone, _ = self._decode(**decoder_inputs | changes)
+        loss_alone = self.translation_loss(logits_alone, labels, num_items_in_batch)
+        return torch.lerp(loss, loss_alone, self.config.bottleneck_loss_weight)
 
     def generate(self, inputs=None, *args, encoder_outputs=None, **kwargs):
         """As [`EmbeddingSeq2Seq.generate`]; `dual` decodes a bare embedding with its bottleneck band alone."""

@@ -1,7 +1,8 @@
 """Tiny models of every family with weights that depend on the names of the parameters, and inputs for them."""
 
 import torch
-from transformers import PreTrainedModel
+from torch import nn
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from tests.test_goldens import FAMILIES, fill
 
@@ -42,3 +43,28 @@ def padded(
     if model is not None and needs_language(model):
         inputs["language_ids"] = LANGUAGE_IDS[torch.arange(len(rows)) % 4]
     return inputs
+
+
+def trained_step(model, features, collator, folder, batch_size: int, **options) -> torch.Tensor:
+    """Return the gradient of one step over all features, in batches of `batch_size`.
+
+    SGD at a rate of 1 subtracts it from the weights.
+    """
+    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    arguments = TrainingArguments(
+        folder,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=len(features) // batch_size,
+        max_steps=1,
+        optim="sgd",
+        learning_rate=1.0,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+        **options,
+    )
+    Trainer(model, arguments, data_collator=collator, train_dataset=features).train()
+    return before - nn.utils.parameters_to_vector(model.parameters()).detach()

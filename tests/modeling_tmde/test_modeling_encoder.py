@@ -7,14 +7,20 @@ from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    DataCollatorWithPadding,
     Trainer,
     TrainingArguments,
+    default_data_collator,
     pipeline,
 )
 
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
-from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
+from modeling_tmde.modeling_encoder import (
+    TmdeEncoderForMaskedLM,
+    TmdeEncoderForSequenceClassification,
+)
 from tests.conftest import jittered, save
+from tests.modeling_tmde.families import trained_step
 from tests.modeling_tmde.test_modeling_tmde import plain_layer, random_batch
 
 SMALL = {"vocab_size": 400, "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48}
@@ -126,3 +132,75 @@ def test_fine_tuning_on_pairs_of_texts(tokenizer, tmp_path):
     inputs = tokenizer("haus hund", return_tensors="pt")  # the fine-tuned encoder is still an embedder
     expected = trainer.model.eval().model(**inputs).pooler_output
     torch.testing.assert_close(AutoModel.from_pretrained(tmp_path / "nli")(**inputs).pooler_output, expected)
+
+
+# ---- Gradient accumulation with transformers' own Trainer
+
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+KINDS_OF_LABELS = {
+    "classes": (3, None, [0, 2, 1, 1, 0, 2, 2, 0]),
+    "number": (1, "regression", [0.5, -1.0, 2.0, 3.5, -2.5, 0.0, 1.0, 4.0]),
+    "numbers": (2, "regression", [[0.5 * row, 1.0 - row] for row in range(8)]),
+    "several-classes": (2, "multi_label_classification", [[row % 2, row // 4] for row in range(8)]),
+}
+
+
+def loss_of_one_text(kind: str, logits: torch.Tensor, label) -> torch.Tensor:
+    """Return the loss of logits (num_labels,), written out."""
+    if kind == "classes":
+        return logits.exp().sum().log() - logits[label]
+    target = torch.tensor(label, dtype=torch.float)
+    if kind == "several-classes":
+        chances = 1 / (1 + (-logits).exp())
+        return -(target * chances.log() + (1 - target) * (1 - chances).log()).mean()
+    return (logits - target).square().mean()
+
+
+@pytest.mark.parametrize("batch_size", [8, 4, 2])
+@pytest.mark.parametrize("kind", KINDS_OF_LABELS)
+def test_accumulated_batches_have_the_gradient_of_one(kind, batch_size, tokenizer, tmp_path):
+    num_labels, problem, labels = KINDS_OF_LABELS[kind]
+    config = make_model(**NO_DROPOUT, **XLM).config
+    config.num_labels, config.problem_type = num_labels, problem
+    model = jittered(TmdeEncoderForSequenceClassification(config))
+    features = []
+    for row, label in enumerate(labels):
+        if kind == "several-classes":
+            label = [float(number) for number in label]
+        input_ids = [0, *range(10, 12 + row), 2]
+        mask = [1] * len(input_ids)
+        features.append({"input_ids": input_ids, "attention_mask": mask, "labels": label})
+    losses = []
+    for feature in features:
+        logits = model(torch.tensor([feature["input_ids"]])).logits[0]
+        losses.append(loss_of_one_text(kind, logits, feature["labels"]))
+    parameters = list(model.parameters())
+    expected = torch.autograd.grad(sum(losses) / len(losses), parameters)
+    collator = DataCollatorWithPadding(tokenizer)
+    found = trained_step(model, features, collator, tmp_path, batch_size)
+    expected = nn.utils.parameters_to_vector(expected)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("batch_size", [8, 4, 2])
+def test_accumulated_batches_have_the_gradient_of_the_mean_hidden_token(
+    batch_size, tokenizer, tmp_path
+):
+    """Texts have one to eight hidden tokens, so the batches have different numbers of them."""
+    model = make_model(**NO_DROPOUT, **XLM)
+    features = []
+    for row in range(8):
+        input_ids = [0, *range(10, 20), 2]
+        labels = [-100, *range(30, 31 + row), *[-100] * (10 - row)]
+        mask = [1] * len(input_ids)
+        features.append({"input_ids": input_ids, "attention_mask": mask, "labels": labels})
+    total = 0.0
+    for row, feature in enumerate(features):
+        scores = model(torch.tensor([feature["input_ids"]])).logits[0].log_softmax(-1)
+        for column in range(1, 2 + row):
+            total = total - scores[column, feature["labels"][column]]
+    parameters = list(model.parameters())
+    expected = torch.autograd.grad(total / sum(range(1, 9)), parameters)
+    found = trained_step(model, features, default_data_collator, tmp_path, batch_size)
+    expected = nn.utils.parameters_to_vector(expected)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)

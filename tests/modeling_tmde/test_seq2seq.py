@@ -3,10 +3,23 @@
 import pytest
 import torch
 from torch import nn
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import (
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+from transformers.modeling_outputs import BaseModelOutput
 
+from modeling_tmde import TranslationCollator
 from tests.conftest import tiny_model
-from tests.modeling_tmde.families import ROWS, SEQ2SEQ, filled, needs_language, padded
+from tests.modeling_tmde.families import (
+    ROWS,
+    SEQ2SEQ,
+    filled,
+    needs_language,
+    padded,
+    trained_step,
+)
 
 LABELS = [[12, 13, 44, 2, -100], [14, 2, -100, -100, -100], [15, 16, 17, 18, 2], [19, 2, -100, -100, -100]]
 TEXTS = ["haus hund", "katze", "baum fluss stadt"]
@@ -51,18 +64,19 @@ def test_logits_belong_to_the_labels_of_their_place(family):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_tokens(smoothing, tokenizer, tmp_path):
-    """A plain `tokenizer(text, text_target=...)` through DataCollatorForSeq2Seq and Seq2SeqTrainer."""
+    """A plain `tokenizer(text, text_target=...)` through TranslationCollator and Seq2SeqTrainer."""
     model = tiny_model()
     english = model.config.languages.index("en")
     features = [
         dict(tokenizer(text, text_target=target)) | {"target_language": english}
         for text, target in zip(TEXTS, TARGETS, strict=True)
     ]
-    collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+    collator = TranslationCollator(tokenizer, model=model)
     batch = collator([dict(feature) for feature in features])
     rows = [tokenizer(text)["input_ids"] for text in TEXTS]
     labels = [tokenizer(target)["input_ids"][1:] for target in TARGETS]
-    assert batch["decoder_input_ids"][:, 0].tolist() == [0, 0, 0] and batch["labels"][0, 0] == labels[0][0]
+    assert batch["decoder_input_ids"][:, 0].tolist() == [0, 0, 0]
+    assert batch["labels"][0, 0] == labels[0][0]
     options = Seq2SeqTrainingArguments(
         str(tmp_path), label_smoothing_factor=smoothing, report_to="none", use_cpu=True, save_strategy="no"
     )
@@ -72,6 +86,160 @@ def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_token
     plain = tokenizer(TEXTS, text_target=TARGETS, return_tensors="pt", padding=True)
     expected = loss_by_hand(model, rows, labels)
     assert model(**plain, target_language="en").loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_labels_stay_and_every_row_decides_about_its_start():
+    """Rows with and without `<s>`, padded on either side with either id, in one batch."""
+    model = filled("first")
+    rows = [
+        [0, 12, 13, 2, -100],
+        [12, 13, 2, -100, -100],
+        [12, 13, 0, 2, 1],
+        [-100, 0, 12, 13, 2],
+        [1, 1, 12, 13, 2],
+    ]
+    expected = [
+        [1, 0, 12, 13, 2],
+        [0, 12, 13, 2, 1],
+        [0, 12, 13, 0, 2],
+        [1, 1, 0, 12, 13],
+        [1, 1, 0, 12, 13],
+    ]
+    labels = torch.tensor(rows)
+    assert model.prepare_decoder_input_ids_from_labels(labels).tolist() == expected
+    assert labels.tolist() == rows
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_rows_with_and_without_start_have_the_logits_of_their_labels(family):
+    model = filled(family)
+    inputs = padded(model=model) | {"target_language": "en"}
+    plain = torch.tensor(LABELS)
+    expected = model(**inputs, labels=plain)
+    mixed = nn.functional.pad(plain, (0, 1), value=-100)
+    mixed[::2] = nn.functional.pad(plain[::2], (1, 0), value=0)
+    outputs = model(**inputs, labels=mixed)
+    torch.testing.assert_close(outputs.loss, expected.loss)
+    is_target = plain != -100
+    assert not outputs.logits[::2, 0].any()
+    found = torch.stack([outputs.logits[row, (row + 1) % 2 :][:5] for row in range(4)])
+    torch.testing.assert_close(found[is_target], expected.logits[is_target])
+    read = model.prepare_decoder_input_ids_from_labels(mixed)
+    outside = model(**inputs, decoder_input_ids=read).logits  # as for label smoothing
+    torch.testing.assert_close(outside, outputs.logits)
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_labels_are_the_ninth_argument(family):
+    model = filled(family)
+    inputs, labels = padded(model=model), torch.tensor(LABELS)
+    options = {"target_language": "en"}
+    if needs_language(model):
+        options["language_ids"] = inputs["language_ids"]
+    expected = model(**inputs, labels=labels, target_language="en").loss
+    source = (inputs["input_ids"], inputs["attention_mask"])
+    assert torch.equal(model(*source, *[None] * 6, labels, **options).loss, expected)
+
+
+# ---- Gradient accumulation with transformers' own Trainer
+
+
+def translation_features(model) -> list[dict]:
+    """Return eight rows of token ids as a tokenizer writes them, of different lengths."""
+    targets = [[12, 13, 44], [14], [15, 16, 17, 18], [19], [20, 21], [22] * 6, [23], [24, 25]]
+    features = []
+    for row, target in enumerate(targets):
+        feature = {
+            "input_ids": ROWS[row % 4],
+            "attention_mask": [1] * len(ROWS[row % 4]),
+            "labels": [0, *target, 2],
+            "target_language": 1,
+        }
+        if needs_language(model):
+            feature["language_ids"] = row % 2
+        features.append(feature)
+    return features
+
+
+def gradient_by_hand(model, features: list[dict]) -> torch.Tensor:
+    """Return the gradient of the mean over all targets, from one forward pass a text."""
+    bands = {None: 1.0}
+    if getattr(model.config, "bottleneck", None) == "dual":
+        bands = {False: 1 - model.config.bottleneck_loss_weight}
+        bands[True] = model.config.bottleneck_loss_weight
+    total, num_targets = 0.0, 0
+    for feature in features:
+        source = {"input_ids": torch.tensor([feature["input_ids"]]), "target_language": "en"}
+        if "language_ids" in feature:
+            source["language_ids"] = torch.tensor([feature["language_ids"]])
+        read = torch.tensor([feature["labels"][:-1]])
+        targets = torch.tensor(feature["labels"][1:])
+        num_targets += len(targets)
+        for band, weight in bands.items():
+            option = {} if band is None else {"bottleneck_only": band}
+            scores = model(**source, decoder_input_ids=read, use_cache=False, **option).logits[0]
+            chosen = scores.log_softmax(-1)[torch.arange(len(targets)), targets]
+            total = total - weight * chosen.sum()
+    gradients = torch.autograd.grad(
+        total / num_targets, list(model.parameters()), allow_unused=True, materialize_grads=True
+    )
+    return nn.utils.parameters_to_vector(gradients)
+
+
+@pytest.mark.parametrize("batch_size", [8, 4, 2])
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_accumulated_batches_have_the_gradient_of_the_mean_target(
+    family, batch_size, tokenizer, tmp_path
+):
+    model = filled(family)
+    features = translation_features(model)
+    expected = gradient_by_hand(model, features)
+    collator = TranslationCollator(tokenizer, model)
+    found = trained_step(model, features, collator, tmp_path, batch_size)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("gives_model", [True, False])
+def test_labels_with_a_start_are_no_smaller_a_loss(gives_model, tokenizer, tmp_path):
+    """DataCollatorForSeq2Seq keeps `<s>`, which the Trainer counts: five tokens and `<s>` a row."""
+    features = translation_features(filled("first"))
+    for row, feature in enumerate(features):
+        feature["labels"] = [0, 12 + row, 13, 14, 15, 2]
+    expected = gradient_by_hand(filled("first"), features)
+    for batch_size in (8, 4):
+        model = filled("first")
+        collator = DataCollatorForSeq2Seq(tokenizer, model if gives_model else None)
+        found = trained_step(model, features, collator, tmp_path, batch_size)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
+    batch = DataCollatorForSeq2Seq(tokenizer)(translation_features(filled("first")))
+    model = filled("first")
+    counted = (batch["labels"] != -100).sum()
+    torch.testing.assert_close(model(**batch, num_items_in_batch=counted).loss, model(**batch).loss)
+
+
+def test_label_smoothing_has_no_gradient_where_a_start_is_written(tokenizer, tmp_path):
+    """With DataCollatorForSeq2Seq the direction is right, and the length that of the count."""
+    gradients = []
+    for collator_class in (TranslationCollator, DataCollatorForSeq2Seq):
+        model = filled("first")
+        features = translation_features(model)
+        collator = collator_class(tokenizer, model)
+        gradients.append(
+            trained_step(model, features, collator, tmp_path, 4, label_smoothing_factor=0.1)
+        )
+    num_targets = sum(len(feature["labels"]) - 1 for feature in features)
+    share = num_targets / (num_targets + len(features))
+    torch.testing.assert_close(gradients[1], share * gradients[0], atol=1e-5, rtol=1e-3)
+
+
+def test_the_collator_leaves_features_as_they_are(tokenizer):
+    features = [{"input_ids": [0, 9, 2], "labels": [0, 12, 2]}, {"input_ids": [0, 2], "labels": [13]}]
+    batch = TranslationCollator(tokenizer, filled("first"))(features)
+    assert batch["labels"].tolist() == [[12, 2], [13, -100]]
+    assert batch["decoder_input_ids"].tolist() == [[0, 12], [0, 13]]
+    assert features[0]["labels"] == [0, 12, 2]
+    with pytest.raises(ValueError, match="model: found None"):
+        TranslationCollator(tokenizer)(features)
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
@@ -137,6 +305,33 @@ def test_generation_is_a_loop_of_argmax(family):
         assert torch.equal(found[:, :-1].argmax(-1), written[:, 1:])
         alone = {"encoder_outputs": encoded.pooler_output, "decoder_input_ids": written, "target_language": codes}
         assert torch.equal(model(**alone, **mask).logits, model(**alone).logits)
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_encoder_outputs_of_every_form_are_decoded(family):
+    """A tuple and a plain BaseModelOutput, whose position 0 is the embedding in every family."""
+    model = filled(family)
+    inputs = padded(model=model)
+    options = {"target_language": "en", "attention_mask": inputs["attention_mask"]}
+    generation = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    states = model.get_encoder()(**inputs).last_hidden_state
+    read = torch.tensor([[0, 12, 13]] * 4)
+    forms = ((states,), BaseModelOutput(last_hidden_state=states))
+    if family.startswith("ntdv"):
+        for form in forms:
+            for call in (model, model.generate):
+                with pytest.raises(ValueError, match="decodes from the outputs of its encoder"):
+                    call(encoder_outputs=form, decoder_input_ids=read, **options)
+        return
+    logits = model(**inputs, target_language="en", decoder_input_ids=read).logits
+    written = model.generate(**inputs, target_language="en", **generation)
+    beams = model.generate(**inputs, target_language="en", num_beams=3, **generation)
+    for form in forms:
+        found = model(encoder_outputs=form, decoder_input_ids=read, **options).logits
+        torch.testing.assert_close(found, logits)
+        assert torch.equal(model.generate(encoder_outputs=form, **options, **generation), written)
+        found = model.generate(encoder_outputs=form, num_beams=3, **options, **generation)
+        assert torch.equal(found, beams)
 
 
 @pytest.mark.parametrize("family", ["first", "full", "adapted-cls"])

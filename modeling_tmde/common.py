@@ -19,7 +19,7 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple, is_tracing
 
 
 @as_validated_field
@@ -229,25 +229,38 @@ class TmdeSinusoidalPositions(nn.Module):
         angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
         return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
-    def forward(self, length: int, start: int = 0, firsts: torch.LongTensor | None = None) -> torch.Tensor:
-        """Vectors of positions `start` to `start + length`, (length, d_model).
+    def forward(
+        self, length: int, start: int | torch.Tensor = 0, firsts: torch.LongTensor | None = None
+    ) -> torch.Tensor:
+        """Return the vectors of positions `start` to `start + length`, (length, d_model).
 
         Args:
-            firsts: (batch,) index of the first token of each text, which is at position 0; then (batch, length,
-                d_model).
+            start: The first position. A static cache counts its tokens on the device, in a tensor of
+                shape ().
+            firsts: (batch,) index of the first token of each text, which is at position 0; then the
+                result is (batch, length, d_model). Not together with `start`.
 
         Raises:
-            ValueError: If the input is longer than the model's longest.
+            ValueError: If the input is longer than the model's longest. A compiled graph cannot check
+                a `start` that is a tensor; there, the lookup itself fails.
         """
-        if start + length > self.max_positions:
-            raise ValueError(
-                f"An input of {start + length} tokens is longer than max_position_embeddings={self.max_positions}; "
-                "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
-            )
+        if isinstance(start, torch.Tensor):
+            if not is_tracing(start):
+                self._check_length(int(start) + length)
+            positions = start + torch.arange(length, device=start.device)  # (length,)
+            return nn.functional.embedding(positions, self.weight)
+        self._check_length(start + length)
         if firsts is None:
             return self.weight[start : start + length]
         positions = torch.arange(length, device=firsts.device) - firsts[:, None]  # (batch, length)
         return nn.functional.embedding(positions.clamp(min=0), self.weight)
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_positions:
+            raise ValueError(
+                f"An input of {length} tokens is longer than max_position_embeddings={self.max_positions}; "
+                "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
+            )
 
 
 # ---- Texts of a batch
@@ -268,6 +281,26 @@ def check_inputs(
         found, expected = tuple(attention_mask.shape), tuple(given.shape)
         raise ValueError(f"attention_mask {found} must be (batch, length) of the input, {expected}")
     return given
+
+
+def check_position_ids(position_ids: torch.LongTensor, limit: int, training: bool) -> None:
+    """Check that the positions that a caller gave are within a table of `limit` rows.
+
+    Reading them on the host would make every training step wait for the accelerator, so there they
+    are checked in evaluation mode only. A traced graph cannot check them at all.
+
+    Raises:
+        ValueError: If one is negative, or not less than `limit`.
+    """
+    is_on_host = position_ids.device.type == "cpu"
+    if position_ids.is_meta or is_tracing(position_ids) or (training and not is_on_host):
+        return
+    is_outside = (position_ids < 0) | (position_ids >= limit)
+    if is_outside.any():
+        position = int(position_ids[is_outside][0])
+        raise ValueError(
+            f"position_ids: found {position}, expected 0 to {limit - 1}, the positions for which the model has vectors"
+        )
 
 
 def first_places(attention_mask: torch.Tensor) -> torch.LongTensor:

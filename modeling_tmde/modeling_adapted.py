@@ -22,7 +22,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, BaseModelOutputWithPooling
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
@@ -33,6 +33,7 @@ from .common import (
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
+    check_position_ids,
     first_places,
     pool_states,
 )
@@ -73,6 +74,15 @@ def longest_input(encoder: PreTrainedModel) -> int | None:
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             return limit - module.padding_idx - 1
     return limit
+
+
+def position_rows(encoder: PreTrainedModel) -> int | None:
+    """Return the size of the encoder's table of positions, or None without one (T5, ModernBERT)."""
+    for name, module in encoder.named_modules():
+        is_position_table = name.rpartition(".")[2] == "position_embeddings"
+        if is_position_table and isinstance(module, nn.Embedding):
+            return module.num_embeddings
+    return None
 
 
 class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
@@ -132,6 +142,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
             self.token_weights = nn.Parameter(torch.zeros(config.vocab_size), requires_grad=False)  # logarithms
         takes = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in takes
+        self.position_rows = position_rows(self.encoder)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -147,7 +158,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool | list[int] | None = None,
         output_attentions: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
@@ -158,7 +169,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 is missing.
             token_type_ids: (batch, length); zeros by default, and ignored by encoders without token types.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts them.
-            output_hidden_states, output_attentions: Also return those of the encoder.
+            output_hidden_states, output_attentions: Also return those of the encoder. With a list of indices, the
+                hidden states that it leaves out are None. Without a prompt or padding on the left, they
+                are the encoder's own tensors, so that the gradient of P reaches them.
             kwargs: Other arguments of the encoder; `position_ids` only without a prompt.
 
         Returns:
@@ -170,12 +183,17 @@ class AdaptedModel(AdaptedPreTrainedModel):
 
         Raises:
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the mask does not fit; if
-                `inputs_embeds` are given with `bag_residual`.
+                `inputs_embeds` are given with `bag_residual`; if `position_ids` are given with a
+                prompt, or the encoder has no vector for one of them. On an accelerator, the latter is
+                checked in evaluation mode only.
         """
         tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
+        if kwargs.get("position_ids") is not None:
+            self._check_position_ids(kwargs["position_ids"])
         if self.config.bag_residual and inputs_embeds is not None:
             raise ValueError("inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors by them")
-        if attention_mask is None:
+        has_mask = attention_mask is not None
+        if not has_mask:
             attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
         kwargs.pop("target_language", None)  # `generate` passes the decoder's arguments to the encoder as well
         mask, given = attention_mask, kwargs | {"attention_mask": attention_mask}
@@ -195,19 +213,56 @@ class AdaptedModel(AdaptedPreTrainedModel):
         if self.config.bag_residual and not self.training:
             bag = bag_direction(self.config, tokens, mask, self.token_weights, self.bag_tokens(tokens))
             embedding = embedding + self.config.bag_residual * bag
-        states, *hidden_states = (
-            _turn(self._without_prompt(state), -firsts, tokens.shape[:2])
-            for state in (read, *(outputs.get("hidden_states") or ()))
-        )  # (batch, length, d_model) each
         output = embedding[:, None]
         if self.config.pooling == "cls":
+            states = self._at_input_places(read, firsts, tokens.shape[:2])
             output = torch.cat([output, states[:, 1:]], dim=1)
+        hidden_states = outputs.get("hidden_states")
+        if hidden_states and self._moves_tokens(firsts if has_mask else None):
+            hidden_states = tuple(self._at_input_places(state, firsts, tokens.shape[:2]) for state in hidden_states)
         return BaseModelOutputWithPooling(
             last_hidden_state=output,
             pooler_output=embedding,
-            hidden_states=tuple(hidden_states) or None,
+            hidden_states=hidden_states,
             attentions=outputs.get("attentions"),
         )
+
+    def _check_position_ids(self, position_ids: torch.LongTensor) -> None:
+        """Check the `position_ids` that a caller gave.
+
+        Raises:
+            ValueError: If the model has a prompt, or the encoder has no vector for one of them.
+        """
+        if self.config.prompt_ids:
+            raise ValueError(
+                f"position_ids: found {tuple(position_ids.shape)}, expected none, because the prompt of "
+                "this model takes positions of its own"
+            )
+        if self.position_rows is not None:
+            check_position_ids(position_ids, self.position_rows, self.training)
+
+    def _moves_tokens(self, firsts: torch.LongTensor | None) -> bool:
+        """Return whether the encoder reads tokens at other places than those of the input.
+
+        Args:
+            firsts: (batch,) places of the first tokens; None without a mask.
+        """
+        if self.config.prompt_ids:
+            return True
+        if firsts is None:
+            return False
+        if is_tracing(firsts):
+            return True  # A graph cannot branch on the mask, and turning by 0 keeps the values.
+        return bool(firsts.any())
+
+    def _at_input_places(
+        self, states: torch.Tensor | None, firsts: torch.LongTensor, shape: tuple[int, int]
+    ) -> torch.Tensor | None:
+        """Move states of the encoder, (batch, prompt + length, d_model), to the places of the input,
+        (batch, length, d_model). Return None for None, a state that was not asked for."""
+        if states is None:
+            return None
+        return _turn(self._without_prompt(states), -firsts, shape)
 
     def _with_prompt(self, given: dict[str, object]) -> dict[str, object]:
         """The encoder's inputs, each (batch, length, ...), with those of the prompt behind `<s>`."""

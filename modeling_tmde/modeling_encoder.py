@@ -17,7 +17,14 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOu
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .common import EmbedderPreTrainedModel, SelfAttention, TmdeSinusoidalPositions, check_inputs, pool_states
+from .common import (
+    EmbedderPreTrainedModel,
+    SelfAttention,
+    TmdeSinusoidalPositions,
+    check_inputs,
+    check_position_ids,
+    pool_states,
+)
 from .configuration_encoder import TmdeEncoderConfig
 
 
@@ -111,7 +118,8 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
                 is missing. A text has at least one token.
             position_ids: (batch, length), the place of each token in its text; counted from 0 over the tokens of the
                 mask when missing. With them, a text and its translation may follow each other as one text, each
-                counted from 0 (thesis 004, figure 4.6).
+                counted from 0 (thesis 004, figure 4.6). All are less than `max_position_embeddings`. On an
+                accelerator, this is checked in evaluation mode only.
             inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
             kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm, and `output_attentions`
                 the attention probabilities, with `attn_implementation="eager"`.
@@ -163,6 +171,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         if position_ids is not None:
             if position_ids.shape != shape:
                 raise ValueError(f"position_ids {tuple(position_ids.shape)} must be (batch, length), {shape}")
+            check_position_ids(position_ids, limit, self.training)
             return position_ids
         if shape[1] > limit:
             raise ValueError(

@@ -6,10 +6,13 @@ sees nothing else.
 Sources: thesis 000, sections 2.1.4 and 4.3 (LASER); paper 001, section 2 (seq2seq with similarity loss).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
@@ -89,7 +92,15 @@ class LaserModel(SequenceReader, LaserPreTrainedModel):
 @dataclass
 class LaserState:
     """State of the decoder between two steps of generation: `hidden` and `cell`, (1, batch, width), after `length`
-    tokens."""
+    tokens.
+
+    The state is a pytree for `torch.export` and `torch.func`. Its leaves are the two tensors; the
+    length is part of the structure, so an exported decoder takes states of one length.
+    """
+
+    # `generate` compiles the decoder for caches that keep their tensors; this state is a new one
+    # after every step.
+    is_compileable: ClassVar[bool] = False
 
     hidden: torch.Tensor
     cell: torch.Tensor
@@ -100,6 +111,30 @@ class LaserState:
 
     def reorder_cache(self, beams: torch.LongTensor) -> None:
         self.hidden, self.cell = self.hidden.index_select(1, beams), self.cell.index_select(1, beams)
+
+
+def _flatten_state(state: LaserState) -> tuple[list[torch.Tensor], int]:
+    return [state.hidden, state.cell], state.length
+
+
+def _flatten_state_with_keys(state: LaserState) -> tuple[list[tuple[pytree.KeyEntry, torch.Tensor]], int]:
+    hidden = (pytree.GetAttrKey("hidden"), state.hidden)
+    cell = (pytree.GetAttrKey("cell"), state.cell)
+    return [hidden, cell], state.length
+
+
+def _unflatten_state(tensors: Iterable[torch.Tensor], length: int) -> LaserState:
+    hidden, cell = tensors
+    return LaserState(hidden, cell, length)
+
+
+pytree.register_pytree_node(
+    LaserState,
+    _flatten_state,
+    _unflatten_state,
+    serialized_type_name=f"{LaserState.__module__}.{LaserState.__name__}",
+    flatten_with_keys_fn=_flatten_state_with_keys,
+)
 
 
 class LaserDecoder(LaserPreTrainedModel):

@@ -11,11 +11,13 @@ from modeling_tmde.embedding import position_limit
 from modeling_tmde.training.hub_encoder import prompt_settings
 from tests.conftest import make_rows
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
+from tests.modeling_tmde.families import padded
 
 KINDS = ("bert", "distilbert", "xlm-roberta", "modernbert", "t5")
 POOLINGS = ("cls", "mean")
 TEXTS = ["haus", "house dog tree river town", *[row["fr"] for row in make_rows(6, seed=3)]]
 LANGUAGES = ["de", "en", "fr"]
+ROWS = [[0, 7, 8, 9, 2], [0, 12, 2]]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,38 @@ def test_a_prompt_counts_in_the_length_and_is_in_no_other_output(kind, pooling, 
     assert loss.item() == pytest.approx(again.item())
     inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
     torch.testing.assert_close(model(**inputs).pooler_output, outputs["left"].pooler_output)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("prompt", [(), (5, 6)])
+def test_hidden_states_of_some_layers(prompt, side):
+    model = AdaptedModel(small(prompt_ids=list(prompt) or None)).eval()
+    inputs = padded(ROWS, side)
+    every = model(**inputs, output_hidden_states=True).hidden_states
+    some = model(**inputs, output_hidden_states=[0, 2]).hidden_states
+    assert [state is not None for state in some] == [index in (0, 2) for index in range(len(every))]
+    for index in (0, 2):
+        assert torch.equal(some[index], every[index])
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_gradient_of_the_embedding_reaches_the_hidden_states(masked, pooling):
+    model = AdaptedModel(small(pooling=pooling)).eval()
+    inputs = padded(ROWS) if masked else {"input_ids": torch.tensor([[0, 7, 8, 2]])}
+    outputs = model(**inputs, output_hidden_states=True)
+    gradients = torch.autograd.grad(outputs.pooler_output.square().sum(), outputs.hidden_states)
+    assert len(gradients) == 1 + model.encoder.config.num_hidden_layers
+    assert all(gradient.any() for gradient in gradients)
+
+
+def test_positions_without_a_vector_are_named():
+    ids = torch.tensor([[0, 7, 2]])
+    position_ids = torch.tensor([[0, 1, 20]])
+    with pytest.raises(ValueError, match="position_ids: found 20, expected 0 to 19"):
+        AdaptedModel(small())(ids, position_ids=position_ids)
+    with pytest.raises(ValueError, match=r"position_ids: found \(1, 3\), expected none, because the prompt"):
+        AdaptedModel(small(prompt_ids=[5]))(ids, position_ids=position_ids)
 
 
 # ---- The decoder

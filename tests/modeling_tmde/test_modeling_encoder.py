@@ -70,6 +70,27 @@ def test_positions_that_begin_again(kind):
         assert (c - d).abs().max() > 1e-3 and (a - c).abs().max() > 1e-3
 
 
+@KINDS
+@pytest.mark.parametrize("position", [-1, 16])
+def test_positions_without_a_vector_are_named(kind, position):
+    model = make_model(**(kind | {"max_position_embeddings": 16}))
+    position_ids = torch.tensor([[0, position, 2]])
+    for module in (model, model.model, model.train()):
+        with pytest.raises(ValueError, match=f"position_ids: found {position}, expected 0 to 15"):
+            module(torch.tensor([[0, 7, 2]]), position_ids=position_ids)
+
+
+def test_given_positions_compile():
+    model = make_model().model
+    ids = torch.tensor([[0, 7, 8, 2]])
+    position_ids = torch.tensor([[0, 1, 0, 1]])
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        found = compiled(ids, position_ids=position_ids).pooler_output
+        expected = model(ids, position_ids=position_ids).pooler_output
+    torch.testing.assert_close(found, expected)
+
+
 # ---- The prediction head
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from modeling_tmde.configuration_laser import LaserConfig
-from modeling_tmde.modeling_laser import LaserForConditionalGeneration, LaserModel
+from modeling_tmde.modeling_laser import LaserForConditionalGeneration, LaserModel, LaserState
 from tests.conftest import jittered
 from tests.modeling_tmde.families import padded
 
@@ -140,3 +141,54 @@ def test_decoder_equals_a_plain_loop(name):
         )
         expected = numpy_lstm(decoder.lstm, inputs, "", hidden, cell)
         np.testing.assert_allclose(states[text, : len(row)].numpy(), expected, atol=2e-6)
+
+
+# ---- The state of the decoder
+
+
+def read_prefix(model: LaserForConditionalGeneration, embedding: torch.Tensor) -> LaserState:
+    """The state after `<s>` and token 7 of each text."""
+    ids = torch.tensor([[0, 7]] * len(embedding))
+    languages = torch.ones(len(embedding), dtype=torch.long)
+    with torch.no_grad():
+        return model.decoder(ids, embedding, languages, use_cache=True).past_key_values
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generation_goes_on_from_a_state(beams):
+    model = tiny()
+    embedding = torch.randn(3, 16)
+    options = {"target_language": "en", "max_new_tokens": 4, "do_sample": False, "num_beams": beams}
+    options |= {"decoder_input_ids": torch.tensor([[0, 7, 9]] * 3), "encoder_outputs": embedding}
+    options["decoder_attention_mask"] = torch.ones(3, 3)  # `generate` then leaves out the tokens read
+    state = read_prefix(model, embedding)
+    assert not state.is_compileable
+    state.reorder_cache(torch.arange(3).repeat_interleave(beams))
+    assert torch.equal(model.generate(**options, past_key_values=state), model.generate(**options))
+
+
+def test_a_state_is_a_pytree():
+    state = LaserState(torch.randn(1, 3, 20), torch.randn(1, 3, 20), 2)
+    leaves, structure = pytree.tree_flatten(state)
+    assert leaves[0] is state.hidden and leaves[1] is state.cell and len(leaves) == 2
+    assert pytree.treespec_loads(pytree.treespec_dumps(structure)) == structure
+    doubled = pytree.tree_map(lambda tensor: tensor.double(), state)
+    assert isinstance(doubled, LaserState) and doubled.length == 2 and doubled.cell.dtype == torch.float64
+    paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(state)[0]]
+    assert paths == [".hidden", ".cell"]
+    stepped = torch.func.vmap(lambda part: pytree.tree_map(torch.neg, part), in_dims=1, out_dims=1)(state)
+    assert torch.equal(stepped.hidden, -state.hidden) and stepped.length == 2
+
+
+def test_a_decoder_is_exported_with_its_state():
+    model = tiny()
+    embedding = torch.randn(3, 16)
+    state = read_prefix(model, embedding)
+    arguments = (torch.tensor([[9], [9], [9]]), embedding, torch.ones(3, dtype=torch.long), state)
+    program = torch.export.export(model.decoder, arguments, {"use_cache": True})
+    with torch.no_grad():
+        found = program.module()(*arguments, use_cache=True)
+        expected = model.decoder(*arguments, use_cache=True)
+    torch.testing.assert_close(found.last_hidden_state, expected.last_hidden_state)
+    assert isinstance(found.past_key_values, LaserState) and found.past_key_values.length == 3
+    torch.testing.assert_close(found.past_key_values.cell, expected.past_key_values.cell)

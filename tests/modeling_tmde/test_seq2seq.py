@@ -4,9 +4,13 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    CompileConfig,
     DataCollatorForSeq2Seq,
+    DynamicCache,
+    EncoderDecoderCache,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
+    StaticCache,
 )
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -332,6 +336,49 @@ def test_encoder_outputs_of_every_form_are_decoded(family):
         assert torch.equal(model.generate(encoder_outputs=form, **options, **generation), written)
         found = model.generate(encoder_outputs=form, num_beams=3, **options, **generation)
         assert torch.equal(found, beams)
+
+
+@pytest.mark.parametrize("family", ["first", "full", "dual", "adapted-cls"])
+def test_a_static_cache_compiles_and_gives_the_same_tokens(family):
+    model = filled(family)
+    options = {"target_language": "en", "max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    expected = model.generate(**padded(), **options)
+    options["cache_implementation"] = "static"
+    assert torch.equal(model.generate(**padded(), **options), expected)
+    compiled = CompileConfig(backend="eager", fullgraph=True)
+    compiled._compile_all_devices = True  # by default, `generate` compiles on accelerators only
+    assert torch.equal(model.generate(**padded(), compile_config=compiled, **options), expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("family", ["first", "full", "adapted-cls"])
+def test_a_compiled_decoder_steps_through_a_static_cache(family, backend):
+    model = filled(family)
+    encoded = model.get_encoder()(**padded())
+    ids = torch.tensor([[0, 12, 13, 14, 15]] * 4)
+    source = {
+        "embedding": encoded.pooler_output,
+        "language_ids": torch.tensor([0, 1, 1, 0]),
+        "encoder_hidden_states": encoded.last_hidden_state,
+        "encoder_attention_mask": padded()["attention_mask"],
+    }
+    decoder = torch.compile(model.decoder, fullgraph=True, backend=backend)
+    cache = EncoderDecoderCache(StaticCache(config=model.config, max_cache_len=8), DynamicCache())
+    states = []
+    with torch.no_grad():
+        expected = model.decoder(ids, **source).last_hidden_state
+        states.append(model.decoder(ids[:, :2], past_key_values=cache, **source).last_hidden_state)
+        for place in range(2, 5):
+            token = ids[:, place : place + 1]
+            states.append(decoder(token, past_key_values=cache, **source).last_hidden_state)
+    torch.testing.assert_close(torch.cat(states, dim=1), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_static_cache_longer_than_the_positions_is_refused():
+    model = tiny_model()  # 128 positions
+    options = {"target_language": "en", "max_new_tokens": 130, "do_sample": False, "eos_token_id": None}
+    with pytest.raises(ValueError, match=r"129 tokens .* max_position_embeddings=128"):
+        model.generate(**padded(), cache_implementation="static", **options)
 
 
 @pytest.mark.parametrize("family", ["first", "full", "adapted-cls"])

@@ -100,8 +100,8 @@ class EmbedderPreTrainedModel(PreTrainedModel):
 
     Attributes:
         _auto_map: For each Auto class, the module and the class that open a checkpoint of this family.
-        write_companions: Called with the model and the folder after saving. The package sets it to the function that
-            writes the files of sentence-transformers; remote code has none.
+        write_companions: Called with the model and the folder, where `config.json` still is that of an earlier save.
+            The package sets it to the function that writes the files of sentence-transformers; remote code has none.
     """
 
     base_model_prefix = "model"
@@ -154,9 +154,9 @@ class EmbedderPreTrainedModel(PreTrainedModel):
     def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs) -> None:
         """As in transformers. `auto_map` lists every Auto class of the family, whichever of its models is saved."""
         self.config.auto_map = dict(self._auto_map)
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process and self.write_companions is not None:
             type(self).write_companions(self, save_directory)
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
 
 
 # ---- Attention and positions

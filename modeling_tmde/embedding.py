@@ -35,7 +35,7 @@ from transformers.utils import cached_file
 
 from .long_documents import NO_LIMIT, LongDocuments, SentenceDensity, SplitDocuments
 from .modeling_adapted import longest_input
-from .tokenization import TextTokenizer, TokenizedTexts, load_tokenizer
+from .tokenization import TextTokenizer, TokenizedTexts, load_tokenizer, private_copy
 
 logger = logging.getLogger(__name__)
 
@@ -566,7 +566,7 @@ def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, as
     elif limit >= NO_LIMIT and not is_ours(model):
         limit = _DEFAULT_LENGTH
     taken = tokenizer.num_special_tokens_to_add(pair=False)
-    taken += len(tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else 0
+    taken += len(private_copy(tokenizer)(prompt, add_special_tokens=False)["input_ids"]) if prompt else 0
     if limit <= taken:
         raise ValueError(f"max_length: found {limit}, expected more than the {taken} special tokens and the prompt's")
     return limit

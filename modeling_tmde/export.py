@@ -26,6 +26,8 @@ from .embedding import DocumentEmbedder, encoder_body, evaluating, is_ours, mean
 from .long_documents import NO_LIMIT
 from .tokenization import TextTokenizer, cut_tokenizer
 
+logger = logging.getLogger(__name__)
+
 OUTPUT = "last_hidden_state"  # of every graph
 TOLERANCE = 1e-4  # relative to the largest output; what graph and model may differ by in float32
 # Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained ones 0.98.
@@ -33,6 +35,10 @@ LEAST_COSINE = 0.9
 LONGEST = 1024  # tokens of the longest text that graph and model are compared on
 LEAST_CHANGE = 1e-5  # relative to the largest element; what vectors may differ by after a vocabulary was cut
 COMPARED = 256  # texts
+# What sentence-transformers does to a text, by the names of its version 5; a literal `</s>` is text, as for
+# `DocumentEmbedder`. Earlier versions of this package did not say the latter.
+_READING = {"do_lower_case": False, "tokenizer_args": {"split_special_tokens": True}}
+_EARLIER_READING = {"do_lower_case": False}
 _INT64 = 7  # onnx.TensorProto.INT64
 _REFUSED = {
     "tmde_bag": "it adds up rows of a table; `tmde export static` writes it for sentence-transformers",
@@ -303,10 +309,10 @@ def export_vocabulary(
 def _keep_rows(model: PreTrainedModel, kept: list[int]) -> None:
     """Of all tables and weights of tokens, the rows of the kept ids; and the new ids in the config."""
     size, new_ids = len(model.get_input_embeddings().weight), {old: new for new, old in enumerate(kept)}
-    for module in model.modules():
-        for name, weight in list(module.named_parameters(recurse=False)):
-            if len(weight) == size:
-                setattr(module, name, nn.Parameter(weight.detach()[kept]))
+    for module, name in _token_parameters(model):
+        weight = getattr(module, name)
+        if len(weight) == size:
+            setattr(module, name, nn.Parameter(weight.detach()[kept]))
     configs: list[PreTrainedConfig] = [model.config]
     configs += [getattr(model.config, name) for name in model.config.sub_configs]
     for config in configs:
@@ -318,6 +324,33 @@ def _keep_rows(model: PreTrainedModel, kept: list[int]) -> None:
                 config.prompt_ids = [new_ids[id] for id in value]
 
 
+def _token_parameters(model: PreTrainedModel) -> set[tuple[nn.Module, str]]:
+    """Return where the parameters with a row for each token are, as modules and names of their parameters.
+
+    These are the input and output embeddings of the model and of its parts, and this package's tables and weights of
+    tokens. The number of rows tells nothing: a layer may be as wide as the vocabulary is large.
+    """
+    tables = set()
+    parameters = set()
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            tables |= _embeddings_of_part(module)
+        tables |= {getattr(module, name, None) for name in ("embed_tokens", "bag_tokens")}
+        if isinstance(getattr(module, "token_weights", None), nn.Parameter):
+            parameters.add((module, "token_weights"))
+    for table in tables - {None}:
+        parameters |= {(table, name) for name, _ in table.named_parameters(recurse=False)}
+    return parameters
+
+
+def _embeddings_of_part(part: PreTrainedModel) -> set[nn.Module | None]:
+    """Return the input and output embeddings of a model within a model; some have none and raise."""
+    try:
+        return {part.get_input_embeddings(), part.get_output_embeddings()}
+    except (AttributeError, NotImplementedError):
+        return set()
+
+
 def write_sentence_transformers_files(
     model: PreTrainedModel, folder: str | os.PathLike, pooling: str = "cls", prompt: str = ""
 ) -> None:
@@ -327,7 +360,10 @@ def write_sentence_transformers_files(
 
     gives the vectors of `DocumentEmbedder`: a Transformer module, and a Pooling module that takes position 0 of
     `last_hidden_state`, where every model of this package has its embedding. There is no Normalize module. A
-    `config_sentence_transformers.json` that is there is kept: users edit its prompts and its similarity.
+    `config_sentence_transformers.json` that is there is kept: users edit its prompts and its similarity. Another file
+    that a person edited is kept too, see `_is_edited`, with a warning where it contradicts the model.
+
+    Call it before `config.json` is written, which tells whose files an earlier save left in the folder.
 
     The longest input is that of `DocumentEmbedder.max_length`. For a model with a part for each language, give
     `encode(texts, language="de")`.
@@ -339,23 +375,12 @@ def write_sentence_transformers_files(
         prompt: That readers put before every text, where there is no `config_sentence_transformers.json` yet.
     """
     encoder = encoder_body(model)
-    package = "sentence_transformers.models"  # the names of version 5, which later ones read too
-    transformer: dict = {"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}
-    if getattr(encoder, "needs_language_ids", False):
-        transformer["kwargs"] = ["language"]
-    pooler = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{package}.Pooling"}
     # With positions, sentence-transformers takes the smaller of `max_position_embeddings` and `model_max_length`.
     limit = {"max_seq_length": NO_LIMIT} if position_limit(encoder) == NO_LIMIT else {}
     files = {
-        "modules.json": [transformer, pooler],
-        # Version 5's name, as above; a literal `</s>` is text, as for `DocumentEmbedder`.
-        "sentence_bert_config.json": limit
-        | {"do_lower_case": False, "tokenizer_args": {"split_special_tokens": True}},
-        "1_Pooling/config.json": {
-            "word_embedding_dimension": encoder.config.hidden_size,
-            "pooling_mode_cls_token": pooling == "cls",
-            "pooling_mode_mean_tokens": pooling == "mean",
-        },
+        "modules.json": _modules(getattr(encoder, "needs_language_ids", False)),
+        "sentence_bert_config.json": limit | _READING,
+        "1_Pooling/config.json": _pooling(encoder.config.hidden_size, pooling),
     }
     if not (Path(folder) / "config_sentence_transformers.json").exists():
         files["config_sentence_transformers.json"] = {
@@ -366,5 +391,72 @@ def write_sentence_transformers_files(
         }
     for name, content in files.items():
         path = Path(folder) / name
+        stored = _read_json(path)
+        if stored is not None and _is_edited(name, stored, Path(folder)):
+            if not _agrees(stored, content):
+                logger.warning(f"{path} was edited and is kept, but tmde would write {json.dumps(content)} there")
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_json(path: Path) -> dict | list | None:
+    """Return the content of a file; None if it is missing or damaged, as a killed save leaves it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _is_edited(name: str, stored: dict | list, folder: Path) -> bool:
+    """Return whether a file of sentence-transformers holds what this package writes for no model.
+
+    What it writes for another model is no edit: an earlier save left it behind, and it has to be replaced.
+
+    Args:
+        name: Of the file, in the folder.
+        stored: Its content.
+        folder: With the `config.json` of the earlier save.
+    """
+    if name == "modules.json":
+        return not any(stored == _modules(needs_language) for needs_language in (False, True))
+    if not isinstance(stored, dict):
+        return True
+    if name == "sentence_bert_config.json":
+        without_limit = {key: value for key, value in stored.items() if (key, value) != ("max_seq_length", NO_LIMIT)}
+        return without_limit not in (_READING, _EARLIER_READING)
+    poolings = ("cls",) if _is_folder_of_ours(folder) else ("cls", "mean")
+    width = stored.get("word_embedding_dimension")
+    return not any(stored == _pooling(width, pooling) for pooling in poolings)
+
+
+def _is_folder_of_ours(folder: Path) -> bool:
+    """Return whether a model of this package was saved there, which gets pooling "cls", or none was."""
+    config = _read_json(folder / "config.json")
+    return not isinstance(config, dict) or str(config.get("model_type", "tmde")).startswith("tmde")
+
+
+def _agrees(stored: dict | list, content: dict | list) -> bool:
+    """Return whether a file has all that `content` has, and perhaps more, such as another module or key."""
+    if isinstance(content, list):
+        return isinstance(stored, list) and all(item in stored for item in content)
+    return isinstance(stored, dict) and content.items() <= stored.items()
+
+
+def _modules(needs_language: bool) -> list[dict]:
+    """Return the content of `modules.json`."""
+    package = "sentence_transformers.models"  # the names of version 5, which later ones read too
+    transformer: dict = {"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}
+    if needs_language:
+        transformer["kwargs"] = ["language"]
+    pooler = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{package}.Pooling"}
+    return [transformer, pooler]
+
+
+def _pooling(width: int, pooling: str) -> dict[str, int | bool]:
+    """Return the content of `1_Pooling/config.json`."""
+    return {
+        "word_embedding_dimension": width,
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+    }

@@ -29,7 +29,7 @@ import sentencex
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from .tokenization import TextTokenizer, TokenizedTexts
+from .tokenization import TextTokenizer, TokenizedTexts, private_copy
 
 NO_LIMIT = 10**9  # of an input's length; tokenizers without a limit say 1e30
 MODES = ("truncate", "chunk", "sentences")
@@ -202,6 +202,7 @@ def load_aggregation(aggregation: str | os.PathLike | SentenceDensity) -> str | 
 
 def _affixes(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[int, int]:
     """How many tokens stand before a text (special tokens, those of the prompt), and after it (special tokens)."""
+    tokenizer = private_copy(tokenizer)
     text, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
     prefix = next(start for start in range(len(whole)) if whole[start : start + len(text)] == text)
     prompted = tokenizer(prompt + "a", add_special_tokens=False)["input_ids"]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -400,6 +401,28 @@ def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBas
     return tokenizer
 
 
+def private_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return a copy without truncation and padding, whose calls leave the settings of the tokenizer alone.
+
+    A fast tokenizer keeps truncation, padding and `split_special_tokens` in its backend, where every call sets them
+    for all threads. The copy has a backend of its own around the same vocabulary and rules, so it takes microseconds
+    and no memory. A slow tokenizer has no such state and is returned as it is.
+    """
+    shared = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(shared, Tokenizer):
+        return tokenizer
+    backend = Tokenizer(shared.model)
+    backend.normalizer = shared.normalizer
+    backend.pre_tokenizer = shared.pre_tokenizer
+    backend.post_processor = shared.post_processor
+    backend.decoder = shared.decoder
+    added_tokens = shared.get_added_tokens_decoder()
+    backend.add_tokens([added_tokens[token_id] for token_id in sorted(added_tokens)])
+    private = copy.copy(tokenizer)
+    private._tokenizer = backend
+    return private
+
+
 @dataclass
 class TokenizedTexts:
     """Token ids of n texts, one text after the other.
@@ -466,8 +489,10 @@ class TokenizedTexts:
 class TextTokenizer:
     """Tokenizes lists of texts for one model. A literal `</s>` in a text is text.
 
+    Any number of threads may use it, and its tokenizer too: every call works on a copy, see `private_copy`.
+
     Args:
-        tokenizer: Fast or slow.
+        tokenizer: Fast or slow; its settings for truncation and padding neither matter nor change.
         max_length: Longest result in tokens, including special tokens; longer texts are truncated and counted.
         empty_id: Token for an empty text, where the tokenizer adds no special tokens.
         prompt: Put before every text, and counted in its length.
@@ -491,16 +516,18 @@ class TextTokenizer:
             texts = [self.prompt + text for text in texts]
         flags = {"padding": False, "truncation": False, "return_attention_mask": False, "return_token_type_ids": False}
         flags["split_special_tokens"] = True
+        tokenizer = private_copy(self.tokenizer)
         if self._backend_is_all:
-            self.tokenizer("", **flags)  # sets the backend's truncation and padding
-            rows = [encoding.ids for encoding in self.tokenizer.backend_tokenizer.encode_batch_fast(texts)]
+            backend = tokenizer.backend_tokenizer
+            backend.encode_special_tokens = True  # what `split_special_tokens` sets
+            rows = [encoding.ids for encoding in backend.encode_batch_fast(texts)]
         else:
-            rows = self.tokenizer(texts, **flags, verbose=False)["input_ids"] if texts else []
+            rows = tokenizer(texts, **flags, verbose=False)["input_ids"] if texts else []
         rows = [row or [self.empty_id] for row in rows]
         full_lengths = np.array(list(map(len, rows)), dtype=np.int64)
         for number in np.flatnonzero(full_lengths > self.max_length).tolist():
             options = flags | {"truncation": True, "max_length": self.max_length}
-            rows[number] = self.tokenizer(texts[number], **options)["input_ids"]
+            rows[number] = tokenizer(texts[number], **options)["input_ids"]
         lengths = np.array(list(map(len, rows)), dtype=np.int64)
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=lengths.sum())
         return TokenizedTexts(ids, lengths, full_lengths)

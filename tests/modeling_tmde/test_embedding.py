@@ -1,6 +1,7 @@
 """DocumentEmbedder: the same vector in any batch, order restored, nothing truncated in silence; every family."""
 
 import logging
+import pickle
 
 import datasets
 import numpy as np
@@ -104,6 +105,26 @@ def test_truncation_is_counted_and_warned_of_once(tokenizer, caplog):
     np.testing.assert_allclose(vectors[3], hidden.mean(0).numpy(), atol=1e-5)
     assert [len(chunk) for chunk in embedder.encode_iter(iter(texts), chunk_size=3)] == [3, 1]
     assert len(caplog.records) == 2 and embedder.last_report.truncated == 2
+
+
+@pytest.mark.parametrize("long_documents", ["truncate", "chunk"])
+def test_the_settings_of_the_tokenizer_neither_matter_nor_change(long_documents):
+    tokenizer = make_tokenizer()
+    options = {"max_length": 12, "long_documents": long_documents, "prompt": "query: "}
+    texts = [*TEXTS, "x y z w " * 50]
+    expected = DocumentEmbedder(make_xlmr(), tokenizer, **options).encode(texts)
+    backend = tokenizer.backend_tokenizer
+    backend.enable_truncation(3, direction="left")
+    backend.enable_padding(length=30)
+    backend.encode_special_tokens = False
+    before = (backend.truncation, backend.padding, backend.to_str())
+    embedder = DocumentEmbedder(make_xlmr(), tokenizer, **options)
+    fingerprint = datasets.fingerprint.Hasher.hash(embedder.embed_batch)
+    np.testing.assert_array_equal(embedder.encode(texts), expected)
+    assert (backend.truncation, backend.padding, backend.to_str()) == before
+    assert not backend.encode_special_tokens and embedder.tokenizer is tokenizer
+    assert datasets.fingerprint.Hasher.hash(embedder.embed_batch) == fingerprint
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(embedder)).encode(texts), expected)
 
 
 def test_a_column_of_a_dataset(tmp_path):

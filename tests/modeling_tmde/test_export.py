@@ -1,24 +1,34 @@
 """A model in other forms gives its vectors: an ONNX graph, a static embedding, sentence-transformers."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
+from transformers import XLMRobertaConfig, XLMRobertaModel
 
 from modeling_tmde import (
     AdaptedConfig,
     AdaptedModel,
     AlignedModel,
+    BagConfig,
+    BagModel,
     DocumentEmbedder,
     LaserModel,
     NtdvForConditionalGeneration,
     TmdeEncoderForMaskedLM,
 )
 from modeling_tmde import export as export_module
-from modeling_tmde.export import export_onnx, export_static_embedding
+from modeling_tmde.export import (
+    export_onnx,
+    export_static_embedding,
+    export_vocabulary,
+    write_sentence_transformers_files,
+)
 from modeling_tmde.long_documents import NO_LIMIT
-from tests.conftest import LANGUAGES, jittered, make_rows, save, tiny_model
+from tests.conftest import LANGUAGES, WORDS, jittered, make_rows, save, tiny_model
+from tests.hub_encoders import make_tokenizer as make_unigram_tokenizer
 from tests.tiny_embedders import aligned, encoder, laser, make_bag, make_xlmr, ntdv
 
 TEXTS = [row[language] for row in make_rows(6, seed=3) for language in LANGUAGES]
@@ -160,3 +170,72 @@ def test_saving_again_keeps_prompts_and_the_limit_of_the_tokenizer(tokenizer, tm
     vectors = opened.encode(["haus", "katze haus " * 90], prompt_name="query")
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
     assert embedder.last_report.truncated == 1
+
+
+EDITS = {
+    "1_Pooling/config.json": {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True},
+    "sentence_bert_config.json": {"max_seq_length": 30},
+    "modules.json": [{"idx": 2, "name": "2", "path": "", "type": "sentence_transformers.models.Normalize"}],
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_file_of_sentence_transformers_is_kept(name, tmp_path, caplog):
+    tiny_model().save_pretrained(tmp_path)
+    written = json.loads((tmp_path / name).read_text())
+    edited = written + EDITS[name] if isinstance(written, list) else written | EDITS[name]
+    (tmp_path / name).write_text(json.dumps(edited))
+    tiny_model().save_pretrained(tmp_path)
+    assert json.loads((tmp_path / name).read_text()) == edited
+    warned = name == "1_Pooling/config.json"  # the others agree with the model
+    assert (f"{tmp_path / name} was edited and is kept" in caplog.text) == warned
+
+
+def read_companions(folder):
+    return {name: json.loads((folder / name).read_text()) for name in EDITS}
+
+
+def test_no_file_of_an_earlier_save_is_left(tmp_path, caplog):
+    """Models of other widths, limits, languages and poolings, and files as earlier versions wrote them."""
+    models = [tiny_model(d_model=16), NtdvForConditionalGeneration(ntdv()), make_bag(), tiny_model()]
+    for number, model in enumerate(models):
+        model.save_pretrained(tmp_path / str(number))
+        expected = read_companions(tmp_path / str(number))
+        model.save_pretrained(tmp_path / "shared")
+        assert read_companions(tmp_path / "shared") == expected
+    earlier = {"max_seq_length": NO_LIMIT, "do_lower_case": False}
+    (tmp_path / "shared" / "sentence_bert_config.json").write_text(json.dumps(earlier))
+    (tmp_path / "shared" / "modules.json").write_text("[{")  # of a save that was killed
+    write_sentence_transformers_files(make_xlmr(), tmp_path / "shared", "mean")
+    assert read_companions(tmp_path / "shared")["1_Pooling/config.json"]["pooling_mode_mean_tokens"]
+    make_xlmr().save_pretrained(tmp_path / "shared")
+    tiny_model().save_pretrained(tmp_path / "shared")
+    assert read_companions(tmp_path / "shared") == expected and "edited" not in caplog.text
+
+
+def as_wide_as_its_vocabulary(kind, size):
+    """A model in which other parameters have as many rows as the table of tokens."""
+    if kind == "bag":
+        return BagModel(BagConfig(vocab_size=size, d_model=size))
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 1}
+    sizes = {"hidden_size": size, "intermediate_size": size, "max_position_embeddings": size}
+    model = XLMRobertaModel(XLMRobertaConfig(vocab_size=size, pad_token_id=1, **heads, **sizes))
+    if kind == "xlm-roberta":
+        return model
+    return AdaptedModel(AdaptedConfig(encoder_config=model.config, bag_residual=2))
+
+
+@pytest.mark.parametrize("kind", ["xlm-roberta", "adapted", "bag"])
+def test_only_rows_of_tokens_are_cut(kind, tmp_path):
+    tokenizer = make_unigram_tokenizer("unigram", [row[code] for row in make_rows(100) for code in LANGUAGES])
+    torch.manual_seed(0)
+    embedder = DocumentEmbedder(as_wide_as_its_vocabulary(kind, len(tokenizer)).eval(), tokenizer)
+    texts = [" ".join(WORDS["de"][:4])] * 3
+    size, _ = export_vocabulary(embedder, texts, tmp_path, min_count=2)
+    cut = DocumentEmbedder.from_pretrained(tmp_path, embedder.pooling, device="cpu")
+    assert len(cut.tokenizer) == size < len(tokenizer)
+    np.testing.assert_allclose(cut.encode(texts), embedder.encode(texts), rtol=0, atol=1e-5)
+    before, after = embedder.model.state_dict(), cut.model.state_dict()
+    smaller = {name for name in before if before[name].shape != after[name].shape}
+    of_tokens = re.compile("embed_tokens|word_embeddings|bag_tokens|token_weights")
+    assert smaller == set(filter(of_tokens.search, before))

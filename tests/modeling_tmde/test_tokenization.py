@@ -2,16 +2,26 @@
 
 import itertools
 import json
+import threading
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, train_tokenizer
-from modeling_tmde.tokenization import SPECIAL_TOKENS, TextTokenizer, balanced_texts, cut_tokenizer, extend_tokenizer
+from modeling_tmde.tokenization import (
+    SPECIAL_TOKENS,
+    TextTokenizer,
+    balanced_texts,
+    cut_tokenizer,
+    extend_tokenizer,
+    private_copy,
+)
 from tests import hub_encoders
 from tests.conftest import WORDS
 from tests.tiny_embedders import make_tokenizer
@@ -256,3 +266,57 @@ def test_backend_gives_the_ids_of_the_tokenizer(texts, max_length, side, split):
     assert result.token_ids.tolist() == [token for row in ids for token in row]
     assert result.lengths.tolist() == [len(row) for row in ids]
     assert result.full_lengths.tolist() == [len(tokenizer(text, **plain)["input_ids"]) for text in texts]
+
+
+class CallsItsBackend(PreTrainedTokenizerFast):
+    """Its own `__call__`, as Luke's, so that `TextTokenizer` calls it instead of the backend."""
+
+    def __call__(self, *args, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
+@pytest.mark.parametrize("tokenizer_class", [PreTrainedTokenizerFast, CallsItsBackend])
+def test_threads_that_share_a_tokenizer_do_not_disturb_each_other(tokenizer_class):
+    """Two threads share one `TextTokenizer`, a third has another, and a fourth calls the tokenizer itself."""
+    tokenizer = make_tokenizer()
+    tokenizer.__class__ = tokenizer_class
+    texts = ["kurz", "etwas länger, aber nicht sehr " * 4] * 8
+    tokenizes = [TextTokenizer(tokenizer, 9, empty_id=0), TextTokenizer(tokenizer, 500, empty_id=0)]
+    alone = [tokenize(texts) for tokenize in tokenizes]
+    barrier = threading.Barrier(4)
+
+    def count_wrong_results(number: int) -> int:
+        barrier.wait()
+        wrong = 0
+        for _ in range(150):
+            result = tokenizes[number](texts)
+            same = np.array_equal(result.token_ids, alone[number].token_ids)
+            wrong += not (same and np.array_equal(result.full_lengths, alone[number].full_lengths))
+        return wrong
+
+    def call_tokenizer() -> int:
+        barrier.wait()
+        for _ in range(1500):
+            tokenizer("ein Text", truncation=True, max_length=4, padding="max_length")
+        return 0
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(count_wrong_results, number) for number in (0, 0, 1)]
+        jobs.append(pool.submit(call_tokenizer))
+        assert [job.result() for job in jobs] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "t5"])
+def test_a_private_copy_is_the_tokenizer_without_truncation_and_padding(kind):
+    tokenizer = hub_encoders.make_tokenizer(kind, [" ".join(words) for words in WORDS.values()])
+    tokenizer.add_tokens(["neues Wort", AddedToken("<neu>", special=True), AddedToken("hund", single_word=True)])
+    texts = [*SAMPLES, "ein neues Wort<neu>hund hunde", "haus " * 90]
+    expected = tokenizer(texts)["input_ids"]
+    backend = tokenizer.backend_tokenizer
+    content = json.loads(backend.to_str())
+    backend.enable_truncation(5)
+    backend.enable_padding(length=7)
+    private = private_copy(tokenizer)
+    assert json.loads(private.backend_tokenizer.to_str()) == content
+    assert private(texts)["input_ids"] == expected
+    assert (backend.truncation["max_length"], backend.padding["length"]) == (5, 7)

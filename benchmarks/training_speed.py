@@ -37,7 +37,7 @@ from modeling_tmde.training.train import train_recipe
 
 LANGUAGES, PIVOTS = ("de", "en", "es", "fr", "it"), ("en", "es")
 SIZES = {  # width, layers, heads, feed-forward, vocabulary, tokens a batch
-    "tiny": (64, 3, 4, 128, 1000, 1024),
+    "tiny": (64, 4, 4, 128, 1000, 1024),
     "small": (512, 6, 8, 2048, 32000, 4096),
     "paper": (1024, 6, 16, 4096, 50000, 4096),
 }

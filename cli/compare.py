@@ -25,6 +25,7 @@ from huggingface_hub.errors import StrictDataclassError
 from tabulate import tabulate
 
 from modeling_tmde.cli.evaluate import find_tasks
+from modeling_tmde.data.cpus import usable_cpus
 from modeling_tmde.data.io import write_atomically
 from modeling_tmde.eval.report import differences_table, markdown_escape, percent
 from modeling_tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
@@ -172,6 +173,7 @@ def _recipe(entry: dict[str, Any], shared: dict[str, dict], fixed: dict[str, Any
         for key, value in (values or {}).items():
             recipe.set(str(key), copy.deepcopy(value))
     for stage in filter(None, (recipe, stage_recipe(recipe))):  # errors now, not after hours
+        stage.check_pyramid()
         stage.build_config()
         stage.build_objectives()
         stage.build_arguments("unused")
@@ -249,7 +251,7 @@ def _process(command: str, training: Training, jobs: int, *arguments: str | Path
     """
     log = training.folder / "logs" / f"{command}-{training.name}.log"
     log.parent.mkdir(exist_ok=True)
-    threads = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+    threads = str(max(1, usable_cpus() // jobs))
     typer.echo(f"{command} {training.name} ...")
     with open(log, "a", encoding="utf-8") as output:
         code = subprocess.run(

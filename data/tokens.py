@@ -10,12 +10,17 @@ from typing import NamedTuple
 import datasets
 import numpy as np
 import pyarrow as pa
+import torch
 from datasets.fingerprint import Hasher
 from filelock import FileLock
 from tokenizers import Tokenizer
 from torch.utils.data import get_worker_info
+from tqdm.std import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from modeling_tmde.embedding import progress_bar
+
+from .cpus import usable_cpus
 from .parallel import LABEL, document_numbers
 
 BLOCK_ROWS = 2048  # tokenised at a time, and rows of a record batch of the cache
@@ -75,7 +80,7 @@ class TextEncoder:
         if worker is None:
             return self._encode(texts)
         # The tokenizer's own threads do not survive the fork of a DataLoader worker; Python's begin anew.
-        threads = max(1, (os.cpu_count() or 1) // worker.num_workers)
+        threads = max(1, usable_cpus() // worker.num_workers)
         size = max(-(-len(texts) // threads), 1)
         with ThreadPoolExecutor(threads) as pool:
             parts = pool.map(self._encode, [texts[begin : begin + size] for begin in range(0, len(texts), size)])
@@ -189,14 +194,16 @@ def map_once(
 ) -> datasets.Dataset:
     """Return `function` of all rows, as `Dataset.map` makes it once and keeps it.
 
-    Several processes may call this at once: one makes the file, the others wait for it.
+    Several processes may call this at once: one makes the file, the others wait for it. The one that makes it shows
+    how far it is: as the progress bar of `datasets`, or where `tmde` turned that off, because stderr is a log, as a
+    line every 30 seconds.
 
     Args:
         function: Of a table of rows.
         content: What decides the result beside the rows, for the name of the file.
         folder: Where the file is kept; `"auto"` is `tmde_tokens` in the cache folder of `datasets`. None keeps the
             result in memory.
-        desc: What the progress bar says.
+        desc: What the progress bar and the lines of a log begin with.
 
     Raises:
         OSError: A folder that can't be written.
@@ -205,18 +212,45 @@ def map_once(
     options = {"batched": True, "batch_size": BLOCK_ROWS, "writer_batch_size": BLOCK_ROWS, "features": features}
     options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint, "desc": desc}
     rows = rows.with_format("arrow")
-    if folder is None:
-        return rows.map(function, keep_in_memory=True, **options)
+    if folder is None:  # every process makes its own, and one of them shows it
+        with _row_progress(len(rows), desc, is_first_process()) as bar:
+            return rows.map(_counting_rows(function, bar), keep_in_memory=True, **options)
     parent = default_folder() if folder == "auto" else Path(folder).expanduser()
     try:
         parent.mkdir(parents=True, exist_ok=True)
         with FileLock(parent / f"{fingerprint}.lock"):
-            return rows.map(function, cache_file_name=str(parent / f"{fingerprint}.arrow"), **options)
+            file = str(parent / f"{fingerprint}.arrow")
+            with _row_progress(len(rows), desc) as bar:
+                return rows.map(_counting_rows(function, bar), cache_file_name=file, **options)
     except OSError as error:
         raise OSError(
             f"The cache can't be written in {parent} ({error}): set token_cache_dir to a folder with room, or to "
             "null, which keeps it in memory"
         ) from error
+
+
+def _row_progress(total: int, desc: str, shown: bool = True) -> tqdm:
+    """Return a bar for rows that shows nothing where `datasets` shows one of its own."""
+    shown = shown and datasets.are_progress_bars_disabled()
+    return progress_bar(total=total, desc=desc, unit=" rows", disable=not shown)
+
+
+def is_first_process() -> bool:
+    """Return whether this is the only process, or the first of several that train together."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return True
+    return torch.distributed.get_rank() == 0
+
+
+def _counting_rows(function: Callable[[pa.Table], pa.Table], bar: tqdm) -> Callable[[pa.Table], pa.Table]:
+    """Return a function that does the same and then moves the bar by the rows it was given."""
+
+    def count_rows(table: pa.Table) -> pa.Table:
+        result = function(table)
+        bar.update(table.num_rows)
+        return result
+
+    return count_rows
 
 
 def open_tokens(

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from modeling_tmde.documents import neighbours
 from modeling_tmde.eval.alignment import evaluate_alignment
 from modeling_tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
 from modeling_tmde.eval.contrast import evaluate_contrast
 from modeling_tmde.eval.folds import run_folds
 from modeling_tmde.eval.heads import get_head
+from modeling_tmde.eval.imported_code import imported_files
 from modeling_tmde.eval.results import Cell, TaskResult, read_results, write_results
 from modeling_tmde.eval.retrieval import evaluate_retrieval
 from modeling_tmde.eval.similarity import evaluate_similarity
@@ -187,9 +187,11 @@ def evaluate(
 
 @cache
 def _code_fingerprint() -> str:
-    """Hash of the evaluation code and library versions, so that cached results of other code are never used."""
-    files = [*sorted(Path(__file__).parent.rglob("*.py")), Path(neighbours.__file__)]
-    code = [path.read_text(encoding="utf-8") for path in files]
+    """Return a hash of the code that measures and of the versions of the libraries that it uses.
+
+    Cached results of other code are never used. Reports and figures are no part of it: nothing here imports them.
+    """
+    code = [file.read_text(encoding="utf-8") for file in imported_files(__name__)]
     return text_fingerprint([json.dumps(environment()["versions"], sort_keys=True), *code])
 
 

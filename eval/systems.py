@@ -11,7 +11,6 @@ starts a new task; since then, `truncated` of the different `texts` were longer 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import platform
@@ -28,13 +27,17 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
 from modeling_tmde._version import __version__
+from modeling_tmde.data.cpus import usable_cpus
 from modeling_tmde.data.io import replacing
 from modeling_tmde.embedding import DocumentEmbedder
 from modeling_tmde.embedding import logger as embedding_logger
+from modeling_tmde.eval.imported_code import imported_files
 from modeling_tmde.eval.tasks.base import text_fingerprint
 
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors", "scikit-learn")
-PACKAGES += ("scipy", "faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
+# Distributions that decide numbers. A test holds them against what the code imports.
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors")
+PACKAGES += ("scikit-learn", "scipy", "sentencex")
+PACKAGES += ("faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
 
 
 def default_cache_dir() -> Path:
@@ -154,11 +157,14 @@ class EmbeddingSystem:
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
-    """SHA-256 (16 hex digits) of all that affects vectors: weights, config, tokenizer, prompt, limits, code."""
+    """SHA-256 (16 hex digits) of all that affects vectors.
+
+    These are weights, config, tokenizer, prompt, limits, code, and the version of the library that finds sentences.
+    """
     digest = hashlib.sha256()
-    package = Path(inspect.getfile(type(embedder))).parent
-    for code in [*sorted(package.glob("*.py")), Path(inspect.getfile(type(embedder.model)))]:
-        digest.update(code.read_bytes())
+    classes = (DocumentEmbedder, type(embedder), type(embedder.model))
+    for file in imported_files(*[one.__module__ for one in classes]):
+        digest.update(file.read_bytes())
     # The pooler of a Hub encoder is never used, and random at each start where the checkpoint has none.
     weights = {name: tensor for name, tensor in embedder.model.state_dict().items() if not name.startswith("pooler.")}
     for name, tensor in sorted(weights.items()):
@@ -172,6 +178,7 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
         tokenizer,
         [type(embedder.model).__name__, embedder.pooling, embedder.prompt, embedder.max_length],
         embedder.long_document_settings,
+        ["sentencex", metadata.version("sentencex")],
     ]
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     return digest.hexdigest()[:16]
@@ -244,5 +251,6 @@ def environment() -> dict[str, object]:
     """The versions of this package, of Python and of the packages that decide the numbers, and the machine."""
     versions = {each.name: each.version for each in metadata.distributions() if each.name in PACKAGES}
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    host = {"processor": platform.machine(), "cpus": os.cpu_count(), "threads": torch.get_num_threads(), "gpus": gpus}
+    host = {"processor": platform.machine(), "cpus": usable_cpus()}
+    host |= {"threads": torch.get_num_threads(), "gpus": gpus}
     return {"tmde": __version__, "versions": versions, "python": platform.python_version(), "machine": host}

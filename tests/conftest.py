@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, train_tokenizer
+from modeling_tmde.embedding import _LogLines
 
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 LANGUAGES = ("de", "en", "es", "fr", "it")
@@ -82,3 +83,15 @@ def tiny_config(**changes) -> TmdeConfig:
 def tiny_model(seed: int = 0, **changes) -> TmdeForConditionalGeneration:
     torch.manual_seed(seed)
     return TmdeForConditionalGeneration(tiny_config(**changes)).eval()
+
+
+@pytest.fixture
+def every_line(monkeypatch):
+    """Stderr is a log, as `tmde` finds it there, and every block of 4 rows writes its line, without a pause."""
+
+    def progress_bar(**options):
+        return _LogLines(**options, mininterval=0, delay=1e-9, miniters=1)
+
+    monkeypatch.setattr(datasets, "are_progress_bars_disabled", lambda: True)
+    monkeypatch.setattr("modeling_tmde.data.tokens.progress_bar", progress_bar)
+    monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 4)

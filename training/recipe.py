@@ -46,6 +46,7 @@ ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
 }
 ADAPTED = "adapted"  # the architecture on an encoder of the Hub
 NOT_IN_CONFIG = {"architecture", "encoder", "encoder_layers"}  # of its `model` section
+MIN_PYRAMID_LAYERS = 4  # its queries attend the output of the third layer from the top
 # Keys of a config that the tokenizer, the `data` section or the encoder decides.
 SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "prompt_ids"}
 SETTLED_KEYS |= {"decoder_embedding_scale"}
@@ -262,6 +263,26 @@ class Recipe:
             options.pop(name, None)
         with self._errors_of("model"):
             return self.model_class.config_class(**options)
+
+    def check_pyramid(self) -> None:
+        """Refuse to begin the training of a pyramid whose encoder is too shallow for it.
+
+        This is a rule for new models: the config still opens those that were trained with three layers.
+
+        Raises:
+            RecipeError: A pyramid on fewer than four layers.
+        """
+        model = self.sections["model"]
+        layers = model.get("encoder_layers")
+        if model.get("bottleneck") != "pyramid" or layers is None:
+            return
+        if layers < MIN_PYRAMID_LAYERS:
+            raise RecipeError(
+                f"Section 'model' of recipe {self.name}: found bottleneck=pyramid with encoder_layers={layers}, "
+                f"expected at least {MIN_PYRAMID_LAYERS} layers: the pyramid's queries attend the output of the third "
+                "layer from the top, which is H^4 with the thesis's six layers, but with three only H^1, where words "
+                "have hardly met their context. Set model.encoder_layers=6, or model.bottleneck=first"
+            )
 
     @property
     def texts(self) -> Sequence[str]:

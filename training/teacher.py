@@ -222,7 +222,9 @@ class TeacherVectors:
         return vectors, states != UNTAUGHT
 
     def warn(self, states: np.ndarray) -> None:
-        """Say once if rows were truncated, or not read."""
+        """Say once, in the main process, if rows were truncated, or not read."""
+        if not PartialState().is_main_process:
+            return
         for state, what in ((TRUNCATED, "were longer than it takes"), (UNTAUGHT, "are not read")):
             if (states == state).any():
                 logger.warning_once(f"The teacher {self.teacher.version.name}: some rows {what}")

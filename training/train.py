@@ -145,6 +145,8 @@ def _clean_up(folder: Path, existed: bool, data: Any, kind: type | None, error: 
 def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, stack: ExitStack) -> TmdeTrainer:
     state = PartialState()
     recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
+    if not resume:
+        recipe.check_pyramid()
     if recipe.architecture != ADAPTED:
         recipe.build_config()
     if not resume:

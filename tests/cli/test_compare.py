@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from modeling_tmde.cli.compare import load_comparison, open_folder, write_table
+from modeling_tmde.cli.compare import _process, load_comparison, open_folder, write_table
 from modeling_tmde.eval.results import Cell, TaskResult, write_results
 from modeling_tmde.training.recipe import packaged_names
 from tests.cli.conftest import run
@@ -88,6 +88,27 @@ def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
 def test_mistakes_are_one_sentence(path, value, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         load(tmp_path, changed(path, value))
+
+
+def test_a_shallow_pyramid_is_refused_before_anything_is_trained(tmp_path):
+    pyramid = {"recipe": "ctmde_p", "overrides": {"model.encoder_layers": 3}}
+    with pytest.raises(ValueError, match="recipe ctmde_p: found bottleneck=pyramid with encoder_layers=3"):
+        load(tmp_path, changed("systems/warm", pyramid))
+
+
+def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(tmp_path, monkeypatch):
+    """As on macOS and Windows."""
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    environments = []
+
+    def fake_run(command, env, **options):
+        environments.append(env)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("modeling_tmde.cli.compare.subprocess.run", fake_run)
+    _process("train", opened(tmp_path)[0], 2)
+    assert environments[0]["OMP_NUM_THREADS"] == "3"
 
 
 def test_what_a_change_concerns_is_made_anew(tmp_path):

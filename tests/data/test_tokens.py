@@ -3,6 +3,7 @@
 import pickle
 import random
 
+import datasets
 import numpy as np
 import pytest
 
@@ -87,3 +88,29 @@ def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="set token_cache_dir to a folder with room, or to null"):
         open_tokens(make_dataset(make_rows(3)), tokenizer, LANGUAGES, tmp_path / "file" / "cache")
+
+
+# ---- Progress
+
+
+@pytest.mark.parametrize("folder", ["caches", None])
+def test_a_log_says_how_many_rows_are_read_their_share_and_rate(folder, tokenizer, tmp_path, every_line, capsys):
+    folder = None if folder is None else tmp_path / folder
+    open_tokens(make_dataset(make_rows(10)), tokenizer, LANGUAGES, folder)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Tokenizing")]
+    assert "40%" in lines[0]
+    assert "4/10" in lines[0]
+    assert "rows/s" in lines[-1]
+    assert "10/10" in lines[-1]
+
+
+def test_only_the_first_of_several_processes_writes_what_all_of_them_read(tokenizer, every_line, capsys, monkeypatch):
+    monkeypatch.setattr("modeling_tmde.data.tokens.is_first_process", lambda: False)
+    open_tokens(make_dataset(make_rows(10)), tokenizer, LANGUAGES, None)
+    assert "Tokenizing" not in capsys.readouterr().err
+
+
+def test_where_datasets_shows_a_bar_there_is_no_second_one(tokenizer, every_line, capsys, monkeypatch):
+    monkeypatch.setattr(datasets, "are_progress_bars_disabled", lambda: False)
+    open_tokens(make_dataset(make_rows(10)), tokenizer, LANGUAGES, None)
+    assert "rows/s" not in capsys.readouterr().err

@@ -7,6 +7,7 @@ import pytest
 from modeling_tmde import BagModel, DocumentEmbedder
 from modeling_tmde.training.building import build_model, prepare_tokenizer
 from modeling_tmde.training.recipe import RecipeError, load_recipe, packaged_names
+from modeling_tmde.training.train import train_recipe
 from tests.conftest import make_dataset, make_rows
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
@@ -112,6 +113,27 @@ def test_wrong_keys_and_values_are_one_sentence(override, message, tmp_path):
 
 
 # ---- The tokenizer and the model of a recipe
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_new_pyramid_needs_four_layers(layers, tmp_path):
+    recipe = load_recipe("ctmde_p", [f"encoder_layers={layers}"])
+    message = f"recipe ctmde_p: found bottleneck=pyramid with encoder_layers={layers}, expected at least 4"
+    with pytest.raises(RecipeError, match=message):
+        train_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [("ctmde_p", []), ("ctmde_p", ["encoder_layers=4"]), ("ctmde", ["encoder_layers=1"]), ("bag", [])],
+)
+def test_deep_pyramids_and_other_models_pass(name, overrides):
+    load_recipe(name, overrides).check_pyramid()
+
+
+def test_a_pyramid_that_was_trained_with_three_layers_still_has_a_config():
+    assert load_recipe("ctmde_p", ["encoder_layers=3"]).build_config().encoder_layers == 3
 
 
 def test_tokenizer_and_model_of_the_bag(tmp_path):

@@ -16,6 +16,7 @@ from modeling_tmde.training.teacher import (
     TRUNCATED,
     UNTAUGHT,
     Teacher,
+    TeacherVectors,
     TeacherVersion,
     find_version,
     open_teacher_vectors,
@@ -76,6 +77,28 @@ def test_a_row_has_the_vector_of_the_first_language_it_has(languages, taught, tm
     monkeypatch.setattr(Teacher, "encode", None)  # made once
     again, _ = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(None, np.arange(13))
     assert again.tolist() == vectors.tolist()
+
+
+@pytest.mark.parametrize("folder", ["caches", None])
+def test_a_log_says_how_far_the_teacher_is(folder, taught, tmp_path, every_line, capsys):
+    folder = None if folder is None else str(tmp_path / folder)
+    args = arguments(tmp_path, token_cache_dir=folder)
+    open_teacher_vectors(make_dataset(make_rows(10)), student(taught[0]), args)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Teacher reading")]
+    assert "40%" in lines[0]
+    assert "4/10" in lines[0]
+    assert "rows/s" in lines[-1]
+
+
+@pytest.mark.parametrize(("is_main_process", "warnings"), [(True, 1), (False, 0)])
+def test_the_main_process_alone_warns_of_rows_that_are_not_read(is_main_process, warnings, tmp_path, monkeypatch):
+    messages = []
+    state = SimpleNamespace(is_main_process=is_main_process)
+    monkeypatch.setattr("modeling_tmde.training.teacher.PartialState", lambda: state)
+    monkeypatch.setattr("modeling_tmde.training.teacher.logger.warning_once", messages.append)
+    teacher = Teacher(TeacherVersion("any"), Distillation("any"), 2)
+    TeacherVectors(teacher, None).warn(np.array([TAUGHT, UNTAUGHT]))
+    assert len(messages) == warnings
 
 
 @pytest.mark.parametrize("kind", ["cache", "stream", "memory"])

@@ -1,0 +1,121 @@
+"""The code that a module runs: its file and those of this project that it imports, whether directly or not.
+
+Cached results are valid for the code that made them. Which files that is follows from the imports, so that a new
+module is never forgotten, and a change of figures or reports, which no measurement imports, throws nothing away.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+
+# Packages whose imports are followed. Code that a checkpoint of the Hub brings along is below the last one.
+PROJECT_PACKAGES = {"tmde", "modeling_tmde", "transformers_modules"}
+
+
+@cache
+def imported_files(*modules: str) -> tuple[Path, ...]:
+    """Return the files of modules and of all modules of this project that they import, in the order of their names.
+
+    The `__init__.py` of a package counts where something is imported from it, but not where only one of its modules
+    is: it would bring in everything that the package offers.
+
+    Args:
+        modules: Dotted names. They may be of another project; its other modules are not followed.
+    """
+    files: dict[str, Path] = {}
+    pending = list(modules)
+    while pending:
+        module = pending.pop()
+        file = _file_of(module)
+        if module in files or file is None:
+            continue
+        files[module] = file
+        names = _imported_names(module, file)
+        pending += [name for name in names if _package_of(name) in PROJECT_PACKAGES]
+    return tuple(files[module] for module in sorted(files))
+
+
+def imported_libraries(*modules: str) -> set[str]:
+    """Return the top-level names of what the files of `imported_files` import from outside this project."""
+    names: set[str] = set()
+    for file in imported_files(*modules):
+        for node in _import_statements(_parse(file)):
+            if isinstance(node, ast.Import):
+                names.update(_package_of(alias.name) for alias in node.names)
+            elif node.level == 0:
+                names.add(_package_of(node.module))
+    return names - PROJECT_PACKAGES - sys.stdlib_module_names
+
+
+def _imported_names(module: str, file: Path) -> set[str]:
+    """Return the full names of the modules that a module imports."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    names: set[str] = set()
+    for node in _import_statements(_parse(file)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        else:
+            source = resolve_name("." * node.level + (node.module or ""), package)
+            names.update(_modules_of_import(source, [alias.name for alias in node.names]))
+    return names
+
+
+def _modules_of_import(source: str, imported: list[str]) -> Iterator[str]:
+    """Yield what `from source import imported` reads: modules of the package `source`, or `source` itself."""
+    if not _is_package_of_project(source):
+        yield source
+        return
+    for name in imported:
+        submodule = f"{source}.{name}"
+        yield source if _file_of(submodule) is None else submodule
+
+
+def _is_package_of_project(module: str) -> bool:
+    """Return whether a module may have others below it; looking for them imports it, but nothing else."""
+    if _package_of(module) not in PROJECT_PACKAGES:
+        return False
+    file = _file_of(module)
+    return file is not None and file.name == "__init__.py"
+
+
+def _import_statements(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports at every depth, but for those that only a type checker runs."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not _is_for_type_checkers(child):
+            yield from _import_statements(child)
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def _parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes())
+
+
+def _package_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@cache
+def _file_of(module: str) -> Path | None:
+    """Return the Python file of a module; None where there is no such module, or it is not written in Python."""
+    origin = getattr(sys.modules.get(module), "__file__", None) or _origin_on_disk(module)
+    if origin is None or not origin.endswith(".py"):
+        return None
+    return Path(origin)
+
+
+def _origin_on_disk(module: str) -> str | None:
+    try:
+        spec = find_spec(module)
+    except (ModuleNotFoundError, ValueError):  # of a class that was made in a notebook
+        return None
+    return None if spec is None else spec.origin

@@ -26,11 +26,40 @@ import typer
 from faults import RECIPE, JsonOption, Run, finished, one_sentence, prepare, start, tmde
 
 MEMORY = 1.5  # GiB more than the command takes on a valid file
-VALUES = [None, True, -1, 0.5, 1e308, 10**400, 2**63, "", "\0", "\ud800", "../../etc/passwd", "x" * 10**6, [], {}]
+VALUES = [
+    None,
+    True,
+    -1,
+    0.5,
+    1e308,
+    10**400,
+    2**63,
+    "",
+    "\0",
+    "\ud800",
+    "../../etc/passwd",
+    "x" * 10**6,
+    [],
+    {},
+]
 VALUES += [{"a": {"b": 1}}, ["a", 1], [[[]]], float("nan"), "-1", "null", "/", "é" * 3000]
-SCRIPTS = ["".join(map(chr, range(start, start + 8))) for start in range(0x0100, 0x3100, 0x70)]  # a hundred blocks
-STRANGE = ["x" * 10**6, "\0\0", "\r\r\n\n\r", "\u2028\u0085\x0b", "\t" * 50, "e\u0301" * 5000, "\ufeff", "</s><mask>"]
-STRANGE = [text.encode() for text in [*STRANGE, " ".join(SCRIPTS), *SCRIPTS[::9]]] + [b"\xed\xa0\x80", b"\xff\xfe"]
+SCRIPTS = [
+    "".join(map(chr, range(start, start + 8))) for start in range(0x0100, 0x3100, 0x70)
+]  # a hundred blocks
+STRANGE = [
+    "x" * 10**6,
+    "\0\0",
+    "\r\r\n\n\r",
+    "\u2028\u0085\x0b",
+    "\t" * 50,
+    "e\u0301" * 5000,
+    "\ufeff",
+    "</s><mask>",
+]
+STRANGE = [text.encode() for text in [*STRANGE, " ".join(SCRIPTS), *SCRIPTS[::9]]] + [
+    b"\xed\xa0\x80",
+    b"\xff\xfe",
+]
 # Of each line: the file that is spoiled, what it is, and the command that reads it.
 COMMANDS = Path(__file__).with_suffix(".txt").read_text().splitlines()
 
@@ -123,7 +152,9 @@ WAYS["json"] = [*WAYS["text"], deep, *[changed_value] * 4]
 # ---- A case
 
 
-def case(number: int, seed: int, inputs: Path, base: Path, memory: float) -> tuple[str, str, str | None]:
+def case(
+    number: int, seed: int, inputs: Path, base: Path, memory: float
+) -> tuple[str, str, str | None]:
     """How the file was spoiled, the command, and what was wrong with its end."""
     rng = random.Random(f"{seed} {number}")
     (name, kind), words = (part.split() for part in COMMANDS[number % len(COMMANDS)].split(": ", 1))
@@ -131,7 +162,13 @@ def case(number: int, seed: int, inputs: Path, base: Path, memory: float) -> tup
     if "/" in name:
         folder, part = work / Path(name).parts[0], str(work / name).rstrip("*")
         shutil.copytree(inputs / folder.name, folder)
-        file = rng.choice([path for path in sorted(work.rglob("*")) if path.is_file() and str(path).startswith(part)])
+        file = rng.choice(
+            [
+                path
+                for path in sorted(work.rglob("*"))
+                if path.is_file() and str(path).startswith(part)
+            ]
+        )
     else:
         work.mkdir()
         folder, file = work, Path(shutil.copy(inputs / name, work / name))
@@ -139,8 +176,13 @@ def case(number: int, seed: int, inputs: Path, base: Path, memory: float) -> tup
     earlier = [work / each for each in ("out.npy", "out.parquet", "mined.tsv", "pairs.tsv")]
     for path in earlier:
         path.write_text("earlier")
-    words = [word.format(file=file, work=work, folder=folder, inputs=inputs, recipe=RECIPE) for word in words]
-    title = f"{file.relative_to(work)}: tmde {' '.join(words)}".replace(str(inputs), "IN").replace(str(work), "WORK")
+    words = [
+        word.format(file=file, work=work, folder=folder, inputs=inputs, recipe=RECIPE)
+        for word in words
+    ]
+    title = f"{file.relative_to(work)}: tmde {' '.join(words)}".replace(str(inputs), "IN").replace(
+        str(work), "WORK"
+    )
     run = start(partial(tmde, words), base / f"{number}.log")
     try:
         wrong = wrong_with(run, file, folder, memory)
@@ -156,7 +198,9 @@ def wrong_with(run: Run, file: Path, folder: Path, memory: float) -> str | None:
     if run.memory > memory + MEMORY:
         return f"it took {run.memory:.1f} GiB"
     sentence = one_sentence(run) if code else folder.name
-    if len(sentence) > 2000 or not any(each in sentence for each in (file.name, file.stem, str(folder), folder.name)):
+    if len(sentence) > 2000 or not any(
+        each in sentence for each in (file.name, file.stem, str(folder), folder.name)
+    ):
         return f"the sentence is long, or does not name the file: {sentence[:500]}"
     return None
 
@@ -202,7 +246,9 @@ def main(cases: int = 300, seed: int = 0, only: str = "", json_file: JsonOption 
             well += "Error: " not in output
             failed += [f"{number}: {title}"] if wrong else []
             if wrong or only:
-                print(f"{'-' * 40}\n{number}: {way}: {title}\n{wrong or output[-1000:]}", flush=True)
+                print(
+                    f"{'-' * 40}\n{number}: {way}: {title}\n{wrong or output[-1000:]}", flush=True
+                )
             shutil.rmtree(base / str(number))
     results = {"cases": sum(ways.values()), "ended well": well, "failed": failed, "ways": ways}
     print(results)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
-from modeling_tmde.data.io import write_atomically
-from modeling_tmde.eval.systems import environment
+from tmde.data.io import write_atomically
+from tmde.eval.systems import environment
 
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 
@@ -25,7 +25,9 @@ def machine() -> dict[str, Any]:
     """Processor, threads, accelerators, Python and the versions of what is compared."""
     found, installed = environment(), {each.name: each.version for each in metadata.distributions()}
     found["versions"] |= {name: installed[name] for name in PEERS if name in installed}
-    return found | {"machine": found["machine"] | {"processor": _processor(), "system": platform.platform()}}
+    return found | {
+        "machine": found["machine"] | {"processor": _processor(), "system": platform.platform()}
+    }
 
 
 def _processor() -> str:
@@ -38,7 +40,10 @@ def _processor() -> str:
 
 
 def interleaved(
-    functions: Mapping[str, Callable[[], Any]], repeats: int = 5, warmup: int = 1, synchronize: bool = False
+    functions: Mapping[str, Callable[[], Any]],
+    repeats: int = 5,
+    warmup: int = 1,
+    synchronize: bool = False,
 ) -> dict[str, list[float]]:
     """Seconds of every function, `repeats` times, in turn: what slows the machine for a while slows all of them.
 
@@ -67,7 +72,12 @@ def _synchronize(wanted: bool) -> None:
 
 def summary(values: Sequence[float]) -> dict[str, float | int]:
     """`median`, `min`, `max` and the number of `repeats`."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "repeats": len(values)}
+    return {
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+        "repeats": len(values),
+    }
 
 
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
@@ -100,7 +110,9 @@ def write_json(path: Path | None, name: str, settings: Mapping[str, Any], result
         "benchmark": name,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **machine(),
-        "settings": {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()},
+        "settings": {
+            key: str(value) if isinstance(value, Path) else value for key, value in settings.items()
+        },
         "results": results,
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,7 @@ class Run:
 
 
 def tmde(words: list[str]) -> None:
-    from modeling_tmde.cli.main import app
+    from tmde.cli.main import app
 
     app(words, prog_name="tmde")
 
@@ -125,7 +125,9 @@ def one_sentence(run: Run) -> str:
     """
     text = run.text
     lines = [line for line in text.splitlines() if line.startswith("Error: ")]
-    assert run.code == 1 and len(lines) == 1 and "Traceback" not in text, f"exit {run.code}\n{text[-3000:]}"
+    assert run.code == 1 and len(lines) == 1 and "Traceback" not in text, (
+        f"exit {run.code}\n{text[-3000:]}"
+    )
     return lines[0]
 
 
@@ -160,10 +162,16 @@ class Case:
             shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
         runs = []
         for rank in range(self.processes):
-            ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.processes)} | shared
+            ranks = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(self.processes),
+            } | shared
             log = folder.with_suffix(f".{time.monotonic_ns()}.log")
             run = partial(tmde, words(folder))
-            runs.append(start(run, log, TMPDIR=str(folder), **(ranks if self.processes > 1 else {})))
+            runs.append(
+                start(run, log, TMPDIR=str(folder), **(ranks if self.processes > 1 else {}))
+            )
         return runs
 
     def make(self, folder: Path) -> None:
@@ -186,7 +194,9 @@ class Case:
         for run in self.start(folder, self.again) if interrupted else ():
             assert run.wait() == 0, run.text[-3000:]
         found = self.state(folder)
-        assert found.keys() == self.expected.keys(), f"{sorted(found)} instead of {sorted(self.expected)}"
+        assert found.keys() == self.expected.keys(), (
+            f"{sorted(found)} instead of {sorted(self.expected)}"
+        )
         for name, value in self.expected.items():
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
@@ -223,10 +233,14 @@ def cases(inputs: Path, hub: str) -> list[Case]:
 def weights(folder: Path) -> dict[str, Any]:
     from safetensors.numpy import load_file
 
-    steps = [json.loads(line)["step"] for line in (folder / "run/log.jsonl").read_text().splitlines()]
+    steps = [
+        json.loads(line)["step"] for line in (folder / "run/log.jsonl").read_text().splitlines()
+    ]
     assert set(range(1, 25)) <= set(steps), f"log.jsonl lacks steps: {steps}"
     results = json.loads((folder / "run/results.json").read_text())
-    return load_file(folder / "run/model.safetensors") | {key: results[key] for key in ("steps", "best_step", "seen")}
+    return load_file(folder / "run/model.safetensors") | {
+        key: results[key] for key in ("steps", "best_step", "seen")
+    }
 
 
 def embedded(folder: Path) -> dict[str, Any]:
@@ -240,7 +254,7 @@ def indexed(folder: Path) -> dict[str, Any]:
     import numpy as np
 
     def read() -> None:
-        from modeling_tmde.documents import DocumentIndex
+        from tmde.documents import DocumentIndex
 
         index = DocumentIndex.open(folder / "index")
         ids = sorted(index)
@@ -257,12 +271,18 @@ def published(hub: str, folder: Path) -> dict[str, Any]:
     """Files of the repository on the Hub by name."""
 
     def get(path: str) -> bytes:
-        request = urllib.request.Request(f"{hub}/{path}", headers={"Authorization": "Bearer hf_user"})
+        request = urllib.request.Request(
+            f"{hub}/{path}", headers={"Authorization": "Bearer hf_user"}
+        )
         return urllib.request.urlopen(request, timeout=10).read()
 
-    names = [each["rfilename"] for each in json.loads(get(f"api/models/user/{folder.name}"))["siblings"]]
+    names = [
+        each["rfilename"] for each in json.loads(get(f"api/models/user/{folder.name}"))["siblings"]
+    ]
     files = {name: get(f"user/{folder.name}/resolve/main/{name}") for name in names}
-    files["README.md"] = re.sub(rb"<!-- tmde:card \w+", b"", files.get("README.md", b""))  # a fingerprint of the name
+    files["README.md"] = re.sub(
+        rb"<!-- tmde:card \w+", b"", files.get("README.md", b"")
+    )  # a fingerprint of the name
     return {name: data.replace(folder.name.encode(), b"NAME") for name, data in files.items()}
 
 
@@ -271,17 +291,27 @@ def check_whole(case: Case, folder: Path) -> None:
     import numpy as np
     from safetensors.numpy import load_file
 
-    openers = {".npy": np.load, ".json": lambda path: json.loads(path.read_text()), ".safetensors": load_file}
+    openers = {
+        ".npy": np.load,
+        ".json": lambda path: json.loads(path.read_text()),
+        ".safetensors": load_file,
+    }
     for path in folder.rglob("*"):
         inside = str(path.relative_to(folder))
-        if path.is_file() and not re.search(r"(^|/)\.|tmp|checkpoint-|\.lance", inside) and path.suffix in openers:
+        if (
+            path.is_file()
+            and not re.search(r"(^|/)\.|tmp|checkpoint-|\.lance", inside)
+            and path.suffix in openers
+        ):
             openers[path.suffix](path)
     if case.name == "index" and (folder / "index/index.json").exists():
         indexed(folder)
     if case.name == "push":
         with contextlib.suppress(urllib.error.HTTPError):  # not created yet
             found = case.state(folder)
-            assert len(found) == 2 or "model.safetensors" in found, f"a part was published: {sorted(found)}"
+            assert len(found) == 2 or "model.safetensors" in found, (
+                f"a part was published: {sorted(found)}"
+            )
 
 
 # ---- Faults: each returns how many there were
@@ -347,7 +377,9 @@ def one_rank_dies(case: Case, folder: Path, rng: random.Random) -> int:
     case.make(folder)
     runs = case.start(folder, case.words)
     end = time.monotonic() + LIMIT
-    while not (folder / ".run.lock").exists():  # before the processes have met, only a launcher can tell
+    while not (
+        folder / ".run.lock"
+    ).exists():  # before the processes have met, only a launcher can tell
         assert time.monotonic() < end, runs[0].text
         time.sleep(0.01)
     time.sleep(rng.uniform(0, 0.5) * case.seconds)
@@ -368,7 +400,9 @@ def two_writers(case: Case, folder: Path, rng: random.Random) -> int:
         runs += case.start(folder, case.words)
         time.sleep(rng.choice([0, rng.uniform(0, 0.5) * case.seconds]))
     codes = [run.wait() for run in runs]
-    assert 0 in codes and (codes != [0, 0] or case.name in ("index", "push")), runs[0].text + runs[1].text
+    assert 0 in codes and (codes != [0, 0] or case.name in ("index", "push")), (
+        runs[0].text + runs[1].text
+    )
     refusals = [one_sentence(run) for run in runs if run.code]
     known = "another process|not empty|exists; give|commit has happened"
     assert all(re.search(known, refusal) for refusal in refusals), refusals
@@ -380,45 +414,73 @@ def two_writers(case: Case, folder: Path, rng: random.Random) -> int:
 
 
 def make_inputs(folder: Path) -> None:
-    from modeling_tmde.data.sample import sample_parallel
+    from tmde.data.sample import sample_parallel
 
     rows = [json.dumps({"translation": row}) + "\n" for row in sample_parallel(200)["translation"]]
     docs = [f"{number} {row[21:80]}" for number, row in enumerate(rows * 20)]
     (folder / "rows.jsonl").write_text("".join(rows))
     (folder / "docs.txt").write_text("".join(f"{text}\n" for text in docs))
-    lines = [json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(docs)]
+    lines = [
+        json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(docs)
+    ]
     (folder / "docs.jsonl").write_text("".join(lines))
-    changed = [line.replace("a", "e") if number % 3 else line for number, line in enumerate(lines[::2])]
+    changed = [
+        line.replace("a", "e") if number % 3 else line for number, line in enumerate(lines[::2])
+    ]
     (folder / "old.jsonl").write_text("".join(changed).replace('{"id": "1', '{"id": "old 1'))
 
 
 def prepare(folder: Path) -> None:
     """Imports the package, which every fork then has, with a cache of its own."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_XET": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "400"}
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_DISABLE_XET": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "COLUMNS": "400",
+    }
     os.environ["HF_HOME"] = f"{folder}/home"
     sys.path.insert(0, str(ROOT))
-    import modeling_tmde.cli.main  # noqa: F401
+    import tmde.cli.main  # noqa: F401
 
     (folder / "inputs").mkdir()
     made = start(partial(make_inputs, folder / "inputs"), folder / "made.log")
     assert made.wait() == 0, made.text
-    finished(f"train bag --train {folder}/inputs/rows.jsonl -o {folder}/inputs/bag {BAG}", folder / "made.log")
-    finished(f"index {folder}/inputs/old.jsonl -o {folder}/inputs/index -m {folder}/inputs/bag", folder / "made.log")
+    finished(
+        f"train bag --train {folder}/inputs/rows.jsonl -o {folder}/inputs/bag {BAG}",
+        folder / "made.log",
+    )
+    finished(
+        f"index {folder}/inputs/old.jsonl -o {folder}/inputs/index -m {folder}/inputs/bag",
+        folder / "made.log",
+    )
 
 
 def main(
-    kills: int = 50, full: int = 20, others: int = 10, seed: int = 0, only: str = "", json_file: JsonOption = None
+    kills: int = 50,
+    full: int = 20,
+    others: int = 10,
+    seed: int = 0,
+    only: str = "",
+    json_file: JsonOption = None,
 ) -> None:
     hub_server = [sys.executable, str(ROOT / "tests/hub_server.py")]
     results = []
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
-        hub = subprocess.Popen(hub_server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        hub = subprocess.Popen(
+            hub_server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         stack.callback(hub.kill)
-        os.environ |= {"HF_ENDPOINT": hub.stdout.readline().strip().partition("=")[2], "HF_HUB_OFFLINE": "0"}
+        os.environ |= {
+            "HF_ENDPOINT": hub.stdout.readline().strip().partition("=")[2],
+            "HF_HUB_OFFLINE": "0",
+        }
         base = Path(temporary)
         prepare(base)
         mountable = False
-        with contextlib.suppress(OSError, subprocess.CalledProcessError), mounted(base / "disk", 2**20):
+        with (
+            contextlib.suppress(OSError, subprocess.CalledProcessError),
+            mounted(base / "disk", 2**20),
+        ):
             mountable = True
         for case in cases(base / "inputs", os.environ["HF_ENDPOINT"]):
             slug = case.name.replace(", ", "-").replace(" ", "-")
@@ -442,13 +504,20 @@ def main(
                         break
                 if done < count and re.search(only, row):
                     wrong = wrong or f"expected {count} faults"
-                found = {"row": row, "faults": done, "wrong": wrong, "seconds": round(time.monotonic() - begin)}
+                found = {
+                    "row": row,
+                    "faults": done,
+                    "wrong": wrong,
+                    "seconds": round(time.monotonic() - begin),
+                }
                 if done or wrong:
                     print(found, flush=True)
                     results.append(found)
     from common import write_json  # which imports torch
 
-    write_json(json_file, "faults", {"kills": kills, "full": full, "others": others, "seed": seed}, results)
+    write_json(
+        json_file, "faults", {"kills": kills, "full": full, "others": others, "seed": seed}, results
+    )
     raise SystemExit(any(each["wrong"] for each in results))
 
 

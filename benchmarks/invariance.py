@@ -23,11 +23,44 @@ from faults import JsonOption
 from sklearn.preprocessing import normalize
 from transformers import PreTrainedTokenizerBase
 
-from modeling_tmde import DocumentEmbedder, train_tokenizer
-from modeling_tmde.export import export_onnx
+from modeling_tmde import train_tokenizer
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.export import export_onnx
 
-BLOCKS = [0x61, 0xC0, 0x100, 0x180, 0x250, 0x391, 0x410, 0x531, 0x5D0, 0x621, 0x710, 0x905, 0x985, 0xA05, 0xA85, 0xB05]
-BLOCKS += [0xB85, 0xC05, 0xC85, 0xD05, 0xE01, 0xE81, 0x10D0, 0x1200, 0x13A0, 0x1780, 0x3041, 0x30A1, 0x4E00, 0xAC00]
+BLOCKS = [
+    0x61,
+    0xC0,
+    0x100,
+    0x180,
+    0x250,
+    0x391,
+    0x410,
+    0x531,
+    0x5D0,
+    0x621,
+    0x710,
+    0x905,
+    0x985,
+    0xA05,
+    0xA85,
+    0xB05,
+]
+BLOCKS += [
+    0xB85,
+    0xC05,
+    0xC85,
+    0xD05,
+    0xE01,
+    0xE81,
+    0x10D0,
+    0x1200,
+    0x13A0,
+    0x1780,
+    0x3041,
+    0x30A1,
+    0x4E00,
+    0xAC00,
+]
 LIMIT = 5_000  # tokens
 
 
@@ -38,7 +71,9 @@ def made_up_texts(count: int, rng: random.Random) -> list[str]:
         block = rng.choice(BLOCKS)
         words = rng.randrange(30) if rng.random() < 0.99 else int(3000 ** rng.random())
         letters = [chr(block + offset) for offset in range(24)]
-        texts.append(" ".join("".join(rng.choices(letters, k=rng.randint(1, 8))) for _ in range(words)))
+        texts.append(
+            " ".join("".join(rng.choices(letters, k=rng.randint(1, 8))) for _ in range(words))
+        )
     return texts
 
 
@@ -60,18 +95,24 @@ def families(vocabulary: int) -> dict:
 
 
 @torch.inference_mode()
-def left_padded(embedder: DocumentEmbedder, texts: list[str], codes: list[str], rng: random.Random) -> np.ndarray:
+def left_padded(
+    embedder: DocumentEmbedder, texts: list[str], codes: list[str], rng: random.Random
+) -> np.ndarray:
     """(n, d), in batches of 16 texts, padded on the left."""
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]) * rng.uniform(0.5, 1))
     vectors = np.empty((len(texts), embedder.dimension), np.float32)
     model = embedder.model.base_model
     for start in range(0, len(order), 16):
         rows = order[start : start + 16]
-        batch = embedder.tokenizer([texts[row] for row in rows], truncation=True, max_length=embedder.max_length)
+        batch = embedder.tokenizer(
+            [texts[row] for row in rows], truncation=True, max_length=embedder.max_length
+        )
         padded = embedder.tokenizer.pad(batch, return_tensors="pt", padding_side="left")
         inputs = {name: padded[name] for name in ("input_ids", "attention_mask")}
         if codes:
-            inputs["language_ids"] = torch.tensor([model.config.languages.index(codes[row]) for row in rows])
+            inputs["language_ids"] = torch.tensor(
+                [model.config.languages.index(codes[row]) for row in rows]
+            )
         vectors[rows] = model(**inputs).pooler_output.float().numpy()
     return vectors
 
@@ -86,7 +127,7 @@ def exports(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> dict[
 
 
 def main(number: int = 10_000, seed: int = 0, json_file: JsonOption = None) -> None:
-    logging.getLogger("modeling_tmde.embedding").setLevel(logging.ERROR)  # of truncated texts
+    logging.getLogger("tmde.embedding").setLevel(logging.ERROR)  # of truncated texts
     rng = random.Random(seed)
     texts = made_up_texts(number, rng)
     tokenizer = train_tokenizer({"none": texts[:3000]}, vocab_size=3000, model_max_length=LIMIT)
@@ -98,8 +139,12 @@ def main(number: int = 10_000, seed: int = 0, json_file: JsonOption = None) -> N
         order = rng.sample(range(number), number)
         mixed = np.empty_like(expected)
         language = [codes[row] for row in order] if codes else None
-        mixed[order] = embedder.encode([texts[row] for row in order], rng.randint(2000, 40_000), language=language)
-        lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=LIMIT).input_ids]
+        mixed[order] = embedder.encode(
+            [texts[row] for row in order], rng.randint(2000, 40_000), language=language
+        )
+        lengths = [
+            len(ids) for ids in tokenizer(texts, truncation=True, max_length=LIMIT).input_ids
+        ]
         left = left_padded(embedder, texts, codes, rng)
         exported = exports(model, tokenizer)
         bfloat16 = DocumentEmbedder(model.to(torch.bfloat16), tokenizer, max_length=LIMIT)

@@ -28,10 +28,10 @@ from common import markdown, write_json
 from faults import JsonOption
 from sklearn.preprocessing import normalize
 
-from modeling_tmde import DocumentEmbedder
+from tmde.embedding import DocumentEmbedder
 
 WORDS = "haus house casa maison hund dog perro chien stadt town ciudad ville nacht night noche nuit brot pan".split()
-TMDE = [sys.executable, "-m", "modeling_tmde.cli.main"]
+TMDE = [sys.executable, "-m", "tmde"]
 
 
 def made_up_texts(count: int, seed: int = 0) -> Iterator[str]:
@@ -59,7 +59,10 @@ def survive(command: list[str], kills: int, rng: random.Random, seconds: float) 
     tenth = len(last) // 10 + 1
     curve = [round(value) for value in memory[:: len(memory) // 100 + 1]]
     found = {"kills": kills, "seconds": round(time.monotonic() - begin), "curve, MiB": curve}
-    return found | {"MiB, early": round(max(last[tenth : 2 * tenth])), "MiB, late": round(max(last[-tenth:]))}
+    return found | {
+        "MiB, early": round(max(last[tenth : 2 * tenth])),
+        "MiB, late": round(max(last[-tenth:])),
+    }
 
 
 def embed(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[str, Any]:
@@ -67,24 +70,30 @@ def embed(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[
     source, out = folder / "texts.txt", folder / "out.npy"
     with open(source, "w", encoding="utf-8") as file:
         file.writelines(f"{text}\n" for text in made_up_texts(texts))
-    found = survive([*TMDE, "embed", str(source), "-o", str(out), "--resume"], 3, rng, 6 + texts / 200_000)
+    found = survive(
+        [*TMDE, "embed", str(source), "-o", str(out), "--resume"], 3, rng, 6 + texts / 200_000
+    )
     vectors = np.load(out, mmap_mode="r")
     rows = sorted(rng.sample(range(texts), 1000))
     wanted = set(rows)
     chosen = [text for number, text in enumerate(made_up_texts(texts)) if number in wanted]
-    np.testing.assert_allclose(vectors[rows], DocumentEmbedder.from_pretrained().encode(chosen), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        vectors[rows], DocumentEmbedder.from_pretrained().encode(chosen), rtol=0, atol=1e-5
+    )
     assert len(vectors) == texts and not list(folder.glob("*.shards"))
     return {"items": texts} | found
 
 
 def index(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[str, Any]:
     """Built with two kills; then one query at a time, beside a matrix product of numpy."""
-    from modeling_tmde.documents import DocumentIndex
+    from tmde.documents import DocumentIndex
 
     source = folder / "documents.txt"
     with open(source, "w", encoding="utf-8") as file:
         file.writelines(f"{text}\n" for text in made_up_texts(documents, seed=1))
-    found = survive([*TMDE, "index", str(source), "-o", str(folder / "index")], 2, rng, documents / 10_000)
+    found = survive(
+        [*TMDE, "index", str(source), "-o", str(folder / "index")], 2, rng, documents / 10_000
+    )
     opened, embedder = DocumentIndex.open(folder / "index"), DocumentEmbedder.from_pretrained()
     everything = list(made_up_texts(documents, seed=1))
     assert len(opened) == documents
@@ -101,7 +110,10 @@ def index(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[
         exact.append(time.perf_counter() - begin)
         hits += sum(hit.score >= nearest - 1e-5 for hit in of_query)
         assert of_query[0].text == everything[query]
-    found |= {"query, ms": 1000 * float(np.median(seconds)), "numpy, ms": 1000 * float(np.median(exact))}
+    found |= {
+        "query, ms": 1000 * float(np.median(seconds)),
+        "numpy, ms": 1000 * float(np.median(exact)),
+    }
     return {"items": documents} | found | {"recall@10": float(hits / 1000)}
 
 
@@ -114,14 +126,18 @@ def threads(folder: Path, texts: int, documents: int, rng: random.Random) -> dic
         found = list(pool.map(encode, parts))
     difference = max(float(np.abs(found[number] - expected[number]).max()) for number in range(8))
     assert difference <= 1e-5, difference
-    return {"items": 160_000, "seconds": round(time.monotonic() - begin, 1), "largest difference": difference}
+    return {
+        "items": 160_000,
+        "seconds": round(time.monotonic() - begin, 1),
+        "largest difference": difference,
+    }
 
 
 def ray(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[str, Any]:
     """Two workers, one of which is killed: Ray starts another, no row is lost or doubled."""
     import ray as library
 
-    from modeling_tmde.eval.ray_embedding import embed_dataset
+    from tmde.eval.ray_embedding import embed_dataset
 
     rows = [{"id": number, "text": text} for number, text in enumerate(made_up_texts(200_000))]
     library.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -130,8 +146,14 @@ def ray(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[st
     def kill() -> None:
         while not killed:
             time.sleep(0.5)
-            actors = [each for each in psutil.Process().children(recursive=True) if "BatchEmbedder" in each.name()]
-            actors = actors or [each for each in psutil.process_iter() if "MapWorker" in " ".join(each.cmdline())]
+            actors = [
+                each
+                for each in psutil.Process().children(recursive=True)
+                if "BatchEmbedder" in each.name()
+            ]
+            actors = actors or [
+                each for each in psutil.process_iter() if "MapWorker" in " ".join(each.cmdline())
+            ]
             if len(actors) > 1:
                 time.sleep(1)
                 actors[0].kill()
@@ -140,23 +162,36 @@ def ray(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[st
     try:
         threading.Thread(target=kill, daemon=True).start()
         data = library.data.from_items(rows).repartition(100)
-        found = embed_dataset(data, "default", concurrency=2, batch_size=1000).to_pandas().sort_values("id")
+        found = (
+            embed_dataset(data, "default", concurrency=2, batch_size=1000)
+            .to_pandas()
+            .sort_values("id")
+        )
     finally:
         library.shutdown()
     assert killed and found["id"].tolist() == list(range(len(rows)))
-    expected = DocumentEmbedder.from_pretrained().encode(found["text"].tolist(), show_progress_bar=False)
+    expected = DocumentEmbedder.from_pretrained().encode(
+        found["text"].tolist(), show_progress_bar=False
+    )
     np.testing.assert_allclose(np.stack(found["embedding"]), expected, rtol=0, atol=1e-5)
     return {"items": len(rows), "kills": 1, "seconds": round(time.monotonic() - begin)}
 
 
 def main(
-    texts: int = 5_000_000, documents: int = 1_000_000, seed: int = 0, only: str = "", json_file: JsonOption = None
+    texts: int = 5_000_000,
+    documents: int = 1_000_000,
+    seed: int = 0,
+    only: str = "",
+    json_file: JsonOption = None,
 ) -> None:
     rows = []
     for function in (embed, index, threads, ray):
         if re.search(only, function.__name__):
             with tempfile.TemporaryDirectory() as folder:
-                rows.append({"row": function.__name__} | function(Path(folder), texts, documents, random.Random(seed)))
+                rows.append(
+                    {"row": function.__name__}
+                    | function(Path(folder), texts, documents, random.Random(seed))
+                )
             print(rows[-1], flush=True)
     print(markdown(rows))
     write_json(json_file, "load", {"texts": texts, "documents": documents, "seed": seed}, rows)

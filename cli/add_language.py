@@ -6,24 +6,44 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from modeling_tmde.training.added_language import add_languages, describe, extension_recipe
-from modeling_tmde.training.building import named_sources
+from tmde.training.added_language import add_languages, describe, extension_recipe
+from tmde.training.building import named_sources
 
 
 def add_language(
-    checkpoint: Annotated[str, Argument(metavar="CHECKPOINT", help="Folder or Hub id of a trained model.")],
-    languages: Annotated[list[str], Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add, and recipe keys.")],
-    train: Annotated[list[str], Option(help="Parallel text of the new languages: file, folder, glob, Hub id.")],
+    checkpoint: Annotated[
+        str, Argument(metavar="CHECKPOINT", help="Folder or Hub id of a trained model.")
+    ],
+    languages: Annotated[
+        list[str], Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add, and recipe keys.")
+    ],
+    train: Annotated[
+        list[str], Option(help="Parallel text of the new languages: file, folder, glob, Hub id.")
+    ],
     output: Annotated[Path, Option("-o", "--output", help="Folder of the run.")],
-    replay: Annotated[list[str] | None, Option(help="Parallel text of the old languages, trained along.")] = None,
-    replay_share: Annotated[float, Option(help="Share of the rows that are of the old languages alone.")] = 0.5,
-    dev: Annotated[list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")] = None,
-    pivot: Annotated[list[str] | None, Option(help="A new language to translate into as well.")] = None,
-    new_tokens: Annotated[int | None, Option(min=0, help="Entries to add. Default: those of an old language.")] = None,
+    replay: Annotated[
+        list[str] | None, Option(help="Parallel text of the old languages, trained along.")
+    ] = None,
+    replay_share: Annotated[
+        float, Option(help="Share of the rows that are of the old languages alone.")
+    ] = 0.5,
+    dev: Annotated[
+        list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")
+    ] = None,
+    pivot: Annotated[
+        list[str] | None, Option(help="A new language to translate into as well.")
+    ] = None,
+    new_tokens: Annotated[
+        int | None, Option(min=0, help="Entries to add. Default: those of an old language.")
+    ] = None,
     recipe: Annotated[str | None, Option(help="Default: that of the checkpoint.")] = None,
-    max_drop: Annotated[float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")] = None,
+    max_drop: Annotated[
+        float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")
+    ] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the run in the folder.")] = False,
-    overwrite: Annotated[bool, Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Delete an earlier run in the folder.")
+    ] = False,
 ) -> None:
     """Add languages to a trained model: more tokens, training on their pairs, the old languages replayed.
 
@@ -32,8 +52,20 @@ def add_language(
     The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower learning rates.
     What it did to each pair of languages is measured before and after, printed, and kept in OUT/languages.md.
     """
-    data = {"replay": replay or None, "replay_share": replay_share, "dev": named_sources(dev or []) or None}
-    data |= {"pivots": pivot or (), "recipe": recipe, "overrides": [value for value in languages if "=" in value]}
-    extended = extension_recipe(checkpoint, [value for value in languages if "=" not in value], train, **data)
-    report = add_languages(extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite)
+    data = {
+        "replay": replay or None,
+        "replay_share": replay_share,
+        "dev": named_sources(dev or []) or None,
+    }
+    data |= {
+        "pivots": pivot or (),
+        "recipe": recipe,
+        "overrides": [value for value in languages if "=" in value],
+    }
+    extended = extension_recipe(
+        checkpoint, [value for value in languages if "=" not in value], train, **data
+    )
+    report = add_languages(
+        extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite
+    )
     typer.echo(f"{describe(report)}\nThe model is in {output}")

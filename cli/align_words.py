@@ -7,26 +7,36 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from modeling_tmde.cli.options import check_new
-from modeling_tmde.data import load_parallel
-from modeling_tmde.data.io import write_atomically
-from modeling_tmde.documents import word_vectors
-from modeling_tmde.eval.report import markdown_table, percent
+from tmde.cli.options import check_new
+from tmde.data import load_parallel
+from tmde.data.io import write_atomically
+from tmde.documents import word_vectors
+from tmde.eval.report import markdown_table, percent
 
 
 def align_words(
-    source: Annotated[Path, Argument(help="Vectors of language A, in fastText's text format (.vec).")],
+    source: Annotated[
+        Path, Argument(help="Vectors of language A, in fastText's text format (.vec).")
+    ],
     target: Annotated[Path, Argument(help="Vectors of language B, which stay as they are.")],
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
     language_a: Annotated[str, Option(help="Code of SOURCE's language.")],
     language_b: Annotated[str, Option(help="Code of TARGET's language.")],
-    dictionary: Annotated[str | None, Option(help="Two words a line; identical: the words of both.")] = None,
-    test: Annotated[Path | None, Option(help="Dictionary to measure the translation of words with.")] = None,
-    sentences: Annotated[str | None, Option(help="Parallel rows, as of `tmde train`: idf, retrieval.")] = None,
+    dictionary: Annotated[
+        str | None, Option(help="Two words a line; identical: the words of both.")
+    ] = None,
+    test: Annotated[
+        Path | None, Option(help="Dictionary to measure the translation of words with.")
+    ] = None,
+    sentences: Annotated[
+        str | None, Option(help="Parallel rows, as of `tmde train`: idf, retrieval.")
+    ] = None,
     refinements: Annotated[int, Option(min=0, help="Most rounds of mutual CSLS neighbors.")] = 5,
     epochs: Annotated[int, Option(min=1, help="Of adversarial training, 31,250 steps each.")] = 5,
     seed: Annotated[int, Option(help="Of adversarial training.")] = 42,
-    max_words: Annotated[int, Option(min=1, help="Most words of each language, the first.")] = 200_000,
+    max_words: Annotated[
+        int, Option(min=1, help="Most words of each language, the first.")
+    ] = 200_000,
 ) -> None:
     """Align word vectors of two languages (MUSE), and make them a bag.
 
@@ -46,8 +56,12 @@ def align_words(
     check_new(output)
     word_vectors.check_codes(language_a, language_b)
     first, second = (word_vectors.read_word_vectors(path, max_words) for path in (source, target))
-    pairs, tested = (path and word_vectors.read_dictionary(path, first, second) for path in (dictionary, test))
-    rows = load_parallel(sentences, [language_a, language_b], [])["translation"] if sentences else []
+    pairs, tested = (
+        path and word_vectors.read_dictionary(path, first, second) for path in (dictionary, test)
+    )
+    rows = (
+        load_parallel(sentences, [language_a, language_b], [])["translation"] if sentences else []
+    )
     mapping = word_vectors.align_words(first, second, pairs, refinements, epochs=epochs, seed=seed)
     mapped, results = first.mapped(mapping), {}
     for state, words in (("before", first), ("after", mapped)):

@@ -24,17 +24,18 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from tabulate import tabulate
 
-from modeling_tmde.cli.evaluate import find_tasks
-from modeling_tmde.data.cpus import usable_cpus
-from modeling_tmde.data.io import write_atomically
-from modeling_tmde.eval.report import differences_table, markdown_escape, percent
-from modeling_tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
-from modeling_tmde.eval.statistics import Difference
-from modeling_tmde.eval.statistics import compare as compare_results
-from modeling_tmde.training.building import STAGE_FOLDER, named_sources, stage_recipe
-from modeling_tmde.training.checkpoints import find_checkpoint
-from modeling_tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown
-from modeling_tmde.training.train import DevOption, TrainOption, one_or_all
+from modeling_tmde import TmdeError
+from tmde.cli.evaluate import find_tasks
+from tmde.data.cpus import usable_cpus
+from tmde.data.io import write_atomically
+from tmde.eval.report import differences_table, markdown_escape, percent
+from tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
+from tmde.eval.statistics import Difference
+from tmde.eval.statistics import compare as compare_results
+from tmde.training.building import STAGE_FOLDER, named_sources, stage_recipe
+from tmde.training.checkpoints import find_checkpoint
+from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown
+from tmde.training.train import DevOption, TrainOption, one_or_all
 
 TFIDF = "TF-IDF"
 ENTRY_KEYS = ("recipe", "start", "overrides", "seeds", "seed")
@@ -77,26 +78,39 @@ class ComparisonFile:
     titles: dict[str, str] = field(default_factory=dict)
 
     def validate_names(self):
-        if not self.systems or not all(entry.get("seeds", self.seeds) for entry in self.systems.values()):
-            raise ValueError("found no systems or no seeds, expected at least one of each")
+        if not self.systems or not all(
+            entry.get("seeds", self.seeds) for entry in self.systems.values()
+        ):
+            raise TmdeError("found no systems or no seeds, expected at least one of each")
         if wrong := [pair for pair in self.contrasts if len(pair) != 2]:
-            raise ValueError(f"contrasts: found {wrong[0]}, expected pairs of systems")
+            raise TmdeError(f"contrasts: found {wrong[0]}, expected pairs of systems")
         systems = [self.reference, *(name for pair in self.contrasts for name in pair)]
         starts = [self.tokenizer, *(entry.get("start") for entry in self.systems.values())]
-        for what, found, known in (("system", systems, self.systems), ("start", starts, self.start)):
+        for what, found, known in (
+            ("system", systems, self.systems),
+            ("start", starts, self.start),
+        ):
             if wrong := [name for name in found if name is not None and name not in known]:
-                raise ValueError(unknown(what, wrong[0], known))
+                raise TmdeError(unknown(what, wrong[0], known))
         for name, entry in [*self.systems.items(), *self.start.items()]:
             if wrong := [key for key in entry if key not in ENTRY_KEYS]:
-                raise ValueError(unknown(f"{name}: key", wrong[0], ENTRY_KEYS))
+                raise TmdeError(unknown(f"{name}: key", wrong[0], ENTRY_KEYS))
             if "recipe" not in entry or not isinstance(entry.get("overrides") or {}, dict):
-                raise ValueError(f"{name}: found {entry}, expected a recipe, and overrides as keys and values")
+                raise TmdeError(
+                    f"{name}: found {entry}, expected a recipe, and overrides as keys and values"
+                )
 
     def eval_options(self, folder: Path, data: Path | None) -> list[str]:
         """The options of `tmde eval run` for all systems."""
-        options = [("--data", data), ("--max-length", self.max_length), ("--cache-dir", folder / "cache")]
+        options = [
+            ("--data", data),
+            ("--max-length", self.max_length),
+            ("--cache-dir", folder / "cache"),
+        ]
         options += [("--tasks", task) for task in self.tasks]
-        options += [("--set", f"{key}={json.dumps(value)}") for key, value in self.task_options.items()]
+        options += [
+            ("--set", f"{key}={json.dumps(value)}") for key, value in self.task_options.items()
+        ]
         found = [str(part) for option in options if option[1] is not None for part in option]
         return [*found, "--no-figures", "--folds" if self.folds else "--no-folds"]
 
@@ -139,29 +153,39 @@ def load_comparison(
     Raises:
         ValueError: No such file, or a key, name or value that does not fit.
     """
-    content = read_yaml(name_or_path, "modeling_tmde.training.comparisons", "Comparison")
+    content = read_yaml(name_or_path, "tmde.training.comparisons", "Comparison")
     trainings = []
     try:
         known = [each.name for each in fields(ComparisonFile)]
         if wrong := [key for key in content if key not in known]:
-            raise ValueError(unknown("key", wrong[0], known))
+            raise TmdeError(unknown("key", wrong[0], known))
         file = ComparisonFile(**content)
         for name, entry in file.start.items():
-            recipe = _recipe(entry, file.shared, {**data, "training.seed": entry.get("seed", file.seeds[0])})
+            recipe = _recipe(
+                entry, file.shared, {**data, "training.seed": entry.get("seed", file.seeds[0])}
+            )
             trainings.append(Training(name, recipe, folder))
         for name, entry in file.systems.items():
             for seed in entry.get("seeds", file.seeds):
                 recipe = _recipe(entry, file.shared, {**data, "training.seed": seed})
-                trainings.append(Training(f"{name}-{seed}", recipe, folder, name, entry.get("start"), file.tokenizer))
+                trainings.append(
+                    Training(
+                        f"{name}-{seed}", recipe, folder, name, entry.get("start"), file.tokenizer
+                    )
+                )
                 _begin_with_start(trainings[-1])
     except (TypeError, ValueError, StrictDataclassError) as error:
-        raise ValueError(f"{name_or_path}: {error.__cause__ or error}") from error
+        raise TmdeError(f"{name_or_path}: {error.__cause__ or error}") from error
     if any(each.recipe.data.train is None for each in trainings):
-        raise ValueError(f"{name_or_path}: found no training data; give --train (also when run again)")
+        raise TmdeError(
+            f"{name_or_path}: found no training data; give --train (also when run again)"
+        )
     options = [f"{key}={json.dumps(value)}" for key, value in file.task_options.items()]
     for planned in find_tasks(file.tasks, eval_data, options):
         if planned.source is None:
-            raise ValueError(f"{name_or_path}: found no data of {planned.task.name}; give --eval-data, or NAME=SOURCE")
+            raise TmdeError(
+                f"{name_or_path}: found no data of {planned.task.name}; give --eval-data, or NAME=SOURCE"
+            )
     return file, trainings
 
 
@@ -183,16 +207,26 @@ def _recipe(entry: dict[str, Any], shared: dict[str, dict], fixed: dict[str, Any
 def _begin_with_start(training: Training) -> None:
     """Makes a run begin with its start, and read with the tokenizer of one. A first stage that is a bag, as in
     `small`, is what a start takes the place of; another first stage begins with it."""
-    recipe, folder, stage = training.recipe, training.folder / "start", training.recipe.warm_start.recipe
+    recipe, folder, stage = (
+        training.recipe,
+        training.folder / "start",
+        training.recipe.warm_start.recipe,
+    )
     if training.start is not None:
-        inner = "" if stage is None or load_recipe(stage).architecture == "bag" else "warm_start.overrides."
+        inner = (
+            ""
+            if stage is None or load_recipe(stage).architecture == "bag"
+            else "warm_start.overrides."
+        )
         recipe.set(f"{inner}warm_start.checkpoint", str(folder / training.start))
     if training.tokenizer is not None:
         for prefix in ("", "warm_start.overrides.") if stage is not None else ("",):
             recipe.set(f"{prefix}tokenizer.path", str(folder / training.tokenizer))
 
 
-def open_folder(folder: Path, options: list[str], trainings: list[Training], overwrite: bool) -> None:
+def open_folder(
+    folder: Path, options: list[str], trainings: list[Training], overwrite: bool
+) -> None:
     """Makes the folder one of this comparison, and deletes what a changed file makes anew.
 
     Raises:
@@ -200,10 +234,14 @@ def open_folder(folder: Path, options: list[str], trainings: list[Training], ove
     """
     written = {each.recipe_path: each.recipe.to_yaml() for each in trainings}
     written[folder / "evaluation.yaml"] = yaml.safe_dump(options)
-    changed = {path.stem for path, text in written.items() if path.exists() and path.read_text("utf-8") != text}
+    changed = {
+        path.stem
+        for path, text in written.items()
+        if path.exists() and path.read_text("utf-8") != text
+    }
     changed |= {each.name for each in trainings if changed & {each.start, each.tokenizer}}
     if changed and not overwrite:
-        raise ValueError(
+        raise TmdeError(
             f"{folder} holds another comparison; choose another folder, or --overwrite, which makes anew what the "
             f"changes concern and keeps the rest. Changed: {', '.join(sorted(changed))}"
         )
@@ -232,7 +270,15 @@ def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> di
                 _process("train", training, jobs, training.recipe_path, "-o", run, mode)
             if training.system is not None and not training.is_measured():
                 shutil.rmtree(evaluation, ignore_errors=True)
-                _process("eval", training, jobs, f"{training.name}={run}", "-o", evaluation, *eval_options)
+                _process(
+                    "eval",
+                    training,
+                    jobs,
+                    f"{training.name}={run}",
+                    "-o",
+                    evaluation,
+                    *eval_options,
+                )
         except RuntimeError as error:
             failures[training.name] = str(error)
 
@@ -255,7 +301,7 @@ def _process(command: str, training: Training, jobs: int, *arguments: str | Path
     typer.echo(f"{command} {training.name} ...")
     with open(log, "a", encoding="utf-8") as output:
         code = subprocess.run(
-            [sys.executable, "-m", "modeling_tmde.cli.main", command, *map(str, arguments)],
+            [sys.executable, "-m", "tmde", command, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -284,7 +330,11 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
         first.setdefault(training.system, training)
     reference = file.reference or next(iter(file.systems))
 
-    rows, chances, numbers = [], {"system": "chance"}, {"description": file.description, "reference": reference}
+    rows, chances, numbers = (
+        [],
+        {"system": "chance"},
+        {"description": file.description, "reference": reference},
+    )
     numbers |= {"values": defaultdict(dict), "differences": {}}
     for name, seeds in (found | {TFIDF: [tfidf]}).items():
         row = {"system": markdown_escape(file.titles.get(name, name))}
@@ -292,7 +342,9 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
         for task, result in seeds[0].items():
             means, by_chance = [_means(each[task]) for each in seeds], _means(result, "chance")
             for group, chance in by_chance.items():
-                title = markdown_escape(file.titles.get(task, task) + (f" {group}" if len(by_chance) > 1 else ""))
+                title = markdown_escape(
+                    file.titles.get(task, task) + (f" {group}" if len(by_chance) > 1 else "")
+                )
                 values = [each[group] for each in means]
                 numbers["values"][name][title] = values
                 row[title] = percent(np.mean(values))
@@ -302,14 +354,29 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
                     row[title] += " ▲" if tested[task, group].difference > 0 else " ▼"
                 chances[title] = None if np.isnan(chance) else percent(chance)
         rows.append(row | (_costs(first[name]) if name in first else {}))
-    options = {"missingval": "–", "colglobalalign": "right", "colalign": ("left",), "disable_numparse": True}
-    lines = [f"# {markdown_escape(file.description)}", "", tabulate([*rows, chances], "keys", "pipe", **options), ""]
+    options = {
+        "missingval": "–",
+        "colglobalalign": "right",
+        "colalign": ("left",),
+        "disable_numparse": True,
+    }
+    lines = [
+        f"# {markdown_escape(file.description)}",
+        "",
+        tabulate([*rows, chances], "keys", "pipe", **options),
+        "",
+    ]
     lines += [NOTE.format(markdown_escape(reference)), ""]
     for better, worse in file.contrasts:
         if tested := _differences(found, better, worse):
             lines.append(differences_table(f"{better} - {worse}", list(tested.values())))
-            numbers["differences"][f"{better} - {worse}"] = [asdict(each) for each in tested.values()]
-    lines += [f"- Not measured: {markdown_escape(f'{name}: {reason}')}" for name, reason in failures.items()]
+            numbers["differences"][f"{better} - {worse}"] = [
+                asdict(each) for each in tested.values()
+            ]
+    lines += [
+        f"- Not measured: {markdown_escape(f'{name}: {reason}')}"
+        for name, reason in failures.items()
+    ]
     text = "\n".join(lines).rstrip() + "\n"
     write_atomically(trainings[0].folder / "table.json", json.dumps(numbers, indent=1))
     write_atomically(trainings[0].folder / "table.md", text)
@@ -319,7 +386,11 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
 def _means(result: TaskResult, of: str = "value") -> dict[str, float]:
     """Means of the groups `Same` and `Cross`, of the values of their cells or of `chance`."""
     cells = np.array([getattr(cell, of) for cell in result.cells], dtype=float)  # None is NaN
-    return {name: cells[places].mean() for name, places in group_cells(result.cells).items() if name != "All"}
+    return {
+        name: cells[places].mean()
+        for name, places in group_cells(result.cells).items()
+        if name != "All"
+    }
 
 
 def _differences(
@@ -327,29 +398,55 @@ def _differences(
 ) -> dict[tuple[str, str], Difference]:
     """Differences of a system from another by task and group, both with their first seed."""
     ours, theirs = (found.get(name, [{}])[0] for name in (system, other))
-    tested = [each for task in ours if task in theirs for each in compare_results(theirs[task], ours[task])]
+    tested = [
+        each
+        for task in ours
+        if task in theirs
+        for each in compare_results(theirs[task], ours[task])
+    ]
     return {(each.task, each.group): each for each in tested if each.group != "All"}
 
 
 def _costs(training: Training) -> dict[str, str]:
     """CPU minutes of all that led to a model, and its parameters."""
-    folders = [training.run, training.run / STAGE_FOLDER, training.folder / "start" / str(training.start)]
-    found = [json.loads(path.read_text()) for each in folders if (path := each / "results.json").is_file()]
+    folders = [
+        training.run,
+        training.run / STAGE_FOLDER,
+        training.folder / "start" / str(training.start),
+    ]
+    found = [
+        json.loads(path.read_text())
+        for each in folders
+        if (path := each / "results.json").is_file()
+    ]
     parameters = json.loads((training.run / "run.json").read_text())["parameters"]
-    return {"CPU minutes": f"{sum(each['cpu_minutes'] for each in found):.1f}", "parameters": f"{parameters:,}"}
+    return {
+        "CPU minutes": f"{sum(each['cpu_minutes'] for each in found):.1f}",
+        "parameters": f"{parameters:,}",
+    }
 
 
 # ---- The command
 
 
 def compare(
-    comparison: Annotated[str, typer.Argument(metavar="COMPARISON", help="papers, beta, infersent ... or a file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything that is made.")],
+    comparison: Annotated[
+        str, typer.Argument(metavar="COMPARISON", help="papers, beta, infersent ... or a file.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for everything that is made.")
+    ],
     train_data: TrainOption = None,
     dev_data: DevOption = None,
-    eval_data: Annotated[Path | None, typer.Option(help="Folder where the files of tasks are looked for.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; they share the processor's cores.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Make anew what a changed file concerns.")] = False,
+    eval_data: Annotated[
+        Path | None, typer.Option(help="Folder where the files of tasks are looked for.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes at a time; they share the processor's cores.")
+    ] = 1,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Make anew what a changed file concerns.")
+    ] = False,
 ) -> None:
     """Train several systems on the same data under one budget, measure all, and write one table with tests.
 
@@ -366,11 +463,13 @@ def compare(
         tasks: \\[sample]
     """
     data = {"data.train": one_or_all(train_data), "data.dev": named_sources(dev_data)}
-    file, trainings = load_comparison(comparison, output, {k: v for k, v in data.items() if v}, eval_data)
+    file, trainings = load_comparison(
+        comparison, output, {k: v for k, v in data.items() if v}, eval_data
+    )
     options = file.eval_options(output, eval_data)
     open_folder(output, options, trainings, overwrite)
     failures = run_all(trainings, options, jobs)
     typer.echo(write_table(file, trainings, failures))
     typer.echo(f"Everything is in {output}/, the table in {output / 'table.md'}")
     if failures:
-        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))
+        raise TmdeError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))

@@ -14,12 +14,13 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from modeling_tmde.cli import index as index_commands
-from modeling_tmde.cli import options as common
-from modeling_tmde.data.sample import sample_documents
-from modeling_tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
-from modeling_tmde.documents.index import SETTINGS, DocumentIndex, Hit
-from modeling_tmde.long_documents import split_sentences
+from modeling_tmde import TmdeError
+from tmde.cli import index as index_commands
+from tmde.cli import options as common
+from tmde.data.sample import sample_documents
+from tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
+from tmde.documents.index import SETTINGS, DocumentIndex, Hit
+from tmde.embedding.long_documents import split_sentences
 
 NOTHING, OTHERS = "(none)", "(others)"  # values of documents without one, and of rare ones
 MOST_GROUPS = 24  # colors and markers of these and of both above can still be told apart
@@ -46,17 +47,31 @@ class Collection:
 
 @common.with_options(**common.MODEL_OPTIONS)
 def demo(
-    model: Annotated[str | None, Argument(help="Folder or Hub id. Default: an index's own, or that of tmde.")] = None,
-    collection: Annotated[str | None, Argument(help="File (- for stdin) or index. Default: a sample.")] = None,
+    model: Annotated[
+        str | None, Argument(help="Folder or Hub id. Default: an index's own, or that of tmde.")
+    ] = None,
+    collection: Annotated[
+        str | None, Argument(help="File (- for stdin) or index. Default: a sample.")
+    ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     id_field: common.IdFieldOption = None,
     language_field: common.LanguageFieldOption = None,
-    label_field: Annotated[list[str] | None, Option(help="Field that colors the map; repeatable.")] = None,
-    points: Annotated[int, Option(min=1, help="Documents on the map at most; more are sampled.")] = 5000,
-    projection: Annotated[Literal["tsne", "pca"] | None, Option(help="Default: pca beyond 5,000 points.")] = None,
-    host: Annotated[str, Option(help="Where to listen; 0.0.0.0 shows the documents to the network.")] = "127.0.0.1",
-    port: Annotated[int | None, Option(min=1, max=65535, help="Default: the first free one from 7860.")] = None,
+    label_field: Annotated[
+        list[str] | None, Option(help="Field that colors the map; repeatable.")
+    ] = None,
+    points: Annotated[
+        int, Option(min=1, help="Documents on the map at most; more are sampled.")
+    ] = 5000,
+    projection: Annotated[
+        Literal["tsne", "pca"] | None, Option(help="Default: pca beyond 5,000 points.")
+    ] = None,
+    host: Annotated[
+        str, Option(help="Where to listen; 0.0.0.0 shows the documents to the network.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None, Option(min=1, max=65535, help="Default: the first free one from 7860.")
+    ] = None,
     browser: Annotated[bool, Option(help="Open a browser, if there is a screen.")] = True,
     loading: dict[str, Any] = ...,
 ) -> None:
@@ -73,7 +88,7 @@ def demo(
 
         tmde demo news.index
     """
-    from modeling_tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
+    from tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
 
     if collection is None and model and (model == "-" or os.path.isfile(model) or _is_index(model)):
         model, collection = None, model
@@ -84,11 +99,20 @@ def demo(
             collection = f"{folder}/sample.jsonl"
             rows = sample_documents(SAMPLE_DOCUMENTS)
             ids = [f"{row['doc_id']} ({row['language']})" for row in rows]
-            rows.remove_columns("doc_id").add_column("id", ids).to_json(collection, force_ascii=False)
+            rows.remove_columns("doc_id").add_column("id", ids).to_json(
+                collection, force_ascii=False
+            )
         if not _is_index(collection):
-            reading = {"format": format, "field": field, "id_field": id_field, "language_field": language_field}
+            reading = {
+                "format": format,
+                "field": field,
+                "id_field": id_field,
+                "language_field": language_field,
+            }
             options = dict.fromkeys([*common.MODEL_OPTIONS, *common.LONG_OPTIONS]) | loading
-            index_commands.index(documents=collection, out=Path(folder, "index"), model=model, **reading, **options)
+            index_commands.index(
+                documents=collection, out=Path(folder, "index"), model=model, **reading, **options
+            )
             collection = f"{folder}/index"
         index = index_commands.open_index(collection, model, loading)
         page = demo_page(draw_collection(index, name, label_field or (), points, projection))
@@ -104,7 +128,11 @@ def _is_index(path: str) -> bool:
 
 
 def draw_collection(
-    index: DocumentIndex, name: str, label_fields: Sequence[str] = (), points: int = 5000, method: str | None = None
+    index: DocumentIndex,
+    name: str,
+    label_fields: Sequence[str] = (),
+    points: int = 5000,
+    method: str | None = None,
 ) -> Collection:
     """What the page shows of an index.
 
@@ -120,13 +148,13 @@ def draw_collection(
     """
     ids = sorted(index)
     if not ids:
-        raise ValueError(f"{name}: found an index without documents")
+        raise TmdeError(f"{name}: found an index without documents")
     ids = [ids[row] for row in drawn_rows(len(ids), points)]
     typer.echo(f"Drawing a map of {len(ids):,} documents ...", err=True)
     drawn = index.documents(ids)
     names = list(dict.fromkeys(key for hit in drawn for key in hit.metadata))
     if unknown := set(label_fields).difference(names):
-        raise ValueError(f"{name}: no field {unknown.pop()!r}, found {names}; see --label-field")
+        raise TmdeError(f"{name}: no field {unknown.pop()!r}, found {names}; see --label-field")
     codes = {as_text(code) or "" for code in index.values("language")}
     languages = sorted(codes) if any(codes) else []
     asked = [*(["language"] if languages else []), *label_fields]
@@ -138,7 +166,13 @@ def draw_collection(
             kept = {None: NOTHING} | {value: value for value, _ in counts.most_common(MOST_GROUPS)}
             groups[key] = [kept.get(value, OTHERS) for value in values]
     return Collection(
-        name, index, drawn, map_collection(index.vectors(ids), method), groups, languages, _examples(drawn)
+        name,
+        index,
+        drawn,
+        map_collection(index.vectors(ids), method),
+        groups,
+        languages,
+        _examples(drawn),
     )
 
 
@@ -153,7 +187,9 @@ def _examples(drawn: Sequence[Hit]) -> list[tuple[str, str]]:
     examples: dict[str, str] = {}
     for hit in random.Random(0).sample(drawn, len(drawn)):
         code = as_text(hit.metadata.get("language"))
-        fitting = [text for text in split_sentences(hit.text[:2000], code) if 25 <= len(text) <= 140]
+        fitting = [
+            text for text in split_sentences(hit.text[:2000], code) if 25 <= len(text) <= 140
+        ]
         if code and fitting:
             examples.setdefault(code, " ".join(fitting[0].split()))
     return sorted(examples.items())[:5]

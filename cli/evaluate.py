@@ -16,20 +16,22 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Column, Table
 
-from modeling_tmde.cli.errors import CommandGroup
-from modeling_tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, check_output, load_embedder, with_options
-from modeling_tmde.data.io import PlainLoader, write_atomically
-from modeling_tmde.documents.neighbours import SCORINGS
-from modeling_tmde.embedding import DocumentEmbedder, progress_bar
-from modeling_tmde.eval.classification import PROTOCOLS
-from modeling_tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves
-from modeling_tmde.eval.heads import HEADS
-from modeling_tmde.eval.report import differences_table, markdown_report, print_report
-from modeling_tmde.eval.results import EVAL_NAME, TaskResult, read_results, write_results
-from modeling_tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate, plan_tasks
-from modeling_tmde.eval.statistics import compare
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
-from modeling_tmde.eval.tasks import GROUPS, TASKS, ClassificationData
+from modeling_tmde import TmdeError
+from tmde.cli.errors import CommandGroup
+from tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, check_output, load_embedder, with_options
+from tmde.data.io import PlainLoader, write_atomically
+from tmde.documents.neighbours import SCORINGS
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.progress import progress_bar
+from tmde.eval.classification import PROTOCOLS
+from tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves
+from tmde.eval.heads import HEADS
+from tmde.eval.report import differences_table, markdown_report, print_report
+from tmde.eval.results import EVAL_NAME, TaskResult, read_results, write_results
+from tmde.eval.runner import EvaluationOptions, LoadedTask, PlannedTask, evaluate, plan_tasks
+from tmde.eval.statistics import compare
+from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
+from tmde.eval.tasks import GROUPS, TASKS, ClassificationData
 
 console = Console()
 
@@ -52,27 +54,57 @@ _protocol = functools.partial(typer.Option, rich_help_panel="Protocol")
 @app.command()
 @with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
 def run(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Paths or Hub ids, or NAME=PATH.")],
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL", help="Paths or Hub ids, or NAME=PATH.")
+    ],
     loading: dict[str, Any],
-    tasks: Annotated[list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE, comma-separated.")] = None,
-    data: Annotated[Path | None, _task(help="Folder of tasks' files. Without --tasks, those, and the sample.")] = None,
-    languages: Annotated[str | None, _task(help="Such as de,en. Default: those the models were trained on.")] = None,
-    train_languages: Annotated[str | None, _task(help="With labels; en: thesis Evaluation I. Default: all.")] = None,
+    tasks: Annotated[
+        list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE, comma-separated.")
+    ] = None,
+    data: Annotated[
+        Path | None, _task(help="Folder of tasks' files. Without --tasks, those, and the sample.")
+    ] = None,
+    languages: Annotated[
+        str | None, _task(help="Such as de,en. Default: those the models were trained on.")
+    ] = None,
+    train_languages: Annotated[
+        str | None, _task(help="With labels; en: thesis Evaluation I. Default: all.")
+    ] = None,
     streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False,
-    task_options: Annotated[list[str] | None, _task("--set", help="TASK.OPTION=VALUE, repeatable.")] = None,
-    protocol: Annotated[Literal[tuple(PROTOCOLS)], _protocol(help="What a classifier is tuned on.")] = "zero-shot",
-    head: Annotated[Literal[tuple(HEADS)] | None, _protocol(help="Classifier. Default: the task's.")] = None,
+    task_options: Annotated[
+        list[str] | None, _task("--set", help="TASK.OPTION=VALUE, repeatable.")
+    ] = None,
+    protocol: Annotated[
+        Literal[tuple(PROTOCOLS)], _protocol(help="What a classifier is tuned on.")
+    ] = "zero-shot",
+    head: Annotated[
+        Literal[tuple(HEADS)] | None, _protocol(help="Classifier. Default: the task's.")
+    ] = None,
     seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3,
-    folds: Annotated[bool, _protocol(help="The ten folds of the paired t-test (thesis 4.6).")] = True,
+    folds: Annotated[
+        bool, _protocol(help="The ten folds of the paired t-test (thesis 4.6).")
+    ] = True,
     scoring: Annotated[Literal[SCORINGS], _protocol(help="What retrieval ranks by.")] = "cosine",
-    max_queries: Annotated[int | None, _protocol(min=1, help="Queries of retrieval. Default: all rows.")] = None,
+    max_queries: Annotated[
+        int | None, _protocol(min=1, help="Queries of retrieval. Default: all rows.")
+    ] = None,
     seed: Annotated[int, _protocol(help="Of folds, intervals, classifiers and figures.")] = 0,
-    baseline: Annotated[list[str] | None, typer.Option(help="Hub encoder, by first output and mean.")] = None,
+    baseline: Annotated[
+        list[str] | None, typer.Option(help="Hub encoder, by first output and mean.")
+    ] = None,
     tfidf: Annotated[bool, typer.Option(help="Character n-gram TF-IDF as a baseline.")] = True,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for eval.json and report.md.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier evaluation in -o.")] = False,
-    figures: Annotated[bool, typer.Option(help="Draw matrices and t-SNE maps into the output folder.")] = True,
-    cache_dir: Annotated[Path | None, typer.Option(help="Of vectors and results. Default: $TMDE_CACHE.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for eval.json and report.md.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier evaluation in -o.")
+    ] = False,
+    figures: Annotated[
+        bool, typer.Option(help="Draw matrices and t-SNE maps into the output folder.")
+    ] = True,
+    cache_dir: Annotated[
+        Path | None, typer.Option(help="Of vectors and results. Default: $TMDE_CACHE.")
+    ] = None,
 ) -> None:
     """Measure models on tasks: a table here; with -o also JSON, a report in Markdown, and figures.
 
@@ -87,11 +119,17 @@ def run(
     named, hub = _named(models), _named(baseline or [])
     planned = find_tasks(tasks, data, task_options)
     cache = cache_dir or default_cache_dir()
-    systems = [EmbeddingSystem(name, load_embedder(path, **loading), cache) for name, path in named.items()]
+    systems = [
+        EmbeddingSystem(name, load_embedder(path, **loading), cache) for name, path in named.items()
+    ]
     rows: list[System] = [*systems]
     for name, path in hub.items():
         first = load_embedder(path, **loading | {"pooling": "cls"})
-        kept = {key: value for key, value in loading.items() if key == "max_length" or key in LONG_OPTIONS}
+        kept = {
+            key: value
+            for key, value in loading.items()
+            if key == "max_length" or key in LONG_OPTIONS
+        }
         mean = DocumentEmbedder(first.model, first.tokenizer, "mean", prompt=first.prompt, **kept)
         rows.append(EmbeddingSystem(f"{name} (first output)", first, cache))
         rows.append(EmbeddingSystem(f"{name} (mean)", mean, cache))
@@ -103,9 +141,13 @@ def run(
     chosen = test and tuple(dict.fromkeys([*test, *(train or ())]))
     loaded = [task.load(chosen, streaming, known, train) for task in planned]
     test = train and test  # without train languages, all that are loaded
-    options = EvaluationOptions(protocol, head, train, test, seeds, folds, scoring, max_queries=max_queries, seed=seed)
+    options = EvaluationOptions(
+        protocol, head, train, test, seeds, folds, scoring, max_queries=max_queries, seed=seed
+    )
     results, errors = [], []
-    bar = progress_bar(list(itertools.product(loaded, rows)), desc="evaluating", unit="result", dynamic_ncols=True)
+    bar = progress_bar(
+        list(itertools.product(loaded, rows)), desc="evaluating", unit="result", dynamic_ncols=True
+    )
     for task, system in bar:
         bar.set_description(f"{task.name}: {system.name}")
         try:
@@ -113,7 +155,7 @@ def run(
         except (ValueError, RuntimeError, ImportError) as error:  # does not stop the others
             errors.append(f"{task.name}, {system.name}: {error}")
     if not results:
-        raise ValueError(errors[0])
+        raise TmdeError(errors[0])
     first, *others = ([result for result in results if result.system == name] for name in named)
     differences = [table for other in others if (table := _differences(first, other, seed=seed))]
     print_report(results, console)
@@ -123,21 +165,32 @@ def run(
         for stale in [*output.glob("figures/*-matrix.png"), *output.glob("figures/*-space.png")]:
             stale.unlink()  # of an earlier evaluation, maybe of other models
         info = {"command": ["tmde", *sys.argv[1:]], "options": asdict(options)}
-        info["models"] = {system.name: f"{named[system.name]} {system.describe()}" for system in systems}
+        info["models"] = {
+            system.name: f"{named[system.name]} {system.describe()}" for system in systems
+        }
         write_results(output, results, info)
-        report = [markdown_report(results), *(["## Differences", ""] if differences else []), *differences]
+        report = [
+            markdown_report(results),
+            *(["## Differences", ""] if differences else []),
+            *differences,
+        ]
         if figures:
             names = _draw_figures(output / "figures", results, loaded, systems, seed)
             report += ["## Figures", "", *(f"![{name}](figures/{name})\n" for name in names)]
         write_atomically(output / "report.md", "\n".join(report))
         console.print(f"Everything is in {output}/")
     if errors:
-        raise ValueError("\n".join(errors))
+        raise TmdeError("\n".join(errors))
 
 
 @app.command("compare")
 def compare_command(
-    a: Annotated[str, typer.Argument(metavar="A", help="Evaluation folder, or FOLDER#SYSTEM where it holds several.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="Evaluation folder, or FOLDER#SYSTEM where it holds several."
+        ),
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
     each_cell: Annotated[bool, typer.Option("--each-cell", help="Compare every cell too.")] = False,
 ) -> None:
@@ -150,7 +203,7 @@ def compare_command(
     """
     table = _differences(_stored_results(a), _stored_results(b), each_cell=each_cell)
     if not table:
-        raise ValueError(f"{a} and {b} have no task in common")
+        raise TmdeError(f"{a} and {b} have no task in common")
     console.print(Markdown(table))
 
 
@@ -159,7 +212,12 @@ def list_tasks() -> None:
     """List the tasks."""
     table = Table(Column("task", no_wrap=True), "what it is", "languages", "from")
     for name, task in sorted(TASKS.items()):
-        table.add_row(name, task.description, " ".join(task.languages), task.default_source or "--tasks NAME=SOURCE")
+        table.add_row(
+            name,
+            task.description,
+            " ".join(task.languages),
+            task.default_source or "--tasks NAME=SOURCE",
+        )
     for name, tasks in GROUPS.items():
         table.add_row(name, ", ".join(tasks), "", "")
     console.print(table)
@@ -167,8 +225,13 @@ def list_tasks() -> None:
 
 @app.command("curves")
 def curves(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Folders of training runs, as PATH or NAME=PATH.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="PNG, SVG or PDF to write.")] = Path("curves.png"),
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN", help="Folders of training runs, as PATH or NAME=PATH."),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="PNG, SVG or PDF to write.")
+    ] = Path("curves.png"),
 ) -> None:
     """Draw the training curves of runs from their logs.
 
@@ -180,7 +243,9 @@ def curves(
     console.print(str(output))
 
 
-def find_tasks(specs: list[str] | None, data: Path | None, settings: list[str] | None) -> list[PlannedTask]:
+def find_tasks(
+    specs: list[str] | None, data: Path | None, settings: list[str] | None
+) -> list[PlannedTask]:
     """Resolves `--tasks`, `--data` and `--set` to tasks.
 
     Raises:
@@ -190,7 +255,7 @@ def find_tasks(specs: list[str] | None, data: Path | None, settings: list[str] |
     for setting in settings or []:
         match = re.fullmatch(r"([^.=]+)\.([^=]+)=(.*)", setting, re.DOTALL)
         if not match:
-            raise ValueError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
+            raise TmdeError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
         options.setdefault(match[1], {})[match[2]] = yaml.load(match[3], PlainLoader)
     return plan_tasks(_split(",".join(specs or ["all"])), data, options)
 
@@ -206,9 +271,12 @@ def _named(specs: Sequence[str]) -> dict[str, str]:
         name, equals, path = spec.partition("=")
         if Path(spec).exists():
             folder = Path(spec).resolve()
-            name, path = folder.parent.name if folder.name == "model" else folder.name, spec  # of `tmde quickstart`
+            name, path = (
+                folder.parent.name if folder.name == "model" else folder.name,
+                spec,
+            )  # of `tmde quickstart`
         if name in found:
-            raise ValueError(f"Two are called {name!r}; name them apart as NAME=PATH")
+            raise TmdeError(f"Two are called {name!r}; name them apart as NAME=PATH")
         found[name] = path or spec
     return found
 
@@ -219,40 +287,66 @@ def _check_output(output: Path, figures: bool, overwrite: bool) -> None:
         import matplotlib  # noqa: F401
     output.mkdir(parents=True, exist_ok=True)
     if any(output.iterdir()) and not (overwrite and (output / EVAL_NAME).exists()):
-        raise ValueError(f"-o {output}: found files, expected an empty folder, or an evaluation and --overwrite")
+        raise TmdeError(
+            f"-o {output}: found files, expected an empty folder, or an evaluation and --overwrite"
+        )
 
 
 def _differences(a: Sequence[TaskResult], b: Sequence[TaskResult], **options: Any) -> str | None:
     """Markdown table of the differences of a system from another on the tasks they share; None if they share none."""
     firsts = {result.task: result for result in a}
-    found = [compare(firsts[result.task], result, **options) for result in b if result.task in firsts]
-    return differences_table(f"{b[0].system} - {a[0].system}", list(itertools.chain(*found))) if found else None
+    found = [
+        compare(firsts[result.task], result, **options) for result in b if result.task in firsts
+    ]
+    return (
+        differences_table(f"{b[0].system} - {a[0].system}", list(itertools.chain(*found)))
+        if found
+        else None
+    )
 
 
 def _stored_results(side: str) -> list[TaskResult]:
     """Results of one system in an evaluation folder, given as FOLDER or FOLDER#SYSTEM."""
-    folder, system = (side, "") if Path(side, EVAL_NAME).exists() or "#" not in side else side.rsplit("#", 1)
+    folder, system = (
+        (side, "") if Path(side, EVAL_NAME).exists() or "#" not in side else side.rsplit("#", 1)
+    )
     results = read_results(folder)
     names = list(dict.fromkeys(result.system for result in results))
     if (system or len(names) > 1) and system not in names:
-        raise ValueError(f"{folder} holds {', '.join(names)}, not {system!r}: choose one as {folder}#{names[0]}")
+        raise TmdeError(
+            f"{folder} holds {', '.join(names)}, not {system!r}: choose one as {folder}#{names[0]}"
+        )
     return [result for result in results if not system or result.system == system]
 
 
 def _draw_figures(
-    folder: Path, results: Sequence[TaskResult], tasks: Sequence[LoadedTask], systems: Sequence[System], seed: int
+    folder: Path,
+    results: Sequence[TaskResult],
+    tasks: Sequence[LoadedTask],
+    systems: Sequence[System],
+    seed: int,
 ) -> list[str]:
     """Accuracy matrices by task, and t-SNE maps of the test documents by task and system. Returns the file names."""
     folder.mkdir(exist_ok=True)
     for task in tasks:
         matrices = {result.system: result.cells for result in results if result.task == task.name}
-        if matrices and all(len({cell.source for cell in cells}) > 1 for cells in matrices.values()):
-            draw_accuracy_matrix(folder / f"{_file_name(task.name)}-matrix.png", matrices, task.name)
+        if matrices and all(
+            len({cell.source for cell in cells}) > 1 for cells in matrices.values()
+        ):
+            draw_accuracy_matrix(
+                folder / f"{_file_name(task.name)}-matrix.png", matrices, task.name
+            )
         tests = task.data.mapped_documents() if isinstance(task.data, ClassificationData) else []
-        rows = [(label, code, name) for code, x in tests for label, name in zip(x.labels, x.ids, strict=True)]
+        rows = [
+            (label, code, name)
+            for code, x in tests
+            for label, name in zip(x.labels, x.ids, strict=True)
+        ]
         for system in systems if len(rows) >= 5 else ():  # t-SNE needs some
             name = _file_name(f"{task.name}-{system.name}-space.png")
-            vectors = np.concatenate([system.represent(split.texts, (), code) for code, split in tests])
+            vectors = np.concatenate(
+                [system.represent(split.texts, (), code) for code, split in tests]
+            )
             title = f"{task.name}: test documents, {system.name}"
             draw_embedding_space(folder / name, vectors, *zip(*rows, strict=True), title, seed)
     return sorted(path.name for path in folder.glob("*.png"))

@@ -8,19 +8,31 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Option
 
-from modeling_tmde.cli.options import MODEL_OPTIONS, FieldOption, ModelArgument, check_new, load_embedder, with_options
-from modeling_tmde.data import load_parallel
-from modeling_tmde.data.documents import Documents
-from modeling_tmde.export import export_onnx, export_static_embedding, export_vocabulary
+from modeling_tmde import TmdeError
+from tmde.cli.options import (
+    MODEL_OPTIONS,
+    FieldOption,
+    ModelArgument,
+    check_new,
+    load_embedder,
+    with_options,
+)
+from tmde.data import load_parallel
+from tmde.data.documents import Documents
+from tmde.embedding.export import export_onnx, export_static_embedding, export_vocabulary
 
-app = typer.Typer(no_args_is_help=True, help="Write a model in another form, for other software to run.")
+app = typer.Typer(
+    no_args_is_help=True, help="Write a model in another form, for other software to run."
+)
 
 
 @app.command()
 @with_options(**{name: MODEL_OPTIONS[name] for name in ("trust_remote_code", "revision")})
 def onnx(
     model: ModelArgument,
-    output: Annotated[Path | None, Option("--output", "-o", metavar="FOLDER", help="Default: MODEL.")] = None,
+    output: Annotated[
+        Path | None, Option("--output", "-o", metavar="FOLDER", help="Default: MODEL.")
+    ] = None,
     quantization: Annotated[Literal["int8"] | None, Option(help="int8: weights of 8 bits.")] = None,
     loading: dict[str, Any] = ...,
 ) -> None:
@@ -40,11 +52,17 @@ def onnx(
     """
     source = Path(model).expanduser()
     if output is None and not source.is_dir():
-        raise ValueError(f"--output: {model} is no folder; give the folder to write to")
-    if output is not None and (output / "config.json").exists() and output.resolve() != source.resolve():
-        raise ValueError(f"--output {output} holds another model; give the name of a new folder")
+        raise TmdeError(f"--output: {model} is no folder; give the folder to write to")
+    if (
+        output is not None
+        and (output / "config.json").exists()
+        and output.resolve() != source.resolve()
+    ):
+        raise TmdeError(f"--output {output} holds another model; give the name of a new folder")
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
-    path, difference, cosine = export_onnx(embedder.model, embedder.tokenizer, output or source, quantization)
+    path, difference, cosine = export_onnx(
+        embedder.model, embedder.tokenizer, output or source, quantization
+    )
     typer.echo(
         f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the cosine of the vectors "
         f"is at least {cosine:.6f}"
@@ -53,7 +71,8 @@ def onnx(
 
 @app.command()
 def static(
-    model: ModelArgument, output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")]
+    model: ModelArgument,
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
 ) -> None:
     """Write a bag as a table of vectors, which sentence-transformers opens without any code of this package.
 
@@ -70,15 +89,25 @@ def static(
 
 
 @app.command()
-@with_options(**{name: MODEL_OPTIONS[name] for name in ("pooling", "prompt", "trust_remote_code", "revision")})
+@with_options(
+    **{name: MODEL_OPTIONS[name] for name in ("pooling", "prompt", "trust_remote_code", "revision")}
+)
 def vocabulary(
     model: ModelArgument,
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
-    text: Annotated[list[str] | None, Option(metavar="FILE", help="Documents to read; repeatable.")] = None,
+    text: Annotated[
+        list[str] | None, Option(metavar="FILE", help="Documents to read; repeatable.")
+    ] = None,
     field: FieldOption = None,
-    train: Annotated[list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")] = None,
-    languages: Annotated[str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")] = None,
-    max_tokens: Annotated[int | None, Option(min=1, help="Most entries of the new vocabulary.")] = None,
+    train: Annotated[
+        list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")
+    ] = None,
+    languages: Annotated[
+        str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, Option(min=1, help="Most entries of the new vocabulary.")
+    ] = None,
     min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur less often.")] = 1,
     loading: dict[str, Any] = ...,
 ) -> None:
@@ -95,14 +124,18 @@ def vocabulary(
     """
     check_new(output)
     if not text and not train:
-        raise ValueError("Found no texts to read; give --text FILE or --train SOURCE")
+        raise TmdeError("Found no texts to read; give --text FILE or --train SOURCE")
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
     before, texts = len(embedder.tokenizer), _texts(text or (), field, train or (), languages)
     after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)
-    typer.echo(f"{output}: {after:,} of {before:,} tokens; vectors of known tokens differ by {difference:.1e} at most")
+    typer.echo(
+        f"{output}: {after:,} of {before:,} tokens; vectors of known tokens differ by {difference:.1e} at most"
+    )
 
 
-def _texts(files: Sequence[str], field: str | None, sources: Sequence[str], languages: str | None) -> Iterator[str]:
+def _texts(
+    files: Sequence[str], field: str | None, sources: Sequence[str], languages: str | None
+) -> Iterator[str]:
     with ExitStack() as stack:
         for file in files:
             for chunk in Documents(stack, file, None, field, False, 8192).chunks:

@@ -7,20 +7,20 @@ import datasets
 import typer
 from transformers.utils import logging
 
-from modeling_tmde import __version__
-from modeling_tmde.cli import evaluate, export
-from modeling_tmde.cli.add_language import add_language
-from modeling_tmde.cli.align import align
-from modeling_tmde.cli.align_words import align_words
-from modeling_tmde.cli.compare import compare
-from modeling_tmde.cli.demo import demo
-from modeling_tmde.cli.embed import embed
-from modeling_tmde.cli.errors import CommandGroup
-from modeling_tmde.cli.index import index, search
-from modeling_tmde.cli.mine import mine
-from modeling_tmde.cli.push import push
-from modeling_tmde.cli.quickstart import quickstart
-from modeling_tmde.training.train import train
+from tmde import __version__
+from tmde.cli import evaluate, export
+from tmde.cli.add_language import add_language
+from tmde.cli.align import align
+from tmde.cli.align_words import align_words
+from tmde.cli.compare import compare
+from tmde.cli.demo import demo
+from tmde.cli.embed import embed
+from tmde.cli.errors import CommandGroup
+from tmde.cli.index import index, search
+from tmde.cli.mine import mine
+from tmde.cli.push import push
+from tmde.cli.quickstart import quickstart
+from tmde.training.train import train
 
 app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -47,7 +47,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def tmde(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Train multilingual document embedders on parallel text, embed documents with them, and measure them."""

@@ -7,10 +7,11 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from modeling_tmde.cli import document_sets
-from modeling_tmde.cli.options import MODEL_OPTIONS, OverwriteOption, check_output, with_options
-from modeling_tmde.documents import mining
-from modeling_tmde.embedding import DEFAULT_MODEL
+from modeling_tmde import TmdeError
+from tmde.cli import document_sets
+from tmde.cli.options import MODEL_OPTIONS, OverwriteOption, check_output, with_options
+from tmde.documents import mining
+from tmde.embedding.loading import DEFAULT_MODEL
 
 Retrieval = Literal["max", "intersection", "forward", "backward"]
 Search = Literal["auto", "exact", "hnsw"]
@@ -18,21 +19,43 @@ Search = Literal["auto", "exact", "hnsw"]
 
 @with_options(**document_sets.SIDES_OPTIONS, **MODEL_OPTIONS)
 def mine(
-    a: Annotated[str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")],
+    a: Annotated[
+        str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")
+    ],
     b: Annotated[str, Argument(metavar="B", help="File of sentences of the other language.")],
-    out: Annotated[Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")],
-    model: Annotated[str | None, Option("--model", "-m", help="Folder or Hub id. Default: the model of tmde.")] = None,
-    vectors_a: Annotated[Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")] = None,
+    out: Annotated[
+        Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")
+    ],
+    model: Annotated[
+        str | None, Option("--model", "-m", help="Folder or Hub id. Default: the model of tmde.")
+    ] = None,
+    vectors_a: Annotated[
+        Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")
+    ] = None,
     vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None,
     scoring: document_sets.ScoringOption = "ratio",
     k: document_sets.NeighborsOption = 4,
-    retrieval: Annotated[Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")] = "max",
-    threshold: Annotated[float | None, Option(help="Lowest score of a pair. Default: all pairs.")] = None,
-    max_pairs: Annotated[int | None, Option(min=1, help="Keep only this many pairs, the best.")] = None,
-    drop_identical: Annotated[bool, Option("--drop-identical", help="Leave out pairs of equal texts.")] = False,
-    search: Annotated[Search, Option(help="auto: hnsw beyond some 100,000 x 100,000 sentences.")] = "auto",
-    gold: Annotated[Path | None, Option(help="The right pairs: id of A, tab, id of B. Prints the quality.")] = None,
-    optimize_threshold: Annotated[bool, Option("--optimize-threshold", help="Best F1 on --gold.")] = False,
+    retrieval: Annotated[
+        Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")
+    ] = "max",
+    threshold: Annotated[
+        float | None, Option(help="Lowest score of a pair. Default: all pairs.")
+    ] = None,
+    max_pairs: Annotated[
+        int | None, Option(min=1, help="Keep only this many pairs, the best.")
+    ] = None,
+    drop_identical: Annotated[
+        bool, Option("--drop-identical", help="Leave out pairs of equal texts.")
+    ] = False,
+    search: Annotated[
+        Search, Option(help="auto: hnsw beyond some 100,000 x 100,000 sentences.")
+    ] = "auto",
+    gold: Annotated[
+        Path | None, Option(help="The right pairs: id of A, tab, id of B. Prints the quality.")
+    ] = None,
+    optimize_threshold: Annotated[
+        bool, Option("--optimize-threshold", help="Best F1 on --gold.")
+    ] = False,
     overwrite: OverwriteOption = False,
     loading: dict[str, Any] = ...,
 ) -> None:
@@ -60,17 +83,26 @@ def mine(
     target = check_output(out, overwrite, (".tsv", ".jsonl"))
     by_vectors = sum(path is not None for path in (vectors_a, vectors_b))
     if (by_vectors == 1 and model is None) or (by_vectors == 2 and model is not None):
-        raise ValueError("give --vectors-a and --vectors-b and no --model, or one of them and its --model")
+        raise TmdeError(
+            "give --vectors-a and --vectors-b and no --model, or one of them and its --model"
+        )
     if optimize_threshold and (gold is None or threshold is not None or max_pairs is not None):
-        raise ValueError("--optimize-threshold needs --gold, and excludes --threshold and --max-pairs")
+        raise TmdeError(
+            "--optimize-threshold needs --gold, and excludes --threshold and --max-pairs"
+        )
     sides = document_sets.read_sides(a, b, loading)
     languages = [side.language for side in sides]
     if languages.count(None) == 1:
-        raise ValueError("Found one of --language-a and --language-b, expected both or neither")
-    vectors = [vectors_a and _read_vectors(vectors_a, sides[0]), vectors_b and _read_vectors(vectors_b, sides[1])]
+        raise TmdeError("Found one of --language-a and --language-b, expected both or neither")
+    vectors = [
+        vectors_a and _read_vectors(vectors_a, sides[0]),
+        vectors_b and _read_vectors(vectors_b, sides[1]),
+    ]
     occurrences, kept = zip(*(mining.first_occurrences(side.texts) for side in sides), strict=True)
     right = None
-    if gold is not None:  # a pair of repeated sentences is that of their first occurrences, which alone are mined
+    if (
+        gold is not None
+    ):  # a pair of repeated sentences is that of their first occurrences, which alone are mined
         pairs = mining.read_gold_pairs(gold, sides[0].ids, sides[1].ids)
         right = {(int(occurrences[0][i]), int(occurrences[1][j])) for i, j in pairs}
     embedder = None
@@ -82,18 +114,27 @@ def mine(
         elif len(rows) < len(side):
             vectors[number] = vectors[number][rows]
     texts = [[side.texts[row] for row in rows] for side, rows in zip(sides, kept, strict=True)]
-    pairs = mining.mine_bitext(*vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search)
+    pairs = mining.mine_bitext(
+        *vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search
+    )
     pairs = mining.ScoredPairs(kept[0][pairs.first], kept[1][pairs.second], pairs.scores)
     if optimize_threshold:
         chosen, quality = mining.best_threshold(pairs, right)
         hint = "apply it to another list for a fair figure"
-        typer.echo(f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}; {hint}", err=True)
+        typer.echo(
+            f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}; {hint}",
+            err=True,
+        )
         pairs = pairs[: quality.found]  # best first
     columns, rows = ["score", "id_a", "id_b", "text_a", "text_b"], []
     if corpus := target.suffix == ".jsonl" and languages[0] is not None:
         columns = ["translation", "score", "ids"]
     for (i, j), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True):
-        ids, texts, score = (sides[0].ids[i], sides[1].ids[j]), (sides[0].texts[i], sides[1].texts[j]), round(score, 6)
+        ids, texts, score = (
+            (sides[0].ids[i], sides[1].ids[j]),
+            (sides[0].texts[i], sides[1].texts[j]),
+            round(score, 6),
+        )
         by_language = [dict(zip(languages, both, strict=True)) for both in (texts, ids)]
         rows.append((by_language[0], score, by_language[1]) if corpus else (score, *ids, *texts))
     document_sets.write_rows(target, columns, rows)
@@ -106,11 +147,13 @@ def mine(
 def _read_vectors(path: Path, side: document_sets.DocumentSet) -> np.ndarray:
     """Vectors of all rows of a side, (n, d)."""
     try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)  # a side may be larger than memory
+        vectors = np.load(
+            path, mmap_mode="r", allow_pickle=False
+        )  # a side may be larger than memory
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path}: not a .npy file ({error})") from None
+        raise TmdeError(f"{path}: not a .npy file ({error})") from None
     if vectors.ndim != 2 or len(vectors) != len(side):
-        raise ValueError(
+        raise TmdeError(
             f"{path}: found shape {vectors.shape}, expected ({len(side)}, d), one for each row of {side.name}, in "
             "order, repeated and empty ones too"
         )

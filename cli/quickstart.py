@@ -11,23 +11,28 @@ from datasets import Dataset
 from rich.console import Console
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from modeling_tmde.data.io import write_atomically
-from modeling_tmde.data.sample import sample_documents
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import CharacterTfidf, EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks
-from modeling_tmde.eval.figures import draw_embedding_space
-from modeling_tmde.eval.report import print_report
-from modeling_tmde.long_documents import split_sentences
-from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.train import train_recipe
+from modeling_tmde import TmdeError
+from tmde.data.io import write_atomically
+from tmde.data.sample import sample_documents
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.long_documents import split_sentences
+from tmde.eval import CharacterTfidf, EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks
+from tmde.eval.figures import draw_embedding_space
+from tmde.eval.report import print_report
+from tmde.training.recipe import load_recipe
+from tmde.training.train import train_recipe
 
 console = Console()
 QUERY = "people protest in the streets"
 
 
 def quickstart(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make.")] = Path("tmde-quickstart"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample, the model and its training.")] = 42,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make.")] = Path(
+        "tmde-quickstart"
+    ),
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the sample, the model and its training.")
+    ] = 42,
 ) -> None:
     """Search documents with the default model, then train a tiny embedder and classify with it across languages.
 
@@ -39,10 +44,14 @@ def quickstart(
     begin, folder, picture = time.perf_counter(), output / "model", output / "embedding_space.png"
     output.mkdir(parents=True, exist_ok=True)
     if any(output.iterdir()) and not (folder / "recipe.yaml").exists():
-        raise ValueError(f"{output} is not empty and not an earlier quickstart; choose another -o folder")
+        raise TmdeError(
+            f"{output} is not empty and not an earlier quickstart; choose another -o folder"
+        )
     shutil.rmtree(folder, ignore_errors=True)
     test = sample_documents(200, "test", seed=seed)
-    console.print(f'[bold]1. Searching[/] {len(test):,} documents for "{QUERY}" with the model that comes with tmde')
+    console.print(
+        f'[bold]1. Searching[/] {len(test):,} documents for "{QUERY}" with the model that comes with tmde'
+    )
     _search(test)
     console.print("[bold]2. Training[/] a tiny cT-MDE on parallel sentences of the built-in sample")
     train_recipe(load_recipe("quickstart", [f"training.seed={seed}"]), folder)
@@ -59,9 +68,13 @@ def quickstart(
     sentence = texts[0].split(". ")[0].rstrip(".") + "."
     vectors, embedding = embedder.encode(texts), embedder.encode([sentence], convert_to_tensor=True)
     translator = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    decoded = translator.generate(encoder_outputs=embedding, target_language="en", max_new_tokens=60, num_beams=4)
+    decoded = translator.generate(
+        encoder_outputs=embedding, target_language="en", max_new_tokens=60, num_beams=4
+    )
     console.print(f"   read:                        {sentence}")
-    console.print(f"   decoded from its one vector: {embedder.tokenizer.decode(decoded[0], skip_special_tokens=True)}")
+    console.print(
+        f"   decoded from its one vector: {embedder.tokenizer.decode(decoded[0], skip_special_tokens=True)}"
+    )
 
     console.print("[bold]4. Reloading[/] the checkpoint with AutoModel")
     batch = AutoTokenizer.from_pretrained(folder)(texts[:50], padding=True, return_tensors="pt")
@@ -73,8 +86,15 @@ def quickstart(
     columns = test["label"], test["language"], test["doc_id"]
     draw_embedding_space(picture, vectors, *columns, "Test documents of the built-in sample", seed)
     seconds = round(time.perf_counter() - begin, 1)
-    accuracy = {result.system: {cell.target: cell.value for cell in result.cells} for result in results}
-    written = {"accuracy": accuracy, "reload_difference": difference, "seconds": seconds, "seed": seed}
+    accuracy = {
+        result.system: {cell.target: cell.value for cell in result.cells} for result in results
+    }
+    written = {
+        "accuracy": accuracy,
+        "reload_difference": difference,
+        "seconds": seconds,
+        "seed": seed,
+    }
     write_atomically(output / "results.json", json.dumps(written, indent=2))
     console.print(f"   {picture}\nDone in {seconds:.0f} s; everything is in {output}/")
     if difference > 1e-5:
@@ -84,9 +104,16 @@ def quickstart(
 def _search(documents: Dataset) -> None:
     """Prints the sentence of each language that is nearest to the query."""
     embedder = DocumentEmbedder.from_pretrained()
-    rows = [(row["language"], text) for row in documents for text in split_sentences(row["text"], row["language"])]
+    rows = [
+        (row["language"], text)
+        for row in documents
+        for text in split_sentences(row["text"], row["language"])
+    ]
     vectors = embedder.encode([text for _, text in rows], normalize=True, show_progress_bar=False)
     scores = vectors @ embedder.encode(QUERY, normalize=True)
-    best = {language: (score, text) for score, (language, text) in sorted(zip(scores, rows, strict=True))}
+    best = {
+        language: (score, text)
+        for score, (language, text) in sorted(zip(scores, rows, strict=True))
+    }
     for language, (score, text) in sorted(best.items()):
         console.print(f"   {language}  {score:.2f}  {text}", highlight=False)

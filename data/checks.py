@@ -4,6 +4,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from modeling_tmde import TmdeError
+
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
 # Usual names of other columns, and suffixes of other files, that look like codes.
 NOT_LANGUAGES = frozenset(
@@ -11,7 +13,7 @@ NOT_LANGUAGES = frozenset(
 )
 
 
-class CorpusError(ValueError):
+class CorpusError(TmdeError):
     """Bad input. The message names file, row, field, the value found, the value expected and what to do."""
 
 
@@ -19,9 +21,13 @@ class Words(str):
     """A description in an error message, printed without quotes."""
 
 
-def bad_value(place: str, row: int | None, name: str | None, found: object, expected: str, advice: str) -> CorpusError:
+def bad_value(
+    place: str, row: int | None, name: str | None, found: object, expected: str, advice: str
+) -> CorpusError:
     """Return (not raise) the [`CorpusError`] of one bad value."""
-    where = place + (f", row {row}" if row is not None else "") + (f", field '{name}'" if name else "")
+    where = (
+        place + (f", row {row}" if row is not None else "") + (f", field '{name}'" if name else "")
+    )
     text = found if isinstance(found, Words) else repr(found)
     if len(text) > 80 and not isinstance(found, Words):
         text = text[:77] + "..."
@@ -40,5 +46,14 @@ def check_languages(requested: Iterable[str], found: Iterable[str], place: str) 
         if code not in found:
             near = difflib.get_close_matches(code, found, n=1, cutoff=0.55)  # en is not close to de
             listed = ", ".join(name[:20] for name in found[:40])
-            advice = f"Did you mean {near[0]!r}?" if near else f"Ask for those: languages=[{listed}]."
-            raise bad_value(place, None, "languages", code, f"one of the languages in the data ({listed})", advice)
+            advice = (
+                f"Did you mean {near[0]!r}?" if near else f"Ask for those: languages=[{listed}]."
+            )
+            raise bad_value(
+                place,
+                None,
+                "languages",
+                code,
+                f"one of the languages in the data ({listed})",
+                advice,
+            )

@@ -6,9 +6,11 @@ import datasets
 import numpy as np
 from transformers.utils import logging
 
+from modeling_tmde import TmdeError
+
 from .parallel import document_numbers
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 Row = dict[str, str | None]  # text by language
 
@@ -28,20 +30,28 @@ def hold_out_rows(
     if isinstance(train, datasets.Dataset):
         share = min(number, max(len(train) // 10, 2))  # there is nothing to find in one row
         if share >= len(train):
-            raise ValueError(f"dev_rows={number}: found {len(train)} rows in all, too few to hold out any; give --dev")
+            raise TmdeError(
+                f"dev_rows={number}: found {len(train)} rows in all, too few to hold out any; give --dev"
+            )
         train, held = hold_out(train, share, seed)
     else:
         first = list(train.take(10 * number))
-        held = datasets.Dataset.from_list(first[: min(number, max(len(first) // 10, 2))], features=train.features)
+        held = datasets.Dataset.from_list(
+            first[: min(number, max(len(first) // 10, 2))], features=train.features
+        )
     places = {_key(row): place for place, row in reversed(list(enumerate(held["translation"][:])))}
     held = held.select(sorted(places.values()))
     # A dict, whose order does not depend on the process, so that all processes find the same cached tokens.
-    rest = train.filter(partial(_are_others, known=places), input_columns="translation", batched=True)
+    rest = train.filter(
+        partial(_are_others, known=places), input_columns="translation", batched=True
+    )
     if isinstance(rest, datasets.Dataset):
         if not len(rest):
-            raise ValueError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
+            raise TmdeError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
         if len(rest) < len(train):
-            logger.warning(f"{len(train) - len(rest):,} rows are copies of rows held out, and are not trained")
+            logger.warning(
+                f"{len(train) - len(rest):,} rows are copies of rows held out, and are not trained"
+            )
     return rest, held
 
 
@@ -53,7 +63,9 @@ def _are_others(rows: list[Row], known: dict[tuple, int]) -> list[bool]:
     return [_key(row) not in known for row in rows]
 
 
-def hold_out(rows: datasets.Dataset, number: int, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
+def hold_out(
+    rows: datasets.Dataset, number: int, seed: int
+) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Split off `number` rows at random, or fewer: whole documents, where the column `doc_id` names any.
 
     A row without a document is taken for one of its own. If every document is too long, single rows are held out, and
@@ -86,4 +98,6 @@ def _draw_documents(documents: np.ndarray, number: int, seed: int) -> np.ndarray
             chosen.append(document)
             left -= lengths[document]
     held = np.flatnonzero(np.isin(documents, chosen))
-    return held[np.argsort(documents[held], kind="stable")]  # rows of corpora that are mixed do not stand together
+    return held[
+        np.argsort(documents[held], kind="stable")
+    ]  # rows of corpora that are mixed do not stand together

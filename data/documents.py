@@ -13,13 +13,28 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from modeling_tmde import TmdeError
+
 from .checks import Words, bad_value
 from .files import FileSource, Row, blocks_of, check_text, read_rows
 
 VECTOR_COLUMN = "embedding"
 InputFormat = Literal["text", "jsonl", "tsv", "parquet"]
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
-_NO_TEXT = {".csv", ".tsv", ".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".npy", ".xml", ".html", ".pdf"}
+_NO_TEXT = {
+    ".csv",
+    ".tsv",
+    ".gz",
+    ".bz2",
+    ".xz",
+    ".zst",
+    ".zip",
+    ".arrow",
+    ".npy",
+    ".xml",
+    ".html",
+    ".pdf",
+}
 _NAMES = {"text": ("text",), "tsv": ("id", "text")}  # the fields of a line
 
 
@@ -78,11 +93,15 @@ class Documents:
         suffix = Path(source).suffix.lower()
         self.kind = format or _SUFFIXES.get(suffix, "text")
         if not format and suffix in _NO_TEXT:
-            raise ValueError(f"{source}: {suffix} is not an input format; give --format, or pipe text into -")
+            raise TmdeError(
+                f"{source}: {suffix} is not an input format; give --format, or pipe text into -"
+            )
         for option, value in (("--field", field), ("--language-field", language_field)):
             if self.kind in _NAMES and value is not None:
                 names = " and ".join(_NAMES[self.kind])
-                raise ValueError(f"{option} {value}: {self.kind} has the fields {names}; see --format")
+                raise TmdeError(
+                    f"{option} {value}: {self.kind} has the fields {names}; see --format"
+                )
         self.name, self.path = "stdin" if source == "-" else source, source
         if source == "-" or not Path(source).is_file():  # parquet and JSONL are read twice
             spool = stack.enter_context(tempfile.NamedTemporaryFile())
@@ -91,7 +110,9 @@ class Documents:
             spool.flush()
             self.path = spool.name
         # The fields of strings: that of the text, perhaps that of the language; with the options that name them.
-        self.options = {field or "text": "--field"} | ({language_field: "--language-field"} if language_field else {})
+        self.options = {field or "text": "--field"} | (
+            {language_field: "--language-field"} if language_field else {}
+        )
         self.keep_columns, self.size = keep_columns, size
         self.fields, self.rows = _NAMES.get(self.kind, ()), None
         self.schema = pa.schema([(column, pa.string()) for column in self.options])
@@ -106,7 +127,11 @@ class Documents:
         return f"{self.name}, row {number}, field '{field}'"
 
     def _keeps(self, column: str) -> bool:
-        return self.keep_columns is True or column in self.options or column in (self.keep_columns or ())
+        return (
+            self.keep_columns is True
+            or column in self.options
+            or column in (self.keep_columns or ())
+        )
 
     def _check_there(self, found: Iterable[str], number: int | None) -> None:
         for column, option in self.options.items():
@@ -114,7 +139,9 @@ class Documents:
                 found = Words(f"no such field among {list(found)}")
                 raise bad_value(self.name, number, column, found, "strings", f"See {option}.")
 
-    def _chunk(self, numbers: Sequence[int], values: list[list], columns: pa.Table | list[Row]) -> Chunk:
+    def _chunk(
+        self, numbers: Sequence[int], values: list[list], columns: pa.Table | list[Row]
+    ) -> Chunk:
         for column, texts in zip(self.options, values, strict=True):
             for number, text in zip(numbers, texts, strict=True):
                 check_text(text, self.name, number, column)
@@ -130,7 +157,9 @@ class Documents:
         for numbers, rows in self._blocks():
             for number, row in zip(numbers, rows, strict=True):
                 self._check_there(row, number)
-            yield self._chunk(numbers, [[row[column] for row in rows] for column in self.options], rows)
+            yield self._chunk(
+                numbers, [[row[column] for row in rows] for column in self.options], rows
+            )
 
     def _infer_schema(self) -> None:
         """Find the types of the fields that are kept, the number of rows, and the names of all fields."""
@@ -143,10 +172,16 @@ class Documents:
                     continue
                 try:
                     found = pa.schema([(key, pa.array([row.get(key) for row in rows]).type)])
-                    self.schema = pa.unify_schemas([self.schema, found], promote_options="permissive")
+                    self.schema = pa.unify_schemas(
+                        [self.schema, found], promote_options="permissive"
+                    )
                 except (pa.ArrowException, ValueError, OverflowError) as error:
-                    found = Words(f"values that a parquet file can't hold ({error}) from here to row {numbers[-1]}")
-                    raise bad_value(self.name, numbers[0], key, found, "one type", "Correct the values.") from None
+                    found = Words(
+                        f"values that a parquet file can't hold ({error}) from here to row {numbers[-1]}"
+                    )
+                    raise bad_value(
+                        self.name, numbers[0], key, found, "one type", "Correct the values."
+                    ) from None
         self.fields = list(fields)
 
     def _parquet_chunks(self) -> Iterator[Chunk]:
@@ -159,13 +194,22 @@ class Documents:
             kept = [field for field in file.schema_arrow if self._keeps(field.name)]
             self.schema = pa.schema(kept, file.schema_arrow.metadata)
             waiting = self.schema.empty_table()
-            for batch in itertools.chain(file.iter_batches(self.size, columns=self.schema.names), [None]):
-                waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])]) if batch else waiting
+            for batch in itertools.chain(
+                file.iter_batches(self.size, columns=self.schema.names), [None]
+            ):
+                waiting = (
+                    pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+                    if batch
+                    else waiting
+                )
                 while len(waiting) >= self.size or (batch is None and len(waiting)):
                     table, waiting = waiting[: self.size], waiting[self.size :]
                     texts = [table[column].to_pylist() for column in self.options]
                     yield self._chunk(range(done, done + len(table)), texts, table)
                     done += len(table)
         except (pa.ArrowException, OSError) as error:
-            found, advice = Words(f"no parquet, or damaged data ({error})"), "See --format, or write the file again."
+            found, advice = (
+                Words(f"no parquet, or damaged data ({error})"),
+                "See --format, or write the file again.",
+            )
             raise bad_value(self.name, done, None, found, "parquet", advice) from None

@@ -21,7 +21,13 @@ from .checks import Words, bad_value, is_code
 AnyDataset = datasets.Dataset | datasets.IterableDataset
 Row = dict[str, Any]
 
-FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".tsv": "tsv", ".jsonl.gz": "jsonl", ".tsv.gz": "tsv"}
+FORMATS = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".tsv": "tsv",
+    ".jsonl.gz": "jsonl",
+    ".tsv.gz": "tsv",
+}
 ADVICE = "Pass a .parquet, .jsonl or .tsv file, or Moses files by their prefix or as {'de': 'corpus.de', ...}."
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 
@@ -49,7 +55,9 @@ class FileSource:
         return " + ".join(self.paths)
 
 
-def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> list[FileSource] | None:
+def find_files(
+    source: str | os.PathLike | Mapping[str, str | os.PathLike],
+) -> list[FileSource] | None:
     """Find the files of a source, in a fixed order.
 
     Args:
@@ -65,7 +73,9 @@ def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> l
     path = "" if isinstance(source, Mapping) else os.path.expanduser(os.fspath(source))
     if by_language := source if isinstance(source, Mapping) else _moses_files(path):
         codes = sorted(by_language)
-        return [FileSource("moses", tuple(os.fspath(by_language[code]) for code in codes), tuple(codes))]
+        return [
+            FileSource("moses", tuple(os.fspath(by_language[code]) for code in codes), tuple(codes))
+        ]
     if is_hub_layout(path):
         return None
     if os.path.isdir(path):
@@ -78,7 +88,11 @@ def find_files(source: str | os.PathLike | Mapping[str, str | os.PathLike]) -> l
         return None
     unknown = [name for name in found if format_of(name) is None]
     if unknown or not found:
-        what = "a file of unknown format" if unknown else "no such file or folder, and no file that matches"
+        what = (
+            "a file of unknown format"
+            if unknown
+            else "no such file or folder, and no file that matches"
+        )
         expected = f"files ending in {', '.join(FORMATS)}, or two or more Moses files"
         raise bad_value((unknown or [path])[0], None, None, Words(what), expected, ADVICE)
     return [FileSource(format_of(name), (name,)) for name in found]
@@ -102,13 +116,17 @@ def _moses_files(prefix: str) -> dict[str, str]:
 def is_hub_layout(path: str | os.PathLike) -> bool:
     """Return whether a local folder has a README.md whose front matter lists `configs`, as on the Hub."""
     readme = os.path.join(path, "README.md")
-    return os.path.isfile(readme) and bool((huggingface_hub.metadata_load(readme) or {}).get("configs"))
+    return os.path.isfile(readme) and bool(
+        (huggingface_hub.metadata_load(readme) or {}).get("configs")
+    )
 
 
 # ---- Lines
 
 
-def read_lines(path: str, place: str | None = None, name: str | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: str, place: str | None = None, name: str | None = None
+) -> Iterator[tuple[int, str]]:
     """Yield line numbers, from 1, and lines without their ends. Only \\n (or \\r\\n) ends a line: U+2028 and the like
     may stand inside a text.
 
@@ -131,14 +149,18 @@ def read_lines(path: str, place: str | None = None, name: str | None = None) -> 
     except UnicodeDecodeError as error:
         near = line[max(error.start - 10, 0) : error.end + 10]
         found = Words(f"the undecodable bytes {line[error.start : error.end]!r} in {near!r}")
-        advice = "Convert the file to UTF-8 (for example: iconv -f latin1 -t utf-8) or correct the row."
+        advice = (
+            "Convert the file to UTF-8 (for example: iconv -f latin1 -t utf-8) or correct the row."
+        )
         raise bad_value(place, number, name, found, "UTF-8", advice) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         found = Words(f"a damaged file ({error})")
         raise bad_value(place, number + 1, name, found, "a text file", "Fetch it again.") from error
 
 
-def read_rows(source: FileSource, place: str | None = None, names: Sequence[str] = ()) -> Iterator[tuple[int, Row]]:
+def read_rows(
+    source: FileSource, place: str | None = None, names: Sequence[str] = ()
+) -> Iterator[tuple[int, Row]]:
     """Yield the numbered rows of files of text, TSV (where a quote is just a character), JSONL or Moses.
 
     Args:
@@ -148,7 +170,10 @@ def read_rows(source: FileSource, place: str | None = None, names: Sequence[str]
         CorpusError: A line is not JSON, or has too many or too few fields.
     """
     if source.format == "moses":
-        files = [read_lines(path, path, name) for path, name in zip(source.paths, source.languages, strict=True)]
+        files = [
+            read_lines(path, path, name)
+            for path, name in zip(source.paths, source.languages, strict=True)
+        ]
         for lines in zip(*files, strict=True):
             yield lines[0][0], dict(zip(source.languages, (line for _, line in lines), strict=True))
         return
@@ -157,15 +182,27 @@ def read_rows(source: FileSource, place: str | None = None, names: Sequence[str]
     if source.format == "tsv" and not names:
         names = next(lines, (1, ""))[1].split("\t")
         if len(set(names)) < len(names):
-            raise bad_value(place, 1, "header", names, "different names", "Rename or take out columns.")
+            raise bad_value(
+                place, 1, "header", names, "different names", "Rename or take out columns."
+            )
     for number, line in lines:
         if source.format == "text":
             yield number, {"text": line}
         elif source.format == "tsv" and line.strip(" "):
             values = line.split("\t")
             if len(values) != len(names):
-                found, expected = Words(f"{len(values)} field(s)"), f"{len(names)} ({', '.join(names)})"
-                raise bad_value(place, number, None, found, expected, "Correct the tabs of the row, or delete it.")
+                found, expected = (
+                    Words(f"{len(values)} field(s)"),
+                    f"{len(names)} ({', '.join(names)})",
+                )
+                raise bad_value(
+                    place,
+                    number,
+                    None,
+                    found,
+                    expected,
+                    "Correct the tabs of the row, or delete it.",
+                )
             yield number, dict(zip(names, values, strict=True))
         elif line.strip(" "):
             try:
@@ -173,7 +210,9 @@ def read_rows(source: FileSource, place: str | None = None, names: Sequence[str]
             except (ValueError, RecursionError) as error:
                 row = Words(f"invalid JSON ({error})")
             if not isinstance(row, dict):
-                raise bad_value(place, number, None, row, "a JSON object", "Correct or delete the line.")
+                raise bad_value(
+                    place, number, None, row, "a JSON object", "Correct or delete the line."
+                )
             yield number, row
 
 
@@ -189,14 +228,20 @@ def check_text(value: object, place: str, number: int, name: str) -> None:
     try:
         value.encode()
     except (AttributeError, UnicodeError):  # of a lone surrogate
-        raise bad_value(place, number, name, value, "a text", "Correct or delete the row.") from None
+        raise bad_value(
+            place, number, name, value, "a text", "Correct or delete the row."
+        ) from None
 
 
 def open_parquet(path: str, streaming: bool = False) -> AnyDataset:
     """Open a parquet file by `datasets.load_dataset`, or raise [`CorpusError`] where it is damaged."""
     try:
         pq.read_metadata(path)
-        return datasets.load_dataset("parquet", data_files=[path], split="train", streaming=streaming)
+        return datasets.load_dataset(
+            "parquet", data_files=[path], split="train", streaming=streaming
+        )
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowException, OSError) as error:
         found = Words(f"a file that is not parquet, or damaged ({error.__cause__ or error})")
-        raise bad_value(path, None, None, found, "parquet", "Fetch or write the file again.") from error
+        raise bad_value(
+            path, None, None, found, "parquet", "Fetch or write the file again."
+        ) from error

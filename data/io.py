@@ -12,6 +12,8 @@ import yaml
 from filelock import FileLock, Timeout
 from huggingface_hub.utils.sha import sha_fileobj
 
+from modeling_tmde import TmdeError
+
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
@@ -28,7 +30,9 @@ def locked(path: Path) -> Iterator[None]:
         try:
             stack.enter_context(FileLock(lock, timeout=0))
         except Timeout:
-            raise ValueError(f"{path}: another process is writing to it; wait for it, or choose another") from None
+            raise TmdeError(
+                f"{path}: another process is writing to it; wait for it, or choose another"
+            ) from None
         try:
             yield
         finally:
@@ -44,7 +48,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         with temporary.open("rb+") as file:
-            os.fsync(file.fileno())  # or after a crash of the machine the name may be there without the content
+            os.fsync(
+                file.fileno()
+            )  # or after a crash of the machine the name may be there without the content
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -76,4 +82,6 @@ PlainLoader.yaml_implicit_resolvers = {
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 PlainLoader.add_implicit_resolver(_BOOL, re.compile(r"(true|false)$", re.IGNORECASE), list("tTfF"))
-PlainLoader.add_implicit_resolver(_FLOAT, re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))
+PlainLoader.add_implicit_resolver(
+    _FLOAT, re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)

@@ -18,7 +18,8 @@ from torch.utils.data import get_worker_info
 from tqdm.std import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from modeling_tmde.embedding import progress_bar
+from modeling_tmde import TmdeError
+from tmde.embedding.progress import progress_bar
 
 from .cpus import usable_cpus
 from .parallel import LABEL, document_numbers
@@ -42,7 +43,9 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
         ValueError: A tokenizer that makes something else of texts, or is not a fast one.
     """
     if not tokenizer.is_fast:
-        raise ValueError(f"{type(tokenizer).__name__} is written in Python, expected a fast tokenizer")
+        raise TmdeError(
+            f"{type(tokenizer).__name__} is written in Python, expected a fast tokenizer"
+        )
     made, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
     names = (("bos_token", "cls_token"), ("eos_token", "sep_token"))
     first, last = ([getattr(tokenizer, f"{name}_id", None) for name in pair] for pair in names)
@@ -50,7 +53,7 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
         return TextBounds(made[0], made[-1])
     if made[:-1] == plain and first == [None, None] and made[-1] in last:
         return TextBounds(tokenizer.pad_token_id, made[-1], reads_bos=False)
-    raise ValueError(
+    raise TmdeError(
         f"The tokenizer makes {made} of 'a', whose own tokens are {plain}; expected its bos_token or cls_token "
         f"{first} before and its eos_token or sep_token {last} after them"
     )
@@ -68,7 +71,9 @@ class TextEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         text_bounds(tokenizer)
-        self.dtype = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.int32)  # no more memory than needed
+        self.dtype = np.dtype(
+            np.uint16 if len(tokenizer) <= 2**16 else np.int32
+        )  # no more memory than needed
         self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.backend.no_truncation()
         self.backend.no_padding()
@@ -83,17 +88,24 @@ class TextEncoder:
         threads = max(1, usable_cpus() // worker.num_workers)
         size = max(-(-len(texts) // threads), 1)
         with ThreadPoolExecutor(threads) as pool:
-            parts = pool.map(self._encode, [texts[begin : begin + size] for begin in range(0, len(texts), size)])
+            parts = pool.map(
+                self._encode, [texts[begin : begin + size] for begin in range(0, len(texts), size)]
+            )
             return list(itertools.chain.from_iterable(parts))
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        return [
+            encoding.ids
+            for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        ]
 
 
 def tokenize(table: pa.Table, encoder: TextEncoder, languages: Sequence[str]) -> pa.Table:
     """Return, of rows with `translation`, the columns `ids`, of all languages one after the other, `lengths`, the
     tokens of each language or -1 where there is no text, and `words`, the whitespace-separated words of each."""
-    texts = [(row or {}).get(name) for row in table["translation"].to_pylist() for name in languages]
+    texts = [
+        (row or {}).get(name) for row in table["translation"].to_pylist() for name in languages
+    ]
     there = np.array([bool(text) for text in texts], bool)
     texts = [text for text in texts if text]
     encoded = encoder(texts)
@@ -103,7 +115,9 @@ def tokenize(table: pa.Table, encoder: TextEncoder, languages: Sequence[str]) ->
     ends = np.maximum(lengths, 0).reshape(-1, len(languages)).sum(axis=1).cumsum()
     ids = pa.array(np.fromiter(itertools.chain.from_iterable(encoded), encoder.dtype))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    by_row = [pa.FixedSizeListArray.from_arrays(values, len(languages)) for values in (lengths, words)]
+    by_row = [
+        pa.FixedSizeListArray.from_arrays(values, len(languages)) for values in (lengths, words)
+    ]
     return pa.table([pa.ListArray.from_arrays(offsets, ids), *by_row], ["ids", "lengths", "words"])
 
 
@@ -133,7 +147,8 @@ class Tokens:
     ):
         self.table, self.documents, self.texts, self.labels = table, documents, texts, labels
         self.lengths, self.words = (
-            table[name].combine_chunks().flatten().to_numpy().reshape(len(table), -1) for name in ("lengths", "words")
+            table[name].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+            for name in ("lengths", "words")
         )
         self._ids, starts = _flat(table["ids"])
         lengths = np.maximum(self.lengths, 0)
@@ -170,14 +185,19 @@ def _flat(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     The array spans all buffers, whether of one memory-mapped file or of several: a position in it is an address.
     """
     blocks = [chunk.values.to_numpy() for chunk in column.chunks]
-    filled = [block for block in blocks if len(block)] or blocks  # the address of an empty one is anything
+    filled = [
+        block for block in blocks if len(block)
+    ] or blocks  # the address of an empty one is anything
     begin = min(block.ctypes.data for block in filled)
     end = max(block.ctypes.data + block.nbytes for block in filled)
     starts = [
-        (block.ctypes.data - begin) // block.itemsize + chunk.offsets.to_numpy()[:-1].astype(np.int64)
+        (block.ctypes.data - begin) // block.itemsize
+        + chunk.offsets.to_numpy()[:-1].astype(np.int64)
         for block, chunk in zip(blocks, column.chunks, strict=True)
     ]
-    return np.frombuffer(pa.foreign_buffer(begin, end - begin, column), blocks[0].dtype), np.concatenate(starts)
+    return np.frombuffer(
+        pa.foreign_buffer(begin, end - begin, column), blocks[0].dtype
+    ), np.concatenate(starts)
 
 
 def default_folder() -> Path:
@@ -209,7 +229,12 @@ def map_once(
         OSError: A folder that can't be written.
     """
     fingerprint = Hasher.hash([rows._fingerprint, len(rows), content, str(features)])
-    options = {"batched": True, "batch_size": BLOCK_ROWS, "writer_batch_size": BLOCK_ROWS, "features": features}
+    options = {
+        "batched": True,
+        "batch_size": BLOCK_ROWS,
+        "writer_batch_size": BLOCK_ROWS,
+        "features": features,
+    }
     options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint, "desc": desc}
     rows = rows.with_format("arrow")
     if folder is None:  # every process makes its own, and one of them shows it
@@ -242,7 +267,9 @@ def is_first_process() -> bool:
     return torch.distributed.get_rank() == 0
 
 
-def _counting_rows(function: Callable[[pa.Table], pa.Table], bar: tqdm) -> Callable[[pa.Table], pa.Table]:
+def _counting_rows(
+    function: Callable[[pa.Table], pa.Table], bar: tqdm
+) -> Callable[[pa.Table], pa.Table]:
     """Return a function that does the same and then moves the bar by the rows it was given."""
 
     def count_rows(table: pa.Table) -> pa.Table:
@@ -278,6 +305,13 @@ def open_tokens(
     ids = datasets.List(datasets.Value(encoder.dtype.name))
     features = datasets.Features({"ids": ids, "lengths": each, "words": each})
     texts, content = rows.select_columns("translation"), [list(languages), encoder.backend.to_str()]
-    made = map_once(texts, lambda table: tokenize(table, encoder, languages), features, content, folder, "Tokenizing")
+    made = map_once(
+        texts,
+        lambda table: tokenize(table, encoder, languages),
+        features,
+        content,
+        folder,
+        "Tokenizing",
+    )
     labels = np.array(rows[LABEL][:]) if LABEL in rows.column_names else None
     return Tokens(made.with_format("arrow")[:], document_numbers(rows), labels=labels)

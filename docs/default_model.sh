@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the model that comes with the package, in modeling_tmde/default/ (half an hour of one core):
+# Makes the model that comes with the package, in embedding/default/ (half an hour of one core):
 #
 #   bash docs/default_model.sh WORK ENCODER DEV TRAIN [TRAIN ...]
 #
 # WORK: folder to make. ENCODER: intfloat/multilingual-e5-small, or a folder that holds it. DEV: rows to measure on.
-# TRAIN: parallel text whose licenses allow it; the sources of the model that ships are in modeling_tmde/default/README.md.
+# TRAIN: parallel text whose licenses allow it; the sources of the model that ships are in embedding/default/README.md.
 set -euo pipefail
 work=$1 encoder=$2 dev=$3
 shift 3
@@ -12,7 +12,7 @@ sources=()
 for source in "$@"; do sources+=(--train "$source"); done
 export OMP_NUM_THREADS=1
 tmde train default "${sources[@]}" --dev "$dev" -o "$work" --warm-start "$encoder"
-python - "$work" "$(dirname "$0")/../modeling_tmde/default" <<'PYTHON'
+python - "$work" "$(dirname "$0")/../embedding/default" <<'PYTHON'
 """The run's files without code; a mean of the weights before and after training, which knows more words than the last
 alone (WiSE-FT, Wortsman et al. 2022); and the table in 8 bits: a normalized bag does not depend on the table's scale."""
 import json

@@ -68,7 +68,7 @@ step "train: a tiny model on the built-in sample, and a corpus of its own"
 in_environment author 'tmde train bag --train sample -o my-embedder max_minutes=0.5 model.d_model=128 \
     tokenizer.vocab_size=5000 | tail -n 1'
 cat >corpus.py <<'PY'
-from modeling_tmde.data.sample import sample_sentences
+from tmde.data.sample import sample_sentences
 
 sample_sentences(500).select_columns(["translation"]).to_json("my-corpus.jsonl", force_ascii=False)
 PY

@@ -1,10 +1,10 @@
 """Documents, many and long: searched, aligned, mined for parallel text, represented without their language."""
 
-from modeling_tmde.documents.alignment import align_documents, alignment_quality
-from modeling_tmde.documents.index import DocumentIndex
-from modeling_tmde.documents.lawdr import LanguageDebiaser, Lawdr
-from modeling_tmde.documents.mining import mine_bitext, scored_pairs
-from modeling_tmde.documents.sentence_alignment import align_sentences
+from tmde.documents.alignment import align_documents, alignment_quality
+from tmde.documents.index import DocumentIndex
+from tmde.documents.lawdr import LanguageDebiaser, Lawdr
+from tmde.documents.mining import mine_bitext, scored_pairs
+from tmde.documents.sentence_alignment import align_sentences
 
 __all__ = [
     "DocumentIndex",

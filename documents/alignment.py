@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
-from modeling_tmde.documents.mining import PairQuality, pair_quality
-from modeling_tmde.documents.neighbours import (
+from modeling_tmde import TmdeError
+from tmde.documents.mining import PairQuality, pair_quality
+from tmde.documents.neighbours import (
     Matrix,
     check_scoring,
     largest,
@@ -27,7 +28,9 @@ from modeling_tmde.documents.neighbours import (
 _CANDIDATES = 32  # that a document keeps
 _CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
 _COLUMNS = 4096  # vectors of the second side in float64 at a time
-_DECIMALS = 9  # scores equal to these are ties: sums of float64 depend on their order in the last digits
+_DECIMALS = (
+    9  # scores equal to these are ties: sums of float64 depend on their order in the last digits
+)
 
 # By ISO 639-1 code, what else stands for a language in URLs; the code itself always does. Without accents, lower case.
 _NAMES = {
@@ -52,7 +55,9 @@ _PARAMETERS = frozenset(
 _GENERIC = frozenset("ac co com edu gov net org".split())  # before a country, as in .co.uk
 _INTERNATIONAL = frozenset(("", "co", "com"))  # as good as the domain of a country
 _SCRIPTS = "hans|hant|latn|cyrl|arab|deva"
-_LOCALE = re.compile(rf"([a-z]{{2,3}})(?:[-_](?:{_SCRIPTS}))?(?:[-_](?:[a-z]{{2}}|[0-9]{{3}}))?")  # pt_BR, zh-hans-cn
+_LOCALE = re.compile(
+    rf"([a-z]{{2,3}})(?:[-_](?:{_SCRIPTS}))?(?:[-_](?:[a-z]{{2}}|[0-9]{{3}}))?"
+)  # pt_BR, zh-hans-cn
 _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//")
 _WORD = re.compile(r"[^\W_]+")
 
@@ -109,15 +114,20 @@ def align_documents(
             URL for each row, or none where `same_domain` needs them.
     """
     check_scoring(scoring, k)
-    urls = (first_urls or (), second_urls or ()) if first_urls or second_urls or same_domain else None
+    urls = (
+        (first_urls or (), second_urls or ()) if first_urls or second_urls or same_domain else None
+    )
     if urls and (len(urls[0]), len(urls[1])) != (first.shape[0], second.shape[0]):
-        raise ValueError(f"URLs: found {len(urls[0])} and {len(urls[1])}, expected one for each row")
+        raise TmdeError(f"URLs: found {len(urls[0])} and {len(urls[1])}, expected one for each row")
     scorer = _Scorer(first, second, scoring, k)
     matched = match_urls(*urls, languages) if urls else []
     pairs = [AlignedPair(*pair, scorer.score(*pair), True) for pair in matched]
     taken = [set(side) for side in zip(*matched, strict=True)] or [set(), set()]
     for group in _groups(urls if same_domain else None, languages, scorer.shape):
-        sides = [np.array([n for n in side if n not in used], int) for side, used in zip(group, taken, strict=True)]
+        sides = [
+            np.array([n for n in side if n not in used], int)
+            for side, used in zip(group, taken, strict=True)
+        ]
         if len(sides[0]) and len(sides[1]):
             pairs += _competitive_matching(scorer, *sides, threshold)
     pairs.sort(key=lambda pair: (not pair.by_url, -pair.score, pair.first, pair.second))
@@ -136,7 +146,9 @@ def alignment_quality(pairs: Iterable[Sequence], reference: Iterable[Sequence]) 
     right = {tuple(pair[:2]) for pair in reference}
     known = [{pair[side] for pair in right} for side in (0, 1)]
     found = {tuple(pair[:2]) for pair in pairs}
-    return pair_quality({pair for pair in found if pair[0] in known[0] or pair[1] in known[1]}, right)
+    return pair_quality(
+        {pair for pair in found if pair[0] in known[0] or pair[1] in known[1]}, right
+    )
 
 
 def strip_language_markers(url: str, languages: Sequence[str] | None = None) -> str:
@@ -161,7 +173,8 @@ def strip_language_markers(url: str, languages: Sequence[str] | None = None) -> 
     parameters = sorted(
         f"{name}={value}"
         for name, value in parse_qsl(query, keep_blank_values=True)
-        if name not in _PARAMETERS and not (name == "l" and _is_mark(value, marks))  # "l" has other meanings, too
+        if name not in _PARAMETERS
+        and not (name == "l" and _is_mark(value, marks))  # "l" has other meanings, too
     )
     key = "/".join([_site(host, marks), *_segments(path, marks)])
     return "?".join([key, *(["&".join(parameters)] if parameters else [])])
@@ -211,14 +224,18 @@ class _Scorer:
             nearest = np.full((k_second, len(columns)), -np.inf)
             for part in self._parts(rows, columns):
                 cosines = self._cosines(rows[part], columns)
-                self.means[0][part] = np.partition(cosines, -k_first, axis=1)[:, -k_first:].mean(axis=1)
+                self.means[0][part] = np.partition(cosines, -k_first, axis=1)[:, -k_first:].mean(
+                    axis=1
+                )
                 nearest = np.partition(np.vstack([nearest, cosines]), -k_second, axis=0)[-k_second:]
             self.means[1][:] = nearest.mean(axis=0)
 
     def score(self, row: int, column: int) -> float:
         return float(self._scores(np.array([row]), np.array([column]))[0, 0])
 
-    def best(self, rows: np.ndarray, columns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def best(
+        self, rows: np.ndarray, columns: np.ndarray, count: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Numbers and scores (rows, count) of the columns of highest score, falling, ties in order of column."""
         chosen, best = np.empty((len(rows), count), np.int64), np.empty((len(rows), count))
         for part in self._parts(rows, columns):
@@ -273,12 +290,16 @@ def _competitive_matching(
             again = again[~free[listed[again]].any(axis=1)]
             count = min(width, left)
             listed[again], scores[again] = nothing, -np.inf
-            listed[again, :count], scores[again, :count] = scorer.best(rows[again], np.flatnonzero(free), count)
+            listed[again, :count], scores[again, :count] = scorer.best(
+                rows[again], np.flatnonzero(free), count
+            )
             heapq.heappush(heap, (negative, row))
 
 
 def _groups(
-    urls: tuple[Sequence[str], Sequence[str]] | None, languages: Sequence[str] | None, shape: tuple[int, int]
+    urls: tuple[Sequence[str], Sequence[str]] | None,
+    languages: Sequence[str] | None,
+    shape: tuple[int, int],
 ) -> list[tuple[Iterable[int], Iterable[int]]]:
     """Rows and columns that may be paired: all, or those of each known website that both sides have."""
     if urls is None:
@@ -291,7 +312,11 @@ def _groups(
 
 
 def _marks(languages: Sequence[str] | None) -> set[str]:
-    return {mark for code in (_NAMES if languages is None else languages) for mark in _NAMES.get(code, [code])}
+    return {
+        mark
+        for code in (_NAMES if languages is None else languages)
+        for mark in _NAMES.get(code, [code])
+    }
 
 
 def _is_mark(part: str, marks: set[str]) -> bool:
@@ -308,7 +333,9 @@ def _segments(path: str, marks: set[str]) -> list[str]:
         if number == 0 and _is_mark(segment, marks):
             continue
         parts = [part for part in segment.split(".") if not _is_mark(part, inner)]
-        kept.append("-".join(word for part in parts for word in _WORD.findall(part) if word not in inner))
+        kept.append(
+            "-".join(word for part in parts for word in _WORD.findall(part) if word not in inner)
+        )
     kept = list(filter(None, kept))
     return kept or ["-".join(_WORD.findall(segment)) for segment in given[1:]]
 

@@ -9,9 +9,13 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.preprocessing import normalize
 
+from modeling_tmde import TmdeError
+
 TSNE_POINTS = 5000  # more take minutes
 NEIGHBOURS = 5
-TEMPERATURE = 0.05  # of the weights of neighbors: the one whose cosine is 0.05 higher counts e times as much
+TEMPERATURE = (
+    0.05  # of the weights of neighbors: the one whose cosine is 0.05 higher counts e times as much
+)
 _COMPONENTS = 50  # that t-SNE sees, as van der Maaten and Hinton (2008) advise
 _SMALLEST_TSNE = 10
 
@@ -55,7 +59,9 @@ def map_collection(vectors: np.ndarray, method: str | None = None, seed: int = 0
     """
     vectors = np.asarray(vectors, np.float64)
     if vectors.ndim != 2 or not len(vectors):
-        raise ValueError(f"vectors: found shape {vectors.shape}, expected (n, d) with at least one row")
+        raise TmdeError(
+            f"vectors: found shape {vectors.shape}, expected (n, d) with at least one row"
+        )
     vectors = normalize(vectors)
     if method is None:
         method = "tsne" if len(vectors) <= TSNE_POINTS else "pca"

@@ -1,7 +1,7 @@
 """A search index of documents on LanceDB: texts, metadata and vectors in one folder.
 
-from modeling_tmde.documents import DocumentIndex
-from modeling_tmde.embedding import DocumentEmbedder
+from tmde.documents import DocumentIndex
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 index = DocumentIndex.create("news.index", DocumentEmbedder.from_pretrained("path/to/checkpoint"))
 index.upsert(["1", "2"], ["Der Hund schläft.", "The bridge is closed."], [{"language": "de"}, {"language": "en"}])
@@ -26,10 +26,12 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 from sklearn.preprocessing import normalize
 
-from modeling_tmde.data.io import locked, write_atomically
-from modeling_tmde.documents.neighbours import TIE
-from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, DocumentEmbedder, EncodeReport
-from modeling_tmde.long_documents import split_sentences
+from modeling_tmde import TmdeError
+from tmde.data.io import locked, write_atomically
+from tmde.documents.neighbours import TIE
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
+from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
+from tmde.embedding.long_documents import split_sentences
 
 SETTINGS = "index.json"  # a folder with this file is an index
 DENSITY = "density.npz"  # of an embedder that weights sentences by their density
@@ -71,7 +73,12 @@ class Changes:
     report: EncodeReport = EncodeReport()
 
     def __add__(self, other: Changes) -> Changes:
-        return Changes(*(mine + its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return Changes(
+            *(
+                mine + its
+                for mine, its in zip(vars(self).values(), vars(other).values(), strict=True)
+            )
+        )
 
 
 class DocumentIndex:
@@ -93,14 +100,16 @@ class DocumentIndex:
         self.folder = folder
         self._settings = _read_settings(folder)
         self._lock = FileLock(str(folder / ".lock"))
-        self._exact: tuple[np.ndarray, np.ndarray] | None = None  # ids (n,) and vectors (n, d) of this version
+        self._exact: tuple[np.ndarray, np.ndarray] | None = (
+            None  # ids (n,) and vectors (n, d) of this version
+        )
         self._embedder: DocumentEmbedder | None = None
         self.query_report: EncodeReport | None = None
         self.query_vectors: np.ndarray | None = None
         try:
             self._table = _connection(folder).open_table(_TABLE)
         except (ValueError, RuntimeError, OSError) as error:
-            raise ValueError(f"{folder}: missing or damaged files ({error})") from None
+            raise TmdeError(f"{folder}: missing or damaged files ({error})") from None
         if embedder is not None:
             self.embedder = embedder
 
@@ -127,22 +136,39 @@ class DocumentIndex:
         folder = Path(folder)
         leftovers = {f"{_TABLE}.lance", DENSITY}  # of a killed `create`
         with locked(folder):
-            names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
+            names = (
+                {path.name for path in folder.iterdir() if path.name[0] != "."}
+                if folder.is_dir()
+                else set()
+            )
             if folder.is_file() or not names <= leftovers:
-                raise ValueError(f"{folder}: holds an index or other files; expected a new name")
+                raise TmdeError(f"{folder}: holds an index or other files; expected a new name")
             connection = _connection(folder)  # makes the folder
-            settings = {"dimension": int(embedder.dimension if embedder else dimension), "embedding": None}
+            settings = {
+                "dimension": int(embedder.dimension if embedder else dimension),
+                "embedding": None,
+            }
             if embedder is not None:
                 settings["embedding"] = _embedding_settings(embedder, folder, revision)
             text = pa.string()
-            fields = [("id", text), ("text", text), ("language", text), ("metadata", text), ("tags", pa.list_(text))]
+            fields = [
+                ("id", text),
+                ("text", text),
+                ("language", text),
+                ("metadata", text),
+                ("tags", pa.list_(text)),
+            ]
             schema = pa.schema([*fields, ("vector", pa.list_(pa.float32(), settings["dimension"]))])
             connection.create_table(_TABLE, schema=schema, mode="overwrite")
-            write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")  # last: from now on it is an index
+            write_atomically(
+                folder / SETTINGS, json.dumps(settings) + "\n"
+            )  # last: from now on it is an index
         return cls(folder, embedder)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike, embedder: DocumentEmbedder | None = None) -> DocumentIndex:
+    def open(
+        cls, folder: str | os.PathLike, embedder: DocumentEmbedder | None = None
+    ) -> DocumentIndex:
         """Opens the last committed version.
 
         Args:
@@ -165,9 +191,22 @@ class DocumentIndex:
     def loading_options(self) -> dict[str, Any]:
         """Arguments of `DocumentEmbedder.from_pretrained`, besides the name, that open the embedder again."""
         if self.settings is None:
-            raise ValueError(f"{self.folder}: made without an embedder, expected vectors and not texts")
-        names = ("prompt", "pooling", "max_length", "long_documents", "window", "stride", "aggregation", "revision")
-        options = {name: self.settings[name] for name in names if self.settings.get(name) is not None}
+            raise TmdeError(
+                f"{self.folder}: made without an embedder, expected vectors and not texts"
+            )
+        names = (
+            "prompt",
+            "pooling",
+            "max_length",
+            "long_documents",
+            "window",
+            "stride",
+            "aggregation",
+            "revision",
+        )
+        options = {
+            name: self.settings[name] for name in names if self.settings.get(name) is not None
+        }
         if str(options.get("aggregation")).startswith("density"):
             options["aggregation"] = str(self.folder / DENSITY)
         return options
@@ -200,10 +239,14 @@ class DocumentIndex:
             stored = {"prompt": ""} | self.settings | {"dimension": self._settings["dimension"]}
             for name, value in _settings_of(embedder).items():
                 if value != stored.get(name):
-                    raise ValueError(f"{self.folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}")
-            cosines = np.sum(_probe_vectors(embedder) * self._unit_rows(stored["probes"], "probes"), axis=1)
+                    raise TmdeError(
+                        f"{self.folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}"
+                    )
+            cosines = np.sum(
+                _probe_vectors(embedder) * self._unit_rows(stored["probes"], "probes"), axis=1
+            )
             if not (cosines >= _SAME_MODEL).all():
-                raise ValueError(
+                raise TmdeError(
                     f"{self.folder}: was made with another model, {stored['model']} (cosines {cosines.round(3)} for "
                     f"the same texts, expected 1); found {embedder.model.name_or_path}"
                 )
@@ -243,21 +286,40 @@ class DocumentIndex:
         codes = [language] * len(ids) if language is None or isinstance(language, str) else language
         by_language = self.settings is not None and self.settings["uses_language"]
         rows = []
-        for id, text, values, code in zip(ids, texts, metadata or [{}] * len(ids), codes, strict=True):
+        for id, text, values, code in zip(
+            ids, texts, metadata or [{}] * len(ids), codes, strict=True
+        ):
             if not id or not text.strip():
-                raise ValueError(f"document {id!r}: found text {text!r:.40}, expected an id and a text, not empty")
+                raise TmdeError(
+                    f"document {id!r}: found text {text!r:.40}, expected an id and a text, not empty"
+                )
             values = {name: value for name, value in values.items() if value is not None}
-            row = {"id": id, "text": text, "language": code if by_language else None, "tags": _tags(values)}
-            rows.append(row | {"metadata": json.dumps(values, ensure_ascii=False, sort_keys=True, default=str)})
+            row = {
+                "id": id,
+                "text": text,
+                "language": code if by_language else None,
+                "tags": _tags(values),
+            }
+            rows.append(
+                row
+                | {"metadata": json.dumps(values, ensure_ascii=False, sort_keys=True, default=str)}
+            )
         if len(set(ids)) < len(ids):
-            raise ValueError(f"ids: found {Counter(ids).most_common(1)[0][0]!r} twice, expected different ids")
+            raise TmdeError(
+                f"ids: found {Counter(ids).most_common(1)[0][0]!r} twice, expected different ids"
+            )
         given = None if vectors is None else self._unit_rows(vectors, "vectors")
         if given is not None and len(given) != len(rows):
-            raise ValueError(f"vectors: found {len(given)}, expected {len(rows)}, one for each id")
+            raise TmdeError(f"vectors: found {len(given)}, expected {len(rows)}, one for each id")
         with self.writing():
             stored = self._fetch(ids, ["id", "text", "language", "metadata"])
-            same = [{name for name, value in stored.get(row["id"], {}).items() if value == row[name]} for row in rows]
-            changed = [number for number, names in enumerate(same) if given is not None or len(names) < 4]
+            same = [
+                {name for name, value in stored.get(row["id"], {}).items() if value == row[name]}
+                for row in rows
+            ]
+            changed = [
+                number for number, names in enumerate(same) if given is not None or len(names) < 4
+            ]
             report, vectors = EncodeReport(), given
             if given is None:
                 vectors = np.empty((len(rows), self._settings["dimension"]), np.float32)
@@ -265,8 +327,14 @@ class DocumentIndex:
                 kept = sorted(set(changed) - set(new))
                 vectors[kept] = self.vectors([ids[number] for number in kept])
                 if new:
-                    codes = None if codes[0] is None or not by_language else [codes[number] for number in new]
-                    encoded = self.embedder.encode([texts[n] for n in new], language=codes, show_progress_bar=False)
+                    codes = (
+                        None
+                        if codes[0] is None or not by_language
+                        else [codes[number] for number in new]
+                    )
+                    encoded = self.embedder.encode(
+                        [texts[n] for n in new], language=codes, show_progress_bar=False
+                    )
                     vectors[new] = self._unit_rows(encoded, "embedded texts")
                     report = self.embedder.last_report
             if changed:
@@ -286,7 +354,9 @@ class DocumentIndex:
             known = self._fetch(ids, ["id"])
             if len(known) < len(ids) and not missing_ok:
                 unknown = min(set(ids).difference(known))
-                raise ValueError(f"{self.folder}: found no document {unknown!r}; nothing was deleted")
+                raise TmdeError(
+                    f"{self.folder}: found no document {unknown!r}; nothing was deleted"
+                )
             if known:
                 self._table.delete(_among(known))
         return len(known)
@@ -302,7 +372,9 @@ class DocumentIndex:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise ValueError(f"{self.folder}: another process is writing to it; try again later") from None
+            raise TmdeError(
+                f"{self.folder}: another process is writing to it; try again later"
+            ) from None
         try:
             if outermost:
                 self._settings = _read_settings(self.folder)
@@ -343,12 +415,12 @@ class DocumentIndex:
                 another dimension.
         """
         if k < 1:
-            raise ValueError(f"k: found {k}, expected at least 1")
+            raise TmdeError(f"k: found {k}, expected at least 1")
         vectors, embedder, self.query_report = query, None, None
         if not isinstance(query, np.ndarray):
             texts = [query] if isinstance(query, str) else list(query)
             if not all(map(str.strip, texts)):
-                raise ValueError(f"query: found {min(texts, key=len)!r}, expected a text")
+                raise TmdeError(f"query: found {min(texts, key=len)!r}, expected a text")
             embedder = self.embedder
             vectors = embedder.encode(texts, language=language, show_progress_bar=False)
             self.query_report = embedder.last_report
@@ -368,31 +440,44 @@ class DocumentIndex:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Unit vectors of documents, (n, d) float32. Raises KeyError if an id is not there."""
         rows = self._fetch(ids, ["id", "vector"])
-        return np.array([rows[id]["vector"] for id in ids], np.float32).reshape(-1, self._settings["dimension"])
+        return np.array([rows[id]["vector"] for id in ids], np.float32).reshape(
+            -1, self._settings["dimension"]
+        )
 
     def values(self, name: str) -> set[Any]:
         """The values under one name of the metadata (of lists: their elements), None if a document has none."""
         values = [_metadata(text).get(name) for text in self._column("metadata")]
-        return {each for value in values for each in (value if isinstance(value, list) else [value])}
+        return {
+            each for value in values for each in (value if isinstance(value, list) else [value])
+        }
 
     def _unit_rows(self, vectors: np.ndarray, name: str) -> np.ndarray:
         """(n, d) float32 of length 1; zeros stay zeros."""
         vectors, dimension = np.asarray(vectors, np.float32), self._settings["dimension"]
         if vectors.ndim != 2 or vectors.shape[1] != dimension:
-            raise ValueError(f"{name}: found shape {vectors.shape}, expected (n, {dimension})")
+            raise TmdeError(f"{name}: found shape {vectors.shape}, expected (n, {dimension})")
         if not np.isfinite(vectors).all():
-            raise ValueError(f"{name}: found a vector that is not finite, expected numbers")
+            raise TmdeError(f"{name}: found a vector that is not finite, expected numbers")
         return normalize(vectors) if len(vectors) else vectors
 
     def _write(self, rows: list[dict[str, Any]], vectors: np.ndarray) -> None:
         schema = self._table.schema
-        columns = [pa.array([row[name] for row in rows], schema.field(name).type) for name in schema.names[:-1]]
-        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]))
-        merge = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        columns = [
+            pa.array([row[name] for row in rows], schema.field(name).type)
+            for name in schema.names[:-1]
+        ]
+        columns.append(
+            pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+        )
+        merge = (
+            self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        )
         try:
             merge.execute(pa.table(columns, schema=schema))
         except (OSError, RuntimeError) as error:
-            raise ValueError(f"{self.folder}: cannot be written, nothing was changed ({error})") from None
+            raise TmdeError(
+                f"{self.folder}: cannot be written, nothing was changed ({error})"
+            ) from None
 
     def _column(self, name: str) -> list[str]:
         return self._table.search().select([name]).to_arrow()[name].to_pylist()
@@ -408,16 +493,26 @@ class DocumentIndex:
         for name, wanted in filter.items():
             known = f"array_has(tags, {_quoted(_tag(name))})"
             if not self._table.count_rows(known):
-                names = sorted({name for text in self._column("metadata") for name in json.loads(text)})
-                raise ValueError(f"filter: found {name!r}, expected a name of the metadata: {names}")
+                names = sorted(
+                    {name for text in self._column("metadata") for name in json.loads(text)}
+                )
+                raise TmdeError(f"filter: found {name!r}, expected a name of the metadata: {names}")
             wanted = list(wanted) if isinstance(wanted, (list, tuple, set, frozenset)) else [wanted]
-            either = [f"array_has(tags, {_quoted(_tag(name, value))})" for value in wanted if value is not None]
+            either = [
+                f"array_has(tags, {_quoted(_tag(name, value))})"
+                for value in wanted
+                if value is not None
+            ]
             either += [f"NOT {known}"] if None in wanted else []
             clauses.append(f"({' OR '.join(either) or 'false'})")
         return " AND ".join(clauses) or None
 
-    def _nearest(self, vectors: np.ndarray, k: int, condition: str | None, exact: bool) -> Iterator[list[Hit]]:
-        if condition is None and len(self) <= APPROXIMATE_FROM:  # a matrix product is faster than a scan of the table
+    def _nearest(
+        self, vectors: np.ndarray, k: int, condition: str | None, exact: bool
+    ) -> Iterator[list[Hit]]:
+        if (
+            condition is None and len(self) <= APPROXIMATE_FROM
+        ):  # a matrix product is faster than a scan of the table
             if self._exact is None:
                 table = self._table.search().select(["id", "vector"]).to_arrow()
                 self._exact = np.array(table["id"].to_pylist(), object), _vectors_of(table)
@@ -425,12 +520,27 @@ class DocumentIndex:
                 cosines = self._exact[1] @ vector  # (n,)
                 rows = np.argsort(-cosines, kind="stable")[:k]
                 found = self._fetch(self._exact[0][rows], ["id", "text", "metadata"])
-                yield [_hit(found[id], cosine) for id, cosine in zip(self._exact[0][rows], cosines[rows], strict=True)]
+                yield [
+                    _hit(found[id], cosine)
+                    for id, cosine in zip(self._exact[0][rows], cosines[rows], strict=True)
+                ]
             return
-        exact = exact or self.exact or condition is not None and self._table.count_rows(condition) <= APPROXIMATE_FROM
+        exact = (
+            exact
+            or self.exact
+            or condition is not None
+            and self._table.count_rows(condition) <= APPROXIMATE_FROM
+        )
         for vector in vectors:
-            query = self._table.search(vector).distance_type("dot" if exact else "cosine").where(condition).limit(k)
-            query = query.bypass_vector_index() if exact else query.nprobes(self._settings["nprobes"])
+            query = (
+                self._table.search(vector)
+                .distance_type("dot" if exact else "cosine")
+                .where(condition)
+                .limit(k)
+            )
+            query = (
+                query.bypass_vector_index() if exact else query.nprobes(self._settings["nprobes"])
+            )
             rows = query.select(["id", "text", "metadata", "_distance"]).to_arrow().to_pylist()
             yield [_hit(row, 1 - row["_distance"]) for row in rows]
 
@@ -451,9 +561,15 @@ class DocumentIndex:
 
         lists = int(count**0.5)
         self._table.create_index("id", config=BTree())
-        self._table.create_index("vector", config=IvfFlat(distance_type="cosine", num_partitions=lists))
-        sample = np.random.default_rng(0).choice(count, _TUNING_QUERIES, replace=count < _TUNING_QUERIES)
-        queries = _vectors_of(self._table.take_offsets(sample.tolist()).select(["vector"]).to_arrow())
+        self._table.create_index(
+            "vector", config=IvfFlat(distance_type="cosine", num_partitions=lists)
+        )
+        sample = np.random.default_rng(0).choice(
+            count, _TUNING_QUERIES, replace=count < _TUNING_QUERIES
+        )
+        queries = _vectors_of(
+            self._table.take_offsets(sample.tolist()).select(["vector"]).to_arrow()
+        )
         best = np.full((len(queries), _TUNING_K), -np.inf, np.float32)
         for batch in self._table.search().select(["vector"]).to_batches():
             cosines = np.hstack([best, queries @ _vectors_of(pa.Table.from_batches([batch])).T])
@@ -461,9 +577,18 @@ class DocumentIndex:
         nprobes, recall = 10, 0.0
         while recall < RECALL and nprobes < lists:
             nprobes = min(math.ceil(1.4 * nprobes), lists)
-            searches = (self._table.search(query).distance_type("cosine").nprobes(nprobes) for query in queries)
-            found = [search.select(["_distance"]).limit(_TUNING_K).to_arrow()["_distance"] for search in searches]
-            hits = [1 - each.to_numpy() >= right - TIE for each, right in zip(found, best.min(axis=1), strict=True)]
+            searches = (
+                self._table.search(query).distance_type("cosine").nprobes(nprobes)
+                for query in queries
+            )
+            found = [
+                search.select(["_distance"]).limit(_TUNING_K).to_arrow()["_distance"]
+                for search in searches
+            ]
+            hits = [
+                1 - each.to_numpy() >= right - TIE
+                for each, right in zip(found, best.min(axis=1), strict=True)
+            ]
             recall = float(np.concatenate(hits).sum() / best.size)
         self._settings |= {"indexed": count, "nprobes": nprobes, "recall": round(recall, 4)}
         write_atomically(self.folder / SETTINGS, json.dumps(self._settings) + "\n")
@@ -476,11 +601,17 @@ def shortened(text: str, width: int) -> str:
 
 
 def _settings_of(embedder: DocumentEmbedder) -> dict[str, Any]:
-    settings = {"dimension": embedder.dimension, "pooling": embedder.pooling, "max_length": embedder.max_length}
+    settings = {
+        "dimension": embedder.dimension,
+        "pooling": embedder.pooling,
+        "max_length": embedder.max_length,
+    }
     return settings | {"prompt": embedder.prompt} | embedder.long_document_settings
 
 
-def _embedding_settings(embedder: DocumentEmbedder, folder: Path, revision: str | None) -> dict[str, Any]:
+def _embedding_settings(
+    embedder: DocumentEmbedder, folder: Path, revision: str | None
+) -> dict[str, Any]:
     """Settings of the embedder that are stored in the index (JSON values); also saves its density, if it has one."""
     name, settings = str(embedder.model.name_or_path), _settings_of(embedder)
     if name == str(DEFAULT_FOLDER):
@@ -503,7 +634,9 @@ def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
     return embedder.encode(list(PROBES), language=language, show_progress_bar=False, normalize=True)
 
 
-def _nearest_sentences(hits: list[Hit], query: np.ndarray, embedder: DocumentEmbedder | None) -> list[str]:
+def _nearest_sentences(
+    hits: list[Hit], query: np.ndarray, embedder: DocumentEmbedder | None
+) -> list[str]:
     """The sentence of each hit that is nearest to the query (d,); without an embedder, the text itself."""
     best = [(-math.inf, hit.text[:_SNIPPET_CHARACTERS]) for hit in hits]
     sentences = []  # (number of the hit, language, text)
@@ -522,7 +655,9 @@ def _nearest_sentences(hits: list[Hit], query: np.ndarray, embedder: DocumentEmb
 
 
 def _connection(folder: Path) -> Any:
-    os.environ.setdefault("LANCEDB_LOG", "error")  # it warns of a table that does not exist before it is created
+    os.environ.setdefault(
+        "LANCEDB_LOG", "error"
+    )  # it warns of a table that does not exist before it is created
     import lancedb  # of the extra `search`
 
     return lancedb.connect(folder)
@@ -534,7 +669,9 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         settings["dimension"], settings["embedding"]
         return settings
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{folder}: no index there that tmde index has written, or a damaged one ({error})") from None
+        raise TmdeError(
+            f"{folder}: no index there that tmde index has written, or a damaged one ({error})"
+        ) from None
 
 
 def _vectors_of(table: pa.Table) -> np.ndarray:
@@ -548,20 +685,26 @@ def _hit(row: Mapping[str, Any], score: float) -> Hit:
 
 
 def _metadata(text: str) -> dict[str, Any]:
-    return json.loads(text, parse_constant=lambda name: None)  # NaN and Infinity of parquet and pandas
+    return json.loads(
+        text, parse_constant=lambda name: None
+    )  # NaN and Infinity of parquet and pandas
 
 
 def _tags(metadata: Mapping[str, Any]) -> list[str]:
     """What filters look up: every name that has a value, and every name with its value or element."""
     tags = [_tag(name) for name in metadata]
     for name, value in metadata.items():
-        tags += [_tag(name, each) for each in (value if isinstance(value, (list, tuple)) else [value])]
+        tags += [
+            _tag(name, each) for each in (value if isinstance(value, (list, tuple)) else [value])
+        ]
     return tags
 
 
 def _tag(name: str, *values: Any) -> str:
     """Equal for values that look alike in decimal: 1998, 1998.0 and "1998"; True and "true"."""
-    whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
+    whole = (
+        int(value) if isinstance(value, float) and value.is_integer() else value for value in values
+    )
     texts = (str(value).lower() if isinstance(value, bool) else str(value) for value in whole)
     return json.dumps([name, *texts], ensure_ascii=False)
 

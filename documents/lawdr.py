@@ -1,7 +1,7 @@
 """LAWDR: document vectors without their language, of sentences weighted by how rare they are (paper 003).
 
-from modeling_tmde.documents import Lawdr
-from modeling_tmde.embedding import DocumentEmbedder
+from tmde.documents import Lawdr
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 lawdr = Lawdr(DocumentEmbedder.from_pretrained("path/to/checkpoint"), rank=4)
 vectors = lawdr.fit_transform(documents, languages)  # n texts and their n codes -> (n, d)
@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from modeling_tmde.data.io import replacing
-from modeling_tmde.embedding import DocumentEmbedder, progress_bar
-from modeling_tmde.long_documents import SentenceDensity, split_sentences
+from modeling_tmde import TmdeError
+from tmde.data.io import replacing
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.long_documents import SentenceDensity, split_sentences
+from tmde.embedding.progress import progress_bar
 
 Document = str | Sequence[str]
 
@@ -64,7 +66,9 @@ class LanguageDebiaser:
                 below d, not as many codes as vectors, numbers that are not finite.
         """
         vectors, by_language = np.asarray(vectors), rows_by_language(languages, len(vectors))
-        return self.fit_grams({language: gram(vectors[rows]) for language, rows in by_language.items()})
+        return self.fit_grams(
+            {language: gram(vectors[rows]) for language, rows in by_language.items()}
+        )
 
     def fit_transform(self, vectors: np.ndarray, languages: str | Sequence[str]) -> np.ndarray:
         """`fit` and `transform` of the same vectors."""
@@ -77,8 +81,12 @@ class LanguageDebiaser:
             rank = self.rank.get(language) if isinstance(self.rank, Mapping) else self.rank
             values, vectors = np.linalg.eigh(gram)  # (d,) rising, (d, d)
             spanned = np.count_nonzero(values > values[-1] * len(values) * np.finfo(float).eps)
-            if not isinstance(rank, (int, np.integer)) or not 1 <= rank < len(gram) or rank > spanned:
-                raise ValueError(
+            if (
+                not isinstance(rank, (int, np.integer))
+                or not 1 <= rank < len(gram)
+                or rank > spanned
+            ):
+                raise TmdeError(
                     f"rank: found {rank!r} for {language!r}, expected an integer from 1 to "
                     f"{min(spanned, len(gram) - 1)}: its sentences span {spanned} of the {len(gram)} dimensions"
                 )
@@ -97,7 +105,9 @@ class LanguageDebiaser:
         result = np.empty(vectors.shape, np.float64 if vectors.dtype == np.float64 else np.float32)
         for language, rows in rows_by_language(languages, len(vectors)).items():
             if language not in self.components_:
-                raise ValueError(f"languages: found {language!r}, expected one of those fitted: {self.languages_}")
+                raise TmdeError(
+                    f"languages: found {language!r}, expected one of those fitted: {self.languages_}"
+                )
             directions = self.components_[language]
             block = vectors[rows].astype(np.float64)
             result[rows] = block - (block @ directions.T) @ directions
@@ -162,17 +172,21 @@ class Lawdr:
                     reservoir = _Reservoir(self.density.sample, self.density.seed)
                     samples.setdefault(language, reservoir).add(vectors[rows])
         if not grams:
-            raise ValueError("documents: found none, expected at least one")
+            raise TmdeError("documents: found none, expected at least one")
         self.languages_ = sorted(grams)
         self.debiaser_ = LanguageDebiaser(self.rank).fit_grams(grams) if self.debias else None
         self.densities_ = {}
         for language, reservoir in sorted(samples.items()):
             if len(reservoir.vectors) < 2:
-                raise ValueError(f"documents: found one sentence of {language!r}, expected 2 for a density")
+                raise TmdeError(
+                    f"documents: found one sentence of {language!r}, expected 2 for a density"
+                )
             self.densities_[language] = replace(self.density).fit(reservoir.vectors)
         return self
 
-    def transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> np.ndarray:
+    def transform(
+        self, documents: Iterable[Document], languages: str | Iterable[str]
+    ) -> np.ndarray:
         """One vector for each document, (n, d) float32; arguments as for `fit`, of languages that were fitted.
 
         Raises:
@@ -182,7 +196,9 @@ class Lawdr:
         self.truncated_, parts = 0, []
         for numbers, codes, sentences in sentence_chunks(documents, languages, self.languages_):
             vectors, weights = self._embed(codes, sentences), np.ones((len(sentences), 1))
-            for language, rows in rows_by_language(codes, len(vectors)).items() if self.densities_ else ():
+            for language, rows in (
+                rows_by_language(codes, len(vectors)).items() if self.densities_ else ()
+            ):
                 weights[rows, 0] = self.densities_[language].weights(vectors[rows])
             if self.debiaser_ is not None:
                 vectors = self.debiaser_.transform(vectors, codes)
@@ -190,17 +206,21 @@ class Lawdr:
             sums = np.add.reduceat(vectors * weights, starts), np.add.reduceat(weights, starts)
             parts.append((sums[0] / sums[1]).astype(np.float32))
         if not parts:
-            raise ValueError("documents: found none, expected at least one")
+            raise TmdeError("documents: found none, expected at least one")
         return np.concatenate(parts)
 
-    def fit_transform(self, documents: Iterable[Document], languages: str | Iterable[str]) -> np.ndarray:
+    def fit_transform(
+        self, documents: Iterable[Document], languages: str | Iterable[str]
+    ) -> np.ndarray:
         """`fit` and `transform` of the same documents, which are embedded twice: vectors are not kept.
 
         Raises:
             TypeError: An iterator, which can be read only once. Else as `fit`.
         """
         if isinstance(documents, Iterator) or isinstance(languages, Iterator):
-            raise TypeError("documents, languages: found an iterator, which can be read once; expected a list")
+            raise TypeError(
+                "documents, languages: found an iterator, which can be read once; expected a list"
+            )
         return self.fit(documents, languages).transform(documents, languages)
 
     def save(self, folder: str | os.PathLike) -> None:
@@ -210,7 +230,11 @@ class Lawdr:
             ValueError: Not fitted (`NotFittedError`).
         """
         _check_fitted(self)
-        settings = {"rank": self.rank, "debias": self.debias, "density": self.density and asdict(self.density)}
+        settings = {
+            "rank": self.rank,
+            "debias": self.debias,
+            "density": self.density and asdict(self.density),
+        }
         about = {"settings": settings, "languages": self.languages_}
         arrays = {"about": np.array(json.dumps(about, default=lambda value: value.item()))}
         for number, language in enumerate(self.languages_):
@@ -239,11 +263,17 @@ class Lawdr:
         lawdr.debiaser_ = LanguageDebiaser(lawdr.rank) if lawdr.debias else None
         if lawdr.debias:
             names = enumerate(lawdr.languages_)
-            lawdr.debiaser_.components_ = {code: arrays[f"{number}/directions"] for number, code in names}
+            lawdr.debiaser_.components_ = {
+                code: arrays[f"{number}/directions"] for number, code in names
+            }
             lawdr.debiaser_.languages_ = lawdr.languages_
         for number, language in enumerate(lawdr.languages_ if lawdr.density else []):
             start = f"{number}/density/"
-            learned = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            learned = {
+                name.removeprefix(start): array
+                for name, array in arrays.items()
+                if name.startswith(start)
+            }
             lawdr.densities_[language] = SentenceDensity.from_arrays(learned)
         return lawdr
 
@@ -277,7 +307,9 @@ class _Reservoir:
 
 
 def sentence_chunks(
-    documents: Iterable[Document], languages: str | Iterable[str], known: Sequence[str] | None = None
+    documents: Iterable[Document],
+    languages: str | Iterable[str],
+    known: Sequence[str] | None = None,
 ) -> Iterator[tuple[list[int], list[str], list[str]]]:
     """The sentences of some documents at a time, 8,192 or a few more: number of the document, language and text each.
 
@@ -288,24 +320,34 @@ def sentence_chunks(
     Raises:
         ValueError: A document without a sentence, an unknown language, not as many codes as documents.
     """
-    if isinstance(documents, str) or hasattr(documents, "columns"):  # a table is an iterable of its columns' names
-        raise ValueError(f"documents: found one {type(documents).__name__}, expected an iterable of documents")
+    if isinstance(documents, str) or hasattr(
+        documents, "columns"
+    ):  # a table is an iterable of its columns' names
+        raise TmdeError(
+            f"documents: found one {type(documents).__name__}, expected an iterable of documents"
+        )
     total = len(documents) if hasattr(documents, "__len__") else None
     one = isinstance(languages, str)
     if not one and total is not None and hasattr(languages, "__len__") and len(languages) != total:
-        raise ValueError(f"languages: found {len(languages)}, expected {total}, one for each document")
+        raise TmdeError(
+            f"languages: found {len(languages)}, expected {total}, one for each document"
+        )
     pairs = zip(documents, itertools.repeat(languages) if one else languages, strict=not one)
     chunk: tuple[list[int], list[str], list[str]] = ([], [], [])
-    for number, (document, language) in enumerate(progress_bar(pairs, desc="Documents", unit="", total=total)):
+    for number, (document, language) in enumerate(
+        progress_bar(pairs, desc="Documents", unit="", total=total)
+    ):
         if known is not None and language not in known:
-            raise ValueError(
+            raise TmdeError(
                 f"languages: found {language!r} for document {number}, expected one of those fitted: "
                 f"{', '.join(known)}. Fit documents of all languages"
             )
         sentences = split_sentences(document, language) if isinstance(document, str) else document
         sentences = [sentence for sentence in sentences if sentence.strip()]
         if not sentences:
-            raise ValueError(f"documents: document {number} is empty, expected at least one sentence")
+            raise TmdeError(
+                f"documents: document {number} is empty, expected at least one sentence"
+            )
         chunk[0].extend([number] * len(sentences))
         chunk[1].extend([language] * len(sentences))
         chunk[2].extend(sentences)
@@ -320,7 +362,7 @@ def gram(vectors: np.ndarray) -> np.ndarray:
     """The products of all dimensions (d, d), summed over the vectors (n, d), float64."""
     vectors = np.asarray(vectors, np.float64)
     if not np.isfinite(vectors).all():
-        raise ValueError("vectors: found a number that is not finite; look at the model")
+        raise TmdeError("vectors: found a number that is not finite; look at the model")
     return vectors.T @ vectors
 
 
@@ -328,5 +370,7 @@ def rows_by_language(languages: str | Sequence[str], count: int) -> dict[str, np
     """Row numbers of each language, in order; one code for all of `count` rows, or one for each."""
     codes = np.array([languages] * count if isinstance(languages, str) else languages, object)
     if len(codes) != count:
-        raise ValueError(f"languages: found {len(codes)}, expected one for each of {count} vectors, or one in all")
+        raise TmdeError(
+            f"languages: found {len(codes)}, expected one for each of {count} vectors, or one in all"
+        )
     return {language: np.flatnonzero(codes == language) for language in dict.fromkeys(codes)}

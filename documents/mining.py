@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from modeling_tmde.data.files import read_lines
-from modeling_tmde.documents.neighbours import (
+from modeling_tmde import TmdeError
+from tmde.data.files import read_lines
+from tmde.documents.neighbours import (
     Matrix,
     check_scoring,
     find_neighbours,
@@ -96,7 +97,7 @@ def mine_bitext(
         retrieval, threshold: See [`retrieved_pairs`].
         max_pairs: Keep only this many, the best; None for all.
         drop_identical: Leave out pairs of equal texts, common in crawled pages, that nobody translated.
-        search: `auto`, `exact` or `hnsw`; see [`~modeling_tmde.documents.neighbours.find_neighbours`].
+        search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbours.find_neighbours`].
 
     Returns:
         Pairs, best first.
@@ -113,20 +114,26 @@ def mine_bitext(
         [(0, 1), (2, 0)]
     """
     if retrieval not in RETRIEVALS:
-        raise ValueError(f"retrieval: found {retrieval!r}, expected one of {', '.join(RETRIEVALS)}")
+        raise TmdeError(f"retrieval: found {retrieval!r}, expected one of {', '.join(RETRIEVALS)}")
     if drop_identical and (first_texts is None or second_texts is None):
-        raise ValueError("drop_identical: found no texts of both sides, expected first_texts and second_texts")
+        raise TmdeError(
+            "drop_identical: found no texts of both sides, expected first_texts and second_texts"
+        )
     sides, kept = [], []
     for name, matrix, texts in (("first", first, first_texts), ("second", second, second_texts)):
         matrix = matrix if hasattr(matrix, "shape") else np.asarray(matrix)  # a list
         if texts is not None and len(texts) != matrix.shape[0]:
-            raise ValueError(f"{name}: found {len(texts)} texts, expected {matrix.shape[0]}, one for each row")
+            raise TmdeError(
+                f"{name}: found {len(texts)} texts, expected {matrix.shape[0]}, one for each row"
+            )
         kept.append(np.arange(matrix.shape[0]) if texts is None else first_occurrences(texts)[1])
         sides.append(matrix if len(kept[-1]) == matrix.shape[0] else matrix[kept[-1]])
     mined = retrieved_pairs(scored_pairs(*sides, scoring, k, search), retrieval, threshold)
     mined = ScoredPairs(kept[0][mined.first], kept[1][mined.second], mined.scores)
     if drop_identical:
-        different = [plain_text(first_texts[i]) != plain_text(second_texts[j]) for i, j in mined.rows()]
+        different = [
+            plain_text(first_texts[i]) != plain_text(second_texts[j]) for i, j in mined.rows()
+        ]
         mined = mined[np.array(different, bool)]
     return mined[:max_pairs]
 
@@ -139,7 +146,7 @@ def scored_pairs(
     The margins of Artetxe & Schwenk 2019 (arXiv 1811.01136, section 3.1): with m(x, y) half the sum of the mean cosine
     of x to its `k` nearest of the other side and that of y to its `k` nearest, `ratio` is cos(x, y) / m(x, y),
     `distance` cos(x, y) - m(x, y), and `cosine` their `absolute` margin. A pair whose m(x, y) is 1e-6 or less scores
-    -2e6 or less ([`~modeling_tmde.documents.neighbours.ranked_scores`]); the log tells how many there are.
+    -2e6 or less ([`~tmde.documents.neighbours.ranked_scores`]); the log tells how many there are.
 
     Args:
         first, second: (n, d) and (m, d), both dense or both sparse.
@@ -167,7 +174,9 @@ def scored_pairs(
     return ScoredPairs(rows, others, scores)
 
 
-def retrieved_pairs(pairs: ScoredPairs, retrieval: str = "max", threshold: float | None = None) -> ScoredPairs:
+def retrieved_pairs(
+    pairs: ScoredPairs, retrieval: str = "max", threshold: float | None = None
+) -> ScoredPairs:
     """Chooses among candidate pairs (Artetxe & Schwenk 2019, section 3.2).
 
     Args:
@@ -214,12 +223,16 @@ def first_occurrences(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         kept (at most n,) int64: row numbers of the texts that are neither empty nor repeat another.
     """
     seen: dict[str, int] = {}
-    occurrences = np.array([seen.setdefault(plain_text(text), row) for row, text in enumerate(texts)], np.int64)
+    occurrences = np.array(
+        [seen.setdefault(plain_text(text), row) for row, text in enumerate(texts)], np.int64
+    )
     kept = np.flatnonzero(occurrences == np.arange(len(occurrences)))
     return occurrences, kept[kept != seen.get("", -1)]
 
 
-def read_gold_pairs(path: str | os.PathLike, first_ids: Sequence[str], second_ids: Sequence[str]) -> GoldPairs:
+def read_gold_pairs(
+    path: str | os.PathLike, first_ids: Sequence[str], second_ids: Sequence[str]
+) -> GoldPairs:
     """Reads pairs of ids as row numbers: BUCC's gold lists, and what `tmde align` and `tmde mine` write.
 
     Args:
@@ -238,21 +251,27 @@ def read_gold_pairs(path: str | os.PathLike, first_ids: Sequence[str], second_id
             header = fields
         elif line.strip():
             if len(fields) != len(header):
-                raise ValueError(f"{where}: found {line[:80]!r}, expected {len(header)} fields with tabs between")
+                raise TmdeError(
+                    f"{where}: found {line[:80]!r}, expected {len(header)} fields with tabs between"
+                )
             ids = [fields[header.index(name)] for name in ("id_a", "id_b")]
             for side, id, rows in zip(("first", "second"), ids, known, strict=True):
                 if id not in rows:
-                    raise ValueError(
+                    raise TmdeError(
                         f"{where}: found id {id!r}, which no text of the {side} side has, expected an id such as "
                         f"{next(iter(rows), '(none)')!r}; ids stand in the order of the two sides"
                     )
             pairs[known[0][ids[0]], known[1][ids[1]]] = True
     if not pairs:
-        raise ValueError(f"{path}: found no pair, expected one a line: two ids with a tab between them")
+        raise TmdeError(
+            f"{path}: found no pair, expected one a line: two ids with a tab between them"
+        )
     return list(pairs)
 
 
-def pair_quality(pairs: Collection[tuple[int, int]], gold: Collection[tuple[int, int]]) -> PairQuality:
+def pair_quality(
+    pairs: Collection[tuple[int, int]], gold: Collection[tuple[int, int]]
+) -> PairQuality:
     """Precision, recall and F1 by the protocol of BUCC (Zweigenbaum et al. 2017, aclanthology.org/W17-2512).
 
     Args:
@@ -263,7 +282,9 @@ def pair_quality(pairs: Collection[tuple[int, int]], gold: Collection[tuple[int,
     return PairQuality(len(set(pairs) & set(gold)), len(pairs), len(gold))
 
 
-def best_threshold(pairs: ScoredPairs, gold: Collection[tuple[int, int]]) -> tuple[float, PairQuality]:
+def best_threshold(
+    pairs: ScoredPairs, gold: Collection[tuple[int, int]]
+) -> tuple[float, PairQuality]:
     """The threshold of highest F1: to be found on a train split and applied to another one.
 
     Args:
@@ -278,9 +299,11 @@ def best_threshold(pairs: ScoredPairs, gold: Collection[tuple[int, int]]) -> tup
         ValueError: No pairs, or none of them in the gold list.
     """
     ordered, known = pairs.best_first(), set(gold)
-    correct = np.cumsum([pair in known for pair in ordered.rows()])  # (p,) among the best 1, 2, ... p
+    correct = np.cumsum(
+        [pair in known for pair in ordered.rows()]
+    )  # (p,) among the best 1, 2, ... p
     if not len(ordered) or not correct[-1]:
-        raise ValueError(
+        raise TmdeError(
             f"Found none of the {len(gold)} gold pairs among {len(ordered)} mined ones, expected at least one: is the "
             "list of these texts, and mined without a threshold?"
         )

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from modeling_tmde.embedding import progress_bar
+from modeling_tmde import TmdeError
+from tmde.embedding.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,9 @@ EXACT_COST = 1e13  # n m d, that of 100,000 x 100,000 x 1,024: some 4 minutes on
 RECALL = 0.95  # share of the exact neighbors for which the graph is tuned
 SAMPLE = 256  # queries by which it is tuned
 FIRST_EFFORT, LAST_EFFORT = 8, 4096  # nodes that a query looks at
-WORTHWHILE = 400  # candidates for each step of a walk through the graph: with fewer, exact search is faster
+WORTHWHILE = (
+    400  # candidates for each step of a walk through the graph: with fewer, exact search is faster
+)
 LINKS = 32  # of a node of the graph
 
 
@@ -44,13 +47,17 @@ class UnitRows:
         self.matrix = matrix.tocsr() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
         self.shape, self.dtype = self.matrix.shape, dtype
         if len(self.shape) != 2 or not self.shape[0]:
-            raise ValueError(f"{name}: found shape {self.shape}, expected (rows, dimensions) with at least one row")
+            raise TmdeError(
+                f"{name}: found shape {self.shape}, expected (rows, dimensions) with at least one row"
+            )
         blocks = (self.matrix[rows].astype(np.float64) for rows in slices(len(self), BLOCK))
         with np.errstate(over="ignore", invalid="ignore"):
-            self.norms = np.sqrt(np.concatenate([row_products(block, block) for block in blocks]))  # (n,) float64
+            self.norms = np.sqrt(
+                np.concatenate([row_products(block, block) for block in blocks])
+            )  # (n,) float64
         bad = np.flatnonzero(~np.isfinite(self.norms))
         if len(bad):
-            raise ValueError(
+            raise TmdeError(
                 f"{name}: found a vector that is not finite in row {bad[0]}, and in {len(bad)} of {self.shape[0]} "
                 "rows in all, expected finite numbers. Look at the model that made them"
             )
@@ -62,7 +69,9 @@ class UnitRows:
     def __getitem__(self, rows: slice | np.ndarray) -> Matrix:
         chosen, norms = self.matrix[rows], self.norms[rows, None]
         if scipy.sparse.issparse(chosen):
-            return scipy.sparse.csr_matrix(chosen.astype(np.float64).multiply(1 / norms), dtype=self.dtype)
+            return scipy.sparse.csr_matrix(
+                chosen.astype(np.float64).multiply(1 / norms), dtype=self.dtype
+            )
         return np.divide(chosen, norms, out=np.empty(chosen.shape, self.dtype), casting="same_kind")
 
     def blocks(self) -> Iterator[tuple[slice, Matrix]]:
@@ -95,11 +104,15 @@ def find_neighbours(
         ImportError: `hnsw` without faiss.
     """
     if search not in SEARCHES or k < 1:
-        raise ValueError(f"search, k: found {search!r}, {k}, expected one of {', '.join(SEARCHES)}, and at least 1")
+        raise TmdeError(
+            f"search, k: found {search!r}, {k}, expected one of {', '.join(SEARCHES)}, and at least 1"
+        )
     rows, others = two_sides(("first", queries), ("second", candidates))
     sparse, k = scipy.sparse.issparse(others.matrix), min(k, len(others))
     if sparse and search == "hnsw":
-        raise ValueError("search: found 'hnsw' for sparse rows, expected exact or auto: faiss indexes dense ones")
+        raise TmdeError(
+            "search: found 'hnsw' for sparse rows, expected exact or auto: faiss indexes dense ones"
+        )
     costly = len(rows) * len(others) * others.shape[1] > EXACT_COST and not sparse
     found = None
     if search == "hnsw":
@@ -109,7 +122,9 @@ def find_neighbours(
     return found or unit_neighbours(rows, others, k)
 
 
-def unit_neighbours(queries: UnitRows, candidates: UnitRows, k: int) -> tuple[np.ndarray, np.ndarray]:
+def unit_neighbours(
+    queries: UnitRows, candidates: UnitRows, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Exact search: cosines (n, k) float32, falling, and row numbers (n, k), equal cosines in order of row number."""
     cosines = np.full((len(queries), k), -np.inf, np.float32)
     indices = np.full((len(queries), k), len(candidates), np.int64)
@@ -117,9 +132,14 @@ def unit_neighbours(queries: UnitRows, candidates: UnitRows, k: int) -> tuple[np
         pool = candidates[columns]
         for rows, unit in queries.blocks():
             found = largest(products(unit, pool), min(k, pool.shape[0]))
-            both = np.hstack([cosines[rows], found[0]]), np.hstack([indices[rows], found[1] + columns.start])
+            both = (
+                np.hstack([cosines[rows], found[0]]),
+                np.hstack([indices[rows], found[1] + columns.start]),
+            )
             order = np.lexsort((both[1], -both[0]), axis=1)[:, :k]
-            cosines[rows], indices[rows] = (np.take_along_axis(each, order, axis=1) for each in both)
+            cosines[rows], indices[rows] = (
+                np.take_along_axis(each, order, axis=1) for each in both
+            )
     return np.clip(cosines, -1, 1), indices
 
 
@@ -131,12 +151,18 @@ def row_cosines(first: Matrix, second: Matrix) -> np.ndarray:
     """
     sides = two_sides(("first", first), ("second", second))
     if len(sides[0]) != len(sides[1]):
-        raise ValueError(f"Found {len(sides[0])} rows in first and {len(sides[1])} in second, expected as many")
+        raise TmdeError(
+            f"Found {len(sides[0])} rows in first and {len(sides[1])} in second, expected as many"
+        )
     return np.concatenate([row_products(unit, sides[1][rows]) for rows, unit in sides[0].blocks()])
 
 
 def target_ranks(
-    queries: Matrix, candidates: Matrix, targets: Sequence[int] | np.ndarray, scoring: str = "cosine", k: int = 4
+    queries: Matrix,
+    candidates: Matrix,
+    targets: Sequence[int] | np.ndarray,
+    scoring: str = "cosine",
+    k: int = 4,
 ) -> np.ndarray:
     """Rank of the right candidate of each query among all candidates, by cosine or by margin.
 
@@ -163,16 +189,24 @@ def target_ranks(
             candidates, unknown scoring, `k` below 1.
     """
     check_scoring(scoring, k)
-    sides, targets = two_sides(("queries", queries), ("candidates", candidates)), np.asarray(targets)
+    sides, targets = (
+        two_sides(("queries", queries), ("candidates", candidates)),
+        np.asarray(targets),
+    )
     if targets.shape != (len(sides[0]),) or targets.min() < 0 or targets.max() >= len(sides[1]):
-        raise ValueError(f"targets: found {targets}, expected {len(sides[0])} row numbers below {len(sides[1])}")
-    right = np.concatenate([row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks()])
+        raise TmdeError(
+            f"targets: found {targets}, expected {len(sides[0])} row numbers below {len(sides[1])}"
+        )
+    right = np.concatenate(
+        [row_products(unit, sides[1][targets[rows]]) for rows, unit in sides[0].blocks()]
+    )
     if scoring == "cosine":
         score = right
     else:
         pairs = sides, sides[::-1]
         of_queries, of_candidates = (
-            unit_neighbours(rows, others, min(k, len(others)))[0].mean(axis=1) for rows, others in pairs
+            unit_neighbours(rows, others, min(k, len(others)))[0].mean(axis=1)
+            for rows, others in pairs
         )
         means = (of_queries + of_candidates[targets]) / 2
         score = right - means if scoring == "distance" else right / np.maximum(means, SMALLEST_MEAN)
@@ -181,11 +215,19 @@ def target_ranks(
         for rows, unit in sides[0].blocks():
             cosines = products(unit, pool)  # (rows, columns)
             here = np.flatnonzero((targets[rows] >= columns.start) & (targets[rows] < columns.stop))
-            cosines[here, targets[rows][here] - columns.start] = -np.inf  # the right one is not before itself
-            needed = score[rows, None].astype(np.float32)  # the cosine that gives a candidate the right one's score
+            cosines[
+                here, targets[rows][here] - columns.start
+            ] = -np.inf  # the right one is not before itself
+            needed = score[rows, None].astype(
+                np.float32
+            )  # the cosine that gives a candidate the right one's score
             if scoring != "cosine":
                 means = (of_queries[rows, None] + of_candidates[None, columns]) / 2
-                needed = needed + means if scoring == "distance" else needed * np.maximum(means, SMALLEST_MEAN)
+                needed = (
+                    needed + means
+                    if scoring == "distance"
+                    else needed * np.maximum(means, SMALLEST_MEAN)
+                )
             ranks[rows] += np.count_nonzero(cosines >= needed - np.float32(TIE), axis=1)
     return ranks
 
@@ -218,17 +260,20 @@ def warn_without_ratio(scoring: str, scores: np.ndarray) -> None:
 def check_scoring(scoring: str, k: int) -> None:
     """Raises ValueError if these are not the arguments of a margin."""
     if scoring not in SCORINGS or k < 1:
-        raise ValueError(f"scoring, k: found {scoring!r}, {k}, expected one of {', '.join(SCORINGS)}, and at least 1")
+        raise TmdeError(
+            f"scoring, k: found {scoring!r}, {k}, expected one of {', '.join(SCORINGS)}, and at least 1"
+        )
 
 
 def two_sides(*named: tuple[str, Matrix], dtype: type = np.float32) -> tuple[UnitRows, UnitRows]:
     """The unit rows of two named matrices; ValueError if one cannot be searched by the other."""
     first, second = (UnitRows(name, matrix, dtype) for name, matrix in named)
     kinds = [
-        f"{each.shape[1]} {'sparse' if scipy.sparse.issparse(each.matrix) else 'dense'}" for each in (first, second)
+        f"{each.shape[1]} {'sparse' if scipy.sparse.issparse(each.matrix) else 'dense'}"
+        for each in (first, second)
     ]
     if kinds[0] != kinds[1]:
-        raise ValueError(
+        raise TmdeError(
             f"{named[0][0]}, {named[1][0]}: found {kinds[0]} and {kinds[1]} dimensions, expected the same: both sides "
             "come from one system"
         )
@@ -295,11 +340,16 @@ def _walk_graph(
     size = " x ".join(f"{each:,}" for each in (len(queries), *candidates.shape))
     text = "Approximate search of %s by HNSW (M = %d, efSearch = %d), which finds %.1f %% of the exact neighbors"
     logger.warning(text, size, LINKS, effort, 100 * recall)
-    cosines, indices = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    cosines, indices = (
+        np.empty((len(queries), k), np.float32),
+        np.empty((len(queries), k), np.int64),
+    )
     for rows in slices_with_bar(len(queries), BLOCK, "Searching"):
         unit = queries[rows]
         cosines[rows], indices[rows] = graph.search(unit, k)
-        if len(short := np.flatnonzero((indices[rows] < 0).any(axis=1))):  # the graph is not connected
+        if len(
+            short := np.flatnonzero((indices[rows] < 0).any(axis=1))
+        ):  # the graph is not connected
             again = unit_neighbours(UnitRows("queries", unit[short]), candidates, k)
             cosines[rows.start + short], indices[rows.start + short] = again
     return np.clip(cosines, -1, 1), indices

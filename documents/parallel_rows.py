@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from modeling_tmde.documents.sentence_alignment import align_sentences, embedded_spans, unit_rows
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.long_documents import split_sentences
+from modeling_tmde import TmdeError
+from tmde.documents.sentence_alignment import align_sentences, embedded_spans, unit_rows
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.long_documents import split_sentences
 
 _SEGMENTS = 4096  # of both sides, whose vectors are there at once
 
@@ -45,7 +46,7 @@ def parallel_rows(
         languages: Codes of both, for the splitting, for a model that needs them, and as keys of the rows.
         paragraphs: Align lines instead of sentences.
         min_score: Least score of a row; None for all. What is low depends on the model: look at the rows.
-        max_size, skip: See [`~modeling_tmde.documents.sentence_alignment.align_sentences`].
+        max_size, skip: See [`~tmde.documents.sentence_alignment.align_sentences`].
         report: Filled in place: `documents` (pairs), `first` and `second` (sentences or paragraphs of both sides),
             each kind of bead, such as "1-2" for one to two and "0-1" for one left alone, `rows` that are kept, and of
             those left out `low`, `identical` and `wordless`; `texts` that were embedded (one that occurs in distant
@@ -63,7 +64,7 @@ def parallel_rows(
         ValueError: One language twice, options of the alignment out of range.
     """
     if languages[0] == languages[1]:
-        raise ValueError(f"languages: found {languages[0]!r} twice, expected two")
+        raise TmdeError(f"languages: found {languages[0]!r} twice, expected two")
     report = Counter() if report is None else report
     totals, counts = [0.0, 0.0], [0, 0]  # of the unit vectors of the sentences of each side so far
     for ids, sides in _batches(documents, paragraphs, languages):
@@ -72,19 +73,30 @@ def parallel_rows(
 
             def encode(texts: list[str], language: str = language) -> np.ndarray:
                 found = embedder.encode(texts, language=language, show_progress_bar=False)
-                report.update(texts=embedder.last_report.texts, truncated=embedder.last_report.truncated)
+                report.update(
+                    texts=embedder.last_report.texts, truncated=embedder.last_report.truncated
+                )
                 return found
 
             vectors.append(embedded_spans(side, encode, max_size - 1))
             for spans in filter(None, vectors[-1]):
                 totals[number] = totals[number] + unit_rows(spans[0]).sum(axis=0, dtype=np.float64)
                 counts[number] += len(spans[0])
-        means = tuple(total / count for total, count in zip(totals, counts, strict=True)) if all(counts) else None
+        means = (
+            tuple(total / count for total, count in zip(totals, counts, strict=True))
+            if all(counts)
+            else None
+        )
         for doc_id, *both, first, second in zip(ids, *vectors, *sides, strict=True):
             lengths = tuple([len(text) for text in side] for side in (first, second))
             report.update(documents=1, first=len(first), second=len(second))
-            for segment, bead in enumerate(align_sentences(*both, max_size, skip, lengths=lengths, means=means)):
-                texts = [" ".join(first[i] for i in bead.first), " ".join(second[j] for j in bead.second)]
+            for segment, bead in enumerate(
+                align_sentences(*both, max_size, skip, lengths=lengths, means=means)
+            ):
+                texts = [
+                    " ".join(first[i] for i in bead.first),
+                    " ".join(second[j] for j in bead.second),
+                ]
                 fate = "rows"
                 if bead.score is None:
                     fate = "alone"
@@ -98,7 +110,12 @@ def parallel_rows(
                 if fate == "rows":
                     translation = dict(zip(languages, texts, strict=True))
                     score = round(bead.score, 6) + 0.0  # no -0.0
-                    yield {"translation": translation, "doc_id": doc_id, "segment": segment, "score": score}
+                    yield {
+                        "translation": translation,
+                        "doc_id": doc_id,
+                        "segment": segment,
+                        "score": score,
+                    }
 
 
 def _batches(

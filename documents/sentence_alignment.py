@@ -15,14 +15,20 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
+from modeling_tmde import TmdeError
+
 Spans = Sequence[np.ndarray]
 Moves = list[tuple[int, int]]
 Encode = Callable[[list[str]], np.ndarray]
 
 _SHORT = 20  # sentences of a document, too few of which say what unrelated ones have in common
 _SMALLEST = 1e-6  # of the mean distance to the other document, which a cost is divided by
-_LARGEST_SURPRISE = 5.0  # a probability of 1 in 150: what is rarer counts no more, so that no length forbids a pair
-_VARIANCE = 6.8  # of the characters of a translation, for each of the original: section 2.3 of the paper
+_LARGEST_SURPRISE = (
+    5.0  # a probability of 1 in 150: what is rarer counts no more, so that no length forbids a pair
+)
+_VARIANCE = (
+    6.8  # of the characters of a translation, for each of the original: section 2.3 of the paper
+)
 _FULL = 300  # sentences of both documents up to which every cell is computed, as in vecalign
 _ROWS = 32  # rows of cells whose cosines are computed at once
 
@@ -93,22 +99,33 @@ def align_sentences(
         ValueError: Options out of range, arrays whose shapes do not fit, numbers that are not finite.
     """
     if max_size < 2 or not 0 < skip < np.inf:
-        raise ValueError(f"max_size, skip: found {max_size}, {skip}, expected at least 2 and a number above 0")
-    sides = [unit_spans(name, spans, max_size - 1) for name, spans in (("first", first), ("second", second))]
+        raise TmdeError(
+            f"max_size, skip: found {max_size}, {skip}, expected at least 2 and a number above 0"
+        )
+    sides = [
+        unit_spans(name, spans, max_size - 1)
+        for name, spans in (("first", first), ("second", second))
+    ]
     n, m = (len(side[0]) for side in sides)
     if n and m and sides[0][0].shape[1] != sides[1][0].shape[1]:
-        raise ValueError(
+        raise TmdeError(
             f"Found {sides[0][0].shape[1]} dimensions in first and {sides[1][0].shape[1]} in second, expected as many"
         )
     if lengths is not None and (len(lengths[0]), len(lengths[1])) != (n, m):
-        raise ValueError(f"lengths: found {len(lengths[0])} and {len(lengths[1])}, expected {n} and {m}")
+        raise TmdeError(
+            f"lengths: found {len(lengths[0])} and {len(lengths[1])}, expected {n} and {m}"
+        )
     if not n or not m:
         path = [(i, j) for i in range(n + 1) for j in range(m + 1)]
         return list(_beads(path, None, skip, None))
     costs = BeadCosts(sides, merge, lengths, length_weight)
-    moves = [(a, b) for size in range(2, max_size + 1) for a in range(1, size) for b in [size - a]]  # ties: small ones
+    moves = [
+        (a, b) for size in range(2, max_size + 1) for a in range(1, size) for b in [size - a]
+    ]  # ties: small ones
     path = _path(costs, skip, moves, _coarse_path(costs, skip, width), width)
-    return list(_beads(path, costs, skip, costs if means is None else BeadCosts(sides, means=means)))
+    return list(
+        _beads(path, costs, skip, costs if means is None else BeadCosts(sides, means=means))
+    )
 
 
 class BeadCosts:
@@ -141,14 +158,23 @@ class BeadCosts:
         length_weight: float = 0.0,
         means: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        self.sides, self.merge, self.lengths, self.length_weight = sides, merge, lengths, length_weight
+        self.sides, self.merge, self.lengths, self.length_weight = (
+            sides,
+            merge,
+            lengths,
+            length_weight,
+        )
         centers = [side[0].mean(axis=0, dtype=np.float64) for side in sides]
         for number, side in enumerate(sides if means is not None else ()):
-            centers[number] = means[number] + (centers[number] - means[number]) * min(len(side[0]) / _SHORT, 1)
+            centers[number] = means[number] + (centers[number] - means[number]) * min(
+                len(side[0]) / _SHORT, 1
+            )
         pairs = zip(sides, centers[::-1], strict=True)
         self.distances = [[1 - units @ center for units in side] for side, center in pairs]
         if lengths is not None:
-            self.ends = [np.concatenate([[0.0], np.cumsum(side, dtype=np.float64)]) for side in lengths]
+            self.ends = [
+                np.concatenate([[0.0], np.cumsum(side, dtype=np.float64)]) for side in lengths
+            ]
             self.ratio = max(self.ends[1][-1], 1) / max(self.ends[0][-1], 1)
 
     def of_vectors(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
@@ -160,7 +186,9 @@ class BeadCosts:
 
     def surprise(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
         """-log of the probability of the lengths of these spans, if they are translations: (rows, columns)."""
-        first, second = (ends[size:] - ends[:-size] for ends, size in zip(self.ends, (a, b), strict=True))
+        first, second = (
+            ends[size:] - ends[:-size] for ends, size in zip(self.ends, (a, b), strict=True)
+        )
         first, second = first[rows, None], second[None, columns]
         mean = (first + second / self.ratio) / 2
         delta = np.abs(second - first * self.ratio) / np.sqrt(np.maximum(mean, 1) * _VARIANCE)
@@ -169,17 +197,25 @@ class BeadCosts:
     def __call__(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
         costs = self.of_vectors(a, b, rows, columns) + self.merge * (a + b - 2)
         if self.lengths is not None:
-            costs += self.length_weight * np.minimum(self.surprise(a, b, rows, columns), _LARGEST_SURPRISE)
+            costs += self.length_weight * np.minimum(
+                self.surprise(a, b, rows, columns), _LARGEST_SURPRISE
+            )
         return costs
 
     def halved(self) -> BeadCosts:
         """Costs of pairs of neighboring sentences; the last one stays alone if their number is odd."""
-        sides = [[unit_rows(np.add.reduceat(side[0], range(0, len(side[0]), 2)))] for side in self.sides]
-        lengths = self.lengths and [np.add.reduceat(side, range(0, len(side), 2)) for side in self.lengths]
+        sides = [
+            [unit_rows(np.add.reduceat(side[0], range(0, len(side[0]), 2)))] for side in self.sides
+        ]
+        lengths = self.lengths and [
+            np.add.reduceat(side, range(0, len(side), 2)) for side in self.lengths
+        ]
         return BeadCosts(sides, self.merge, lengths, self.length_weight)
 
 
-def embedded_spans(documents: Sequence[Sequence[str]], encode: Encode, largest: int) -> list[list[np.ndarray]]:
+def embedded_spans(
+    documents: Sequence[Sequence[str]], encode: Encode, largest: int
+) -> list[list[np.ndarray]]:
     """Vectors of the sentences of many documents, and of what up to `largest` consecutive ones make as one text.
 
     Args:
@@ -195,7 +231,10 @@ def embedded_spans(documents: Sequence[Sequence[str]], encode: Encode, largest: 
     for sentences in documents:
         spans.append([])
         for size in range(1, largest + 1):
-            texts = (" ".join(sentences[start : start + size]) for start in range(len(sentences) - size + 1))
+            texts = (
+                " ".join(sentences[start : start + size])
+                for start in range(len(sentences) - size + 1)
+            )
             spans[-1].append([position.setdefault(text, len(position)) for text in texts])
     vectors = encode(list(position)) if position else np.empty((0, 1), np.float32)
     return [[vectors[rows] for rows in of_document] for of_document in spans]
@@ -211,7 +250,9 @@ def _coarse_path(costs: BeadCosts, skip: float, width: int) -> np.ndarray | None
     return np.minimum(2 * np.array(path), [n, m])
 
 
-def _path(costs: BeadCosts, skip: float, moves: Moves, near: np.ndarray | None, width: int) -> list[tuple[int, int]]:
+def _path(
+    costs: BeadCosts, skip: float, moves: Moves, near: np.ndarray | None, width: int
+) -> list[tuple[int, int]]:
     """Nodes of the cheapest path from (0, 0) to (n, m). Windows are widened until the path stays off their edges."""
     n, m = (len(side[0]) for side in costs.sides)
     while True:
@@ -244,12 +285,16 @@ def _windows(n: int, m: int, near: np.ndarray | None, width: int) -> tuple[np.nd
     return np.maximum(low, 0), np.minimum(high, m)
 
 
-def _steps(costs: BeadCosts, skip: float, moves: Moves, low: np.ndarray, high: np.ndarray) -> list[np.ndarray]:
+def _steps(
+    costs: BeadCosts, skip: float, moves: Moves, low: np.ndarray, high: np.ndarray
+) -> list[np.ndarray]:
     """The last step of the cheapest path to each node in its window, row by row: number of a move, or a skip."""
     n, m = len(low) - 1, int(high[-1])
     skip_first, skip_second = len(moves), len(moves) + 1
     paid = skip * np.arange(m + 1)  # for skipping all sentences before a column
-    best: dict[int, np.ndarray] = {}  # cost of the cheapest path to each node (m + 1,), of the last rows
+    best: dict[
+        int, np.ndarray
+    ] = {}  # cost of the cheapest path to each node (m + 1,), of the last rows
     steps = []
     for start in range(0, n + 1, _ROWS):
         stop = min(start + _ROWS, n + 1)
@@ -293,7 +338,9 @@ def _beads(
         a, b = i1 - i0, j1 - j0
         if a and b:
             one = a, b, slice(i0, i0 + 1), slice(j0, j0 + 1)
-            similarity = float(np.clip(costs.sides[0][a - 1][i0] @ costs.sides[1][b - 1][j0], -1, 1))
+            similarity = float(
+                np.clip(costs.sides[0][a - 1][i0] @ costs.sides[1][b - 1][j0], -1, 1)
+            )
             score = float(1 - scoring.of_vectors(*one)[0, 0])
             yield Bead(range(i0, i1), range(j0, j1), float(costs(*one)[0, 0]), similarity, score)
         else:
@@ -306,7 +353,9 @@ def unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.nd
     Raises:
         ValueError: Shapes that do not fit, numbers that are not finite.
     """
-    spans = [np.asarray(some) for some in ([given] if isinstance(given, np.ndarray) else given)][:largest]
+    spans = [np.asarray(some) for some in ([given] if isinstance(given, np.ndarray) else given)][
+        :largest
+    ]
     n = len(spans[0])
     if n == 0:
         return [spans[0]]
@@ -314,13 +363,21 @@ def unit_spans(name: str, given: np.ndarray | Spans, largest: int) -> list[np.nd
     for size, some in enumerate(spans, 1):
         shape = max(n - size + 1, 0), spans[0].shape[-1]
         if some.shape != shape and (len(some) or shape[0]):
-            raise ValueError(f"{name}: found shape {some.shape} for spans of {size} sentences, expected {shape}")
+            raise TmdeError(
+                f"{name}: found shape {some.shape} for spans of {size} sentences, expected {shape}"
+            )
         if not np.isfinite(some).all():
-            raise ValueError(f"{name}: found a vector that is not finite among spans of {size} sentences")
+            raise TmdeError(
+                f"{name}: found a vector that is not finite among spans of {size} sentences"
+            )
         units.append(unit_rows(some.reshape(shape)))
     for size in range(len(units) + 1, largest + 1):
         rows = max(n - size + 1, 0)
-        units.append(unit_rows(sum(units[0][start : start + rows].astype(np.float64) for start in range(size))))
+        units.append(
+            unit_rows(
+                sum(units[0][start : start + rows].astype(np.float64) for start in range(size))
+            )
+        )
     return units
 
 

@@ -20,15 +20,17 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
+from modeling_tmde import TmdeError
 from modeling_tmde.configuration_bag import BagConfig
-from modeling_tmde.data.checks import Words, bad_value, is_code
-from modeling_tmde.data.files import read_lines
-from modeling_tmde.data.io import replacing
-from modeling_tmde.documents.mining import first_occurrences, mine_bitext
-from modeling_tmde.documents.neighbours import TIE, find_neighbours, row_cosines, slices, target_ranks
-from modeling_tmde.embedding import DocumentEmbedder, progress_bar
 from modeling_tmde.modeling_bag import SPECIAL_LOG_WEIGHT, BagModel
 from modeling_tmde.tokenization import SPECIAL_TOKENS, wrapped
+from tmde.data.checks import Words, bad_value, is_code
+from tmde.data.files import read_lines
+from tmde.data.io import replacing
+from tmde.documents.mining import first_occurrences, mine_bitext
+from tmde.documents.neighbours import TIE, find_neighbours, row_cosines, slices, target_ranks
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.progress import progress_bar
 
 IDENTICAL = "identical"
 NEIGHBORS = 10  # of CSLS
@@ -78,7 +80,10 @@ def read_word_vectors(path: str | os.PathLike, max_words: int | None = 200_000) 
     try:
         count, width = map(int, header.split())
     except ValueError:
-        expected, advice = "the numbers of words and of dimensions", "Pass a .vec file in fastText's text format."
+        expected, advice = (
+            "the numbers of words and of dimensions",
+            "Pass a .vec file in fastText's text format.",
+        )
         raise bad_value(place, 1, None, header, expected, advice) from None
     number = 1
     for number, line in lines:
@@ -97,7 +102,9 @@ def read_word_vectors(path: str | os.PathLike, max_words: int | None = 200_000) 
         raise bad_value(place, None, None, Words("no word"), "one a line", "Fetch the file again.")
     if len(vectors) != max_words and number - 1 != count:
         found = Words(f"{number - 1:,} lines after the first")
-        raise bad_value(place, None, None, found, f"the {count:,} of its header", "Fetch the file again.")
+        raise bad_value(
+            place, None, None, found, f"the {count:,} of its header", "Fetch the file again."
+        )
     return WordVectors(list(vectors), np.stack(list(vectors.values())))
 
 
@@ -109,7 +116,9 @@ def write_word_vectors(path: str | os.PathLike, words: WordVectors) -> None:
             file.write(f"{word} {' '.join(f'{value:.5f}' for value in vector)}\n")
 
 
-def read_dictionary(path: str | os.PathLike, source: WordVectors, target: WordVectors) -> np.ndarray:
+def read_dictionary(
+    path: str | os.PathLike, source: WordVectors, target: WordVectors
+) -> np.ndarray:
     """Row numbers (p, 2) of the pairs of a dictionary whose words both have vectors.
 
     Args:
@@ -127,18 +136,36 @@ def read_dictionary(path: str | os.PathLike, source: WordVectors, target: WordVe
             continue
         pairs.append(line.lower().split())
         if len(pairs[-1]) != 2:
-            raise bad_value(place, number, None, line, "a word and its translation", "Correct or delete the line.")
-    known = [(source.rows[x], target.rows[y]) for x, y in pairs if x in source.rows and y in target.rows]
+            raise bad_value(
+                place,
+                number,
+                None,
+                line,
+                "a word and its translation",
+                "Correct or delete the line.",
+            )
+    known = [
+        (source.rows[x], target.rows[y]) for x, y in pairs if x in source.rows and y in target.rows
+    ]
     if not known:
         found = Words(f"{len(pairs):,} pairs, none of words that both have vectors")
-        raise bad_value(place, None, None, found, "at least one", "Check the languages and their order.")
+        raise bad_value(
+            place, None, None, found, "at least one", "Check the languages and their order."
+        )
     return np.array(known)
 
 
 def check_codes(*codes: str) -> None:
     """Raises [`CorpusError`] unless the codes are those of different languages: they name files and what they hold."""
     if len(set(codes)) < len(codes) or not all(map(is_code, codes)):
-        raise bad_value("languages", None, None, list(codes), "two codes such as de and pt-BR", "Correct the codes.")
+        raise bad_value(
+            "languages",
+            None,
+            None,
+            list(codes),
+            "two codes such as de and pt-BR",
+            "Correct the codes.",
+        )
 
 
 # ---- Mappings
@@ -170,15 +197,21 @@ def align_words(
     """
     widths = [words.vectors.shape[1] for words in (source, target)]
     if widths[0] != widths[1]:
-        raise ValueError(f"Found word vectors of {widths[0]} and {widths[1]} dimensions, expected the same of both")
+        raise TmdeError(
+            f"Found word vectors of {widths[0]} and {widths[1]} dimensions, expected the same of both"
+        )
     if dictionary is None:
         mapping = align_adversarially(source, target, **adversarial)
     else:
-        mapping = procrustes(unit(source.vectors[dictionary[:, 0]]), unit(target.vectors[dictionary[:, 1]]))
+        mapping = procrustes(
+            unit(source.vectors[dictionary[:, 0]]), unit(target.vectors[dictionary[:, 1]])
+        )
     return refine(source, target, mapping, refinements)
 
 
-def refine(source: WordVectors, target: WordVectors, mapping: np.ndarray, rounds: int = 5) -> np.ndarray:
+def refine(
+    source: WordVectors, target: WordVectors, mapping: np.ndarray, rounds: int = 5
+) -> np.ndarray:
     """Procrustes on the mutual CSLS neighbors among the 20,000 most frequent words (004, section 4.1.2).
 
     Ends after `rounds`, or with the first that does not raise the [`criterion`]; returns the mapping of the highest.
@@ -187,7 +220,11 @@ def refine(source: WordVectors, target: WordVectors, mapping: np.ndarray, rounds
     best = criterion(source, target, mapping) if rounds else 0.0
     for _ in range(rounds):
         pairs = mine_bitext(
-            first @ mapping.T.astype(np.float32), second, scoring="distance", k=NEIGHBORS, retrieval="intersection"
+            first @ mapping.T.astype(np.float32),
+            second,
+            scoring="distance",
+            k=NEIGHBORS,
+            retrieval="intersection",
         )
         found = procrustes(first[pairs.first], second[pairs.second])
         if (value := criterion(source, target, found)) <= best:
@@ -245,7 +282,9 @@ def align_adversarially(
             nn.Linear(hidden, 1),
         ).to(device)
         mapping = nn.Parameter(torch.eye(width, device=device))
-        players = [torch.optim.SGD(each, lr=0.1) for each in (discriminator.parameters(), [mapping])]
+        players = [
+            torch.optim.SGD(each, lr=0.1) for each in (discriminator.parameters(), [mapping])
+        ]
         is_source = torch.tensor([0.8] * BATCH + [0.2] * BATCH, device=device)  # smoothed
 
         def loss(expected: torch.Tensor) -> torch.Tensor:
@@ -255,8 +294,12 @@ def align_adversarially(
 
         best, found = -np.inf, np.eye(width)
         for epoch in range(epochs):
-            for _ in progress_bar(range(steps), desc=f"Epoch {epoch + 1} of {epochs}", unit=" steps"):
-                for player, expected, times in zip(players, (is_source, 1 - is_source), (5, 1), strict=True):
+            for _ in progress_bar(
+                range(steps), desc=f"Epoch {epoch + 1} of {epochs}", unit=" steps"
+            ):
+                for player, expected, times in zip(
+                    players, (is_source, 1 - is_source), (5, 1), strict=True
+                ):
                     discriminator.train(player is players[0])
                     for _ in range(times):
                         for each in players:
@@ -289,7 +332,11 @@ def translation_precision(
             cosines r to the ten nearest words of the other language.
     """
     known, places = np.unique(dictionary[:, 0], return_inverse=True)
-    queries, candidates, density = unit(source.vectors[known]), unit(target.vectors), np.zeros(len(target))
+    queries, candidates, density = (
+        unit(source.vectors[known]),
+        unit(target.vectors),
+        np.zeros(len(target)),
+    )
     if scoring == "distance":  # r(x) is the same for all candidates, and not needed
         density = find_neighbours(candidates, source.vectors, NEIGHBORS)[0].mean(axis=1) / 2
     best = np.full(len(known), len(target))
@@ -324,10 +371,15 @@ def measure(
             are left out.
     """
     measures, pairs = {}, [tuple(row.get(code) for code in bag[0].config.languages) for row in rows]
-    kept = [set(first_occurrences([text or "" for text in texts])[1].tolist()) for texts in zip(*pairs, strict=True)]
+    kept = [
+        set(first_occurrences([text or "" for text in texts])[1].tolist())
+        for texts in zip(*pairs, strict=True)
+    ]
     pairs = [pair for row, pair in enumerate(pairs) if all(row in each for each in kept)]
     if pairs:
-        sentences = [DocumentEmbedder(*bag).encode(list(texts)) for texts in zip(*pairs, strict=True)]
+        sentences = [
+            DocumentEmbedder(*bag).encode(list(texts)) for texts in zip(*pairs, strict=True)
+        ]
     for name, scoring in (("cosine", "cosine"), ("CSLS", "distance")):
         if dictionary is not None:
             measures[f"words, {name}"] = translation_precision(source, target, dictionary, scoring)
@@ -363,7 +415,9 @@ def word_bag(
         for word, vector in zip(words.words, unit(words.vectors), strict=True):
             found[word].append(vector)
     names = [*SPECIAL_TOKENS, *(word for word in found if word not in SPECIAL_TOKENS)]
-    backend = Tokenizer(models.WordLevel({name: row for row, name in enumerate(names)}, unk_token="<unk>"))
+    backend = Tokenizer(
+        models.WordLevel({name: row for row, name in enumerate(names)}, unk_token="<unk>")
+    )
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(r"[\p{P}\p{S}]"), "isolated")]
@@ -373,7 +427,10 @@ def word_bag(
     codes = {"languages": list(languages), "pivot_languages": list(languages)}
     model = BagModel(BagConfig(vocab_size=len(names), d_model=table.shape[1], **codes))
     with torch.no_grad():
-        model.embed_tokens.weight[:special], model.embed_tokens.weight[special:] = table.mean(dim=0), table
+        model.embed_tokens.weight[:special], model.embed_tokens.weight[special:] = (
+            table.mean(dim=0),
+            table,
+        )
         if rows:
             texts = [text for row in rows for text in row.values() if text]
             with_word = np.ones(len(names))

@@ -1,7 +1,7 @@
 """Evaluation: tasks, systems, protocols, statistics and reports.
 
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate, markdown_report, plan_tasks
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate, markdown_report, plan_tasks
 
 tasks = [planned.load(["de", "en"]) for planned in plan_tasks(["sample"])]
 system = EmbeddingSystem("mine", DocumentEmbedder.from_pretrained("path/to/checkpoint"))

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from modeling_tmde.documents.alignment import align_documents
-from modeling_tmde.documents.lawdr import Lawdr
-from modeling_tmde.documents.neighbours import Matrix
-from modeling_tmde.eval.results import Cell
-from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import AlignmentData, TaskError
+from tmde.documents.alignment import align_documents
+from tmde.documents.lawdr import Lawdr
+from tmde.documents.neighbours import Matrix
+from tmde.eval.results import Cell
+from tmde.eval.systems import System
+from tmde.eval.tasks import AlignmentData, TaskError
 
 
 def evaluate_alignment(
@@ -24,7 +24,7 @@ def evaluate_alignment(
     """Recall of the known pairs of translations (Buck & Koehn 2016; paper 003, section 6).
 
     Within each collection, the pair of the best score is taken, then the best of those left, and so on (see
-    [`~modeling_tmde.documents.alignment.align_documents`]). A margin looks for neighbors within the collection. Each
+    [`~tmde.documents.alignment.align_documents`]). A margin looks for neighbors within the collection. Each
     text is represented once.
 
     Args:
@@ -49,12 +49,18 @@ def evaluate_alignment(
             texts.setdefault(language, []).extend(documents.values())
     texts = {language: list(dict.fromkeys(found)) for language, found in texts.items()}
     vectors = _represent(texts, system, data.lawdr_rank)
-    rows = {language: {text: row for row, text in enumerate(found)} for language, found in texts.items()}
-    found: dict[tuple[str, str], list[tuple[str, bool]]] = {}  # id and outcome of the known pairs, by languages
+    rows = {
+        language: {text: row for row, text in enumerate(found)} for language, found in texts.items()
+    }
+    found: dict[
+        tuple[str, str], list[tuple[str, bool]]
+    ] = {}  # id and outcome of the known pairs, by languages
     sizes: dict[tuple[str, str], int] = {}
     for name, collection in data.collections.items():
         if progress is not None:
-            progress(f"{name}: {' and '.join(str(len(side)) for side in collection.documents)} documents")
+            progress(
+                f"{name}: {' and '.join(str(len(side)) for side in collection.documents)} documents"
+            )
         ids = [list(side) for side in collection.documents]
         pairs = set()
         if all(ids):
@@ -65,7 +71,10 @@ def evaluate_alignment(
             urls = dict(zip(("first_urls", "second_urls"), ids, strict=True)) if data.by_url else {}
             aligned = align_documents(*sides, scoring, k, languages=collection.languages, **urls)
             pairs = {(ids[0][pair.first], ids[1][pair.second]) for pair in aligned}
-        outcomes = [(f"{name}:{pair[0]}|{pair[1]}", pair in pairs) for pair in dict.fromkeys(collection.pairs)]
+        outcomes = [
+            (f"{name}:{pair[0]}|{pair[1]}", pair in pairs)
+            for pair in dict.fromkeys(collection.pairs)
+        ]
         found.setdefault(collection.languages, []).extend(outcomes)
         sizes[collection.languages] = sizes.get(collection.languages, 0) + sum(map(len, ids))
     if not any(found.values()):
@@ -75,14 +84,22 @@ def evaluate_alignment(
         names, right = zip(*outcomes, strict=True)
         values = np.array(right, dtype=float)
         extra = {"size": len(names), "documents": sizes[languages]}
-        cells.append(Cell(*languages, "recall", float(values.mean()), list(names), values, extra=extra))
+        cells.append(
+            Cell(*languages, "recall", float(values.mean()), list(names), values, extra=extra)
+        )
     return cells
 
 
-def _represent(texts: dict[str, list[str]], system: System, lawdr_rank: int | None) -> dict[str, Matrix]:
+def _represent(
+    texts: dict[str, list[str]], system: System, lawdr_rank: int | None
+) -> dict[str, Matrix]:
     """Vectors (n, d) of the texts of each language."""
     if lawdr_rank is not None and system.dense:
         lawdr = Lawdr(system.embedder, rank=lawdr_rank)
-        return {language: lawdr.fit_transform(column, language) for language, column in texts.items()}
+        return {
+            language: lawdr.fit_transform(column, language) for language, column in texts.items()
+        }
     fit_on = [text for column in texts.values() for text in column]
-    return {language: system.represent(column, fit_on, language) for language, column in texts.items()}
+    return {
+        language: system.represent(column, fit_on, language) for language, column in texts.items()
+    }

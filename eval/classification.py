@@ -6,7 +6,7 @@
 - Evaluation II (X-Y): all languages, the default;
 - Evaluation III (bilingual): the two languages of the model, as `train_languages` and `test_languages`.
 
-`modeling_tmde.eval.results.summarize` turns the cells into `Same`, `Cross` and `All` (thesis 4.4.2).
+`tmde.eval.results.summarize` turns the cells into `Same`, `Cross` and `All` (thesis 4.4.2).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import scipy.sparse
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import normalize
 
-from modeling_tmde.documents.neighbours import Matrix
-from modeling_tmde.eval.heads import Head, get_head, pair_features
-from modeling_tmde.eval.results import Cell
-from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
+from modeling_tmde import TmdeError
+from tmde.documents.neighbours import Matrix
+from tmde.eval.heads import Head, get_head, pair_features
+from tmde.eval.results import Cell
+from tmde.eval.systems import System
+from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
 FOLDS = 10
 TEN_FOLDS = "ten folds, each tuned on the next"
@@ -50,7 +51,9 @@ class Plan:
     tuned_on: Mapping[str, str]
 
 
-def plan_protocol(protocol: str, train_languages: Sequence[str], test_languages: Sequence[str]) -> list[Plan]:
+def plan_protocol(
+    protocol: str, train_languages: Sequence[str], test_languages: Sequence[str]
+) -> list[Plan]:
     """Plans which languages are used for training, tuning and testing.
 
     - `zero-shot`: one classifier a source language, the same for all targets; nothing of a target but its test set is
@@ -63,16 +66,24 @@ def plan_protocol(protocol: str, train_languages: Sequence[str], test_languages:
         ValueError: Unknown protocol, or no language left to train on.
     """
     if protocol not in PROTOCOLS:
-        raise ValueError(f"Found protocol {protocol!r}, expected one of {', '.join(PROTOCOLS)}")
+        raise TmdeError(f"Found protocol {protocol!r}, expected one of {', '.join(PROTOCOLS)}")
     if protocol == "zero-shot":
-        return [Plan(source, (source,), dict.fromkeys(test_languages, source)) for source in train_languages]
+        return [
+            Plan(source, (source,), dict.fromkeys(test_languages, source))
+            for source in train_languages
+        ]
     if protocol == "targeted":
-        return [Plan(source, (source,), {target: target for target in test_languages}) for source in train_languages]
+        return [
+            Plan(source, (source,), {target: target for target in test_languages})
+            for source in train_languages
+        ]
     plans = []
     for target in test_languages:
         sources = tuple(language for language in train_languages if language != target)
         if not sources:
-            raise ValueError(f"Leave-one-out needs a train language other than the target, found only {target!r}")
+            raise TmdeError(
+                f"Leave-one-out needs a train language other than the target, found only {target!r}"
+            )
         dev = "en" if "en" in sources else sources[0]
         plans.append(Plan(f"all-but-{target}", sources, {target: dev}))
     return plans
@@ -98,7 +109,7 @@ def evaluate_classification(
         data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol tunes on it. Or a split
             `all`, for ten-fold cross-validation in each language.
         system: What represents the texts. Pairs of texts become [u, v, |u - v|, u * v].
-        head: Name in `modeling_tmde.eval.heads.HEADS`, or a head.
+        head: Name in `tmde.eval.heads.HEADS`, or a head.
         protocol: See `plan_protocol`.
         train_languages, test_languages: None for all languages of the data.
         test_split: Name of the split that is tested on.
@@ -124,13 +135,21 @@ def evaluate_classification(
     plans = plan_protocol(protocol, train_languages, test_languages)
     ten_folds = "all" in data.splits[data.languages[0]]
     if data.monolingual or ten_folds:
-        plans = [replace(plan, tuned_on={plan.source: plan.source}) for plan in plans if plan.source in test_languages]
+        plans = [
+            replace(plan, tuned_on={plan.source: plan.source})
+            for plan in plans
+            if plan.source in test_languages
+        ]
         if not plans or protocol != "zero-shot":
             expected = "zero-shot, and a language to train and to test on"
-            raise TaskError(f"Found the protocol {protocol} for labels of one language, expected {expected}")
+            raise TaskError(
+                f"Found the protocol {protocol} for labels of one language, expected {expected}"
+            )
     if ten_folds:
         by_language = {plan.source: _split(data, plan.source, "all") for plan in plans}
-        return [_cross_validate(*each, system, head, seeds, progress) for each in by_language.items()]
+        return [
+            _cross_validate(*each, system, head, seeds, progress) for each in by_language.items()
+        ]
     check_plans(data, plans, test_split)
     cells = []
     for plan in plans:
@@ -139,11 +158,19 @@ def evaluate_classification(
         trains = {language: data.splits[language]["train"] for language in plan.sources}
         devs = {language: data.splits[language]["dev"] for language in plan.tuned_on.values()}
         # Both texts of a pair.
-        fit_on = [text for x in trains.values() for column in (x.texts, x.second_texts or []) for text in column]
+        fit_on = [
+            text
+            for x in trains.values()
+            for column in (x.texts, x.second_texts or [])
+            for text in column
+        ]
         labels = [label for split in trains.values() for label in split.labels]
-        parts = [split_features(split, system, fit_on, language) for language, split in trains.items()]
+        parts = [
+            split_features(split, system, fit_on, language) for language, split in trains.items()
+        ]
         tuning = {
-            name: (split_features(split, system, fit_on, name), list(split.labels)) for name, split in devs.items()
+            name: (split_features(split, system, fit_on, name), list(split.labels))
+            for name, split in devs.items()
         }
         sparse = scipy.sparse.issparse(parts[0])
         features = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
@@ -173,7 +200,9 @@ def _cross_validate(
     order, cells = np.random.default_rng(seeds[0]).permutation(len(split)), []
 
     def part(rows: np.ndarray) -> Split:
-        columns = ([column[row] for row in rows] for column in (split.ids, split.texts, split.labels))
+        columns = (
+            [column[row] for row in rows] for column in (split.ids, split.texts, split.labels)
+        )
         return Split(*columns, place=split.place)
 
     for fold in range(FOLDS):
@@ -198,7 +227,12 @@ def _cross_validate(
 
 
 def _cell(
-    source: str, target: str, split: Split, predictions: Sequence[np.ndarray], train_labels: Sequence[str], dev: float
+    source: str,
+    target: str,
+    split: Split,
+    predictions: Sequence[np.ndarray],
+    train_labels: Sequence[str],
+    dev: float,
 ) -> Cell:
     """The scores of the predictions of each seed for a test split."""
     classes, counts = np.unique(train_labels, return_counts=True)
@@ -216,7 +250,9 @@ def _cell(
         std=float(by_seed.std(ddof=1)) if several else None,
         seed_values=tuple(by_seed.tolist()) if several else (),
         extra={
-            "macro_f1": float(np.mean([f1_score(gold, predicted, average="macro") for predicted in predictions])),
+            "macro_f1": float(
+                np.mean([f1_score(gold, predicted, average="macro") for predicted in predictions])
+            ),
             "majority": float(np.mean(gold == classes[counts.argmax()])),
             "dev": dev,
             "size": float(len(split)),
@@ -231,10 +267,14 @@ def check_plans(data: ClassificationData, plans: Sequence[Plan], test_split: str
         TaskError: See `evaluate_classification`.
     """
     for plan in plans:
-        classes = {label for language in plan.sources for label in _split(data, language, "train").labels}
+        classes = {
+            label for language in plan.sources for label in _split(data, language, "train").labels
+        }
         if len(classes) < 2:
             found = ", ".join(map(repr, classes))
-            raise TaskError(f"{plan.source}/train: found the class {found} alone, expected at least two classes")
+            raise TaskError(
+                f"{plan.source}/train: found the class {found} alone, expected at least two classes"
+            )
         for target, dev in plan.tuned_on.items():
             check_labels(_split(data, dev, "dev"), f"{dev}/dev", classes, plan.source)
             _split(data, target, test_split)
@@ -242,10 +282,14 @@ def check_plans(data: ClassificationData, plans: Sequence[Plan], test_split: str
 
 def _split(data: ClassificationData, language: str, name: str) -> Split:
     if language not in data.splits:
-        raise TaskError(f"Found no language {language!r}, expected one of {', '.join(data.languages)}")
+        raise TaskError(
+            f"Found no language {language!r}, expected one of {', '.join(data.languages)}"
+        )
     if name not in data.splits[language]:
         found = ", ".join(data.splits[language]) or "none"
-        raise TaskError(f"Language {language!r} has no split {name!r}, expected train, dev and test; found {found}")
+        raise TaskError(
+            f"Language {language!r} has no split {name!r}, expected train, dev and test; found {found}"
+        )
     return data.splits[language][name]
 
 

@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 
-from modeling_tmde.documents.neighbours import TIE, Matrix, row_cosines
-from modeling_tmde.eval.results import ACCURACY_OF, CONTROL, Cell
-from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import ContrastData, TaskError
+from tmde.documents.neighbours import TIE, Matrix, row_cosines
+from tmde.eval.results import ACCURACY_OF, CONTROL, Cell
+from tmde.eval.systems import System
+from tmde.eval.tasks import ContrastData, TaskError
 
 
 def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
@@ -35,18 +35,27 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
         ValueError: Vectors that are not finite.
     """
     if len(data.languages) < 2:
-        raise TaskError(f"Found the languages {data.languages}, expected at least two to choose across")
+        raise TaskError(
+            f"Found the languages {data.languages}, expected at least two to choose across"
+        )
     # firsts, then contrasts: the same list for every pair of languages, because a system keeps what it knows by list
-    texts = {code: [pair[side] for side in (0, 1) for pair in items] for code, items in data.texts.items()}
+    texts = {
+        code: [pair[side] for side in (0, 1) for pair in items]
+        for code, items in data.texts.items()
+    }
     groups = np.array(data.groups, dtype=object)
     counted = ~np.isin(groups, list(data.controls))
     cells = []
     for source, target in itertools.permutations(data.languages, 2):
         fit_on = texts[source] + texts[target]
-        choices = _choices(*(system.represent(texts[code], fit_on, code) for code in (source, target)))
+        choices = _choices(
+            *(system.represent(texts[code], fit_on, code) for code in (source, target))
+        )
         outcomes = choices.mean(axis=0)
         extra = {
-            f"{CONTROL if group in data.controls else ACCURACY_OF}{group}": float(outcomes[groups == group].mean())
+            f"{CONTROL if group in data.controls else ACCURACY_OF}{group}": float(
+                outcomes[groups == group].mean()
+            )
             for group in dict.fromkeys(data.groups)
         }
         cells.append(
@@ -58,7 +67,8 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
                 ids=[name for name, kept in zip(data.ids, counted, strict=True) if kept],
                 outcomes=outcomes[counted],
                 chance=0.5,
-                extra=extra | {"ties": float((choices[:, counted] == 0.5).mean()), "size": int(counted.sum())},
+                extra=extra
+                | {"ties": float((choices[:, counted] == 0.5).mean()), "size": int(counted.sum())},
             )
         )
     return cells

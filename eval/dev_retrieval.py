@@ -10,12 +10,12 @@ import datasets
 import numpy as np
 from transformers.utils import logging
 
-from modeling_tmde.data import DOCUMENT_ID
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.retrieval import RetrievalPool, precision_at_1, retrieval_pool
-from modeling_tmde.eval.systems import EmbeddingSystem
+from tmde.data import DOCUMENT_ID
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval.retrieval import RetrievalPool, precision_at_1, retrieval_pool
+from tmde.eval.systems import EmbeddingSystem
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 MIN_ROWS = 4  # of a document; fewer are hardly more than a sentence
 MIN_DOCUMENTS = 20  # of a pool; among fewer, precision at 1 moves in steps that say little
@@ -25,10 +25,15 @@ Row = dict[str, str | None]  # text by language
 
 def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Every pair, in both orders, by the name `<a>-<b>`: codes have hyphens too."""
-    return {f"{source}-{target}": (source, target) for source, target in itertools.permutations(languages, 2)}
+    return {
+        f"{source}-{target}": (source, target)
+        for source, target in itertools.permutations(languages, 2)
+    }
 
 
-def retrieval_pools(rows: datasets.Dataset, languages: Sequence[str], args: Any) -> dict[str, RetrievalPool]:
+def retrieval_pools(
+    rows: datasets.Dataset, languages: Sequence[str], args: Any
+) -> dict[str, RetrievalPool]:
     """The retrieval pools of dev rows by the name of their metric.
 
     For each of `args.eval_pairs` these are the sentences, `p1_<a>-<b>`, and the documents, `doc_p1_<a>-<b>`, where
@@ -54,23 +59,36 @@ def retrieval_pools(rows: datasets.Dataset, languages: Sequence[str], args: Any)
 
 def documents_of(rows: datasets.Dataset, max_rows: int) -> list[list[Row]]:
     """Return the documents of `rows`: consecutive rows of one `doc_id`; of rows without one, every `max_rows`."""
-    names = rows[DOCUMENT_ID][:] if DOCUMENT_ID in rows.column_names else itertools.repeat(None, len(rows))
+    names = (
+        rows[DOCUMENT_ID][:]
+        if DOCUMENT_ID in rows.column_names
+        else itertools.repeat(None, len(rows))
+    )
     documents = []
-    for name, group in itertools.groupby(zip(names, rows["translation"][:], strict=True), itemgetter(0)):
+    for name, group in itertools.groupby(
+        zip(names, rows["translation"][:], strict=True), itemgetter(0)
+    ):
         texts = [row for _, row in group]
         length = max_rows if name is None else len(texts)
         documents += [texts[start : start + length] for start in range(0, len(texts), length)]
     return documents
 
 
-def join_documents(documents: Sequence[Sequence[Row]], source: str, target: str, max_rows: int) -> list[Row]:
+def join_documents(
+    documents: Sequence[Sequence[Row]], source: str, target: str, max_rows: int
+) -> list[Row]:
     """Return each document in two languages: the first `max_rows` of its rows that have both, joined by a blank, so
     that both sides say the same. Documents with fewer than `MIN_ROWS` such rows are left out."""
     joined = []
     for document in documents:
         complete = [row for row in document if row.get(source) and row.get(target)][:max_rows]
         if len(complete) >= MIN_ROWS:
-            joined.append({language: " ".join(row[language] for row in complete) for language in (source, target)})
+            joined.append(
+                {
+                    language: " ".join(row[language] for row in complete)
+                    for language in (source, target)
+                }
+            )
     return joined
 
 
@@ -98,7 +116,9 @@ def dev_retrieval(
     }
 
 
-def encode_dev_texts(embedder: DocumentEmbedder, texts: Iterable[tuple[str, list[str]]]) -> EmbeddingSystem:
+def encode_dev_texts(
+    embedder: DocumentEmbedder, texts: Iterable[tuple[str, list[str]]]
+) -> EmbeddingSystem:
     """A system that keeps the vectors of these texts, given with their language. Warns if texts are truncated."""
     system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
     for language, of_language in texts:

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 from sklearn.manifold import TSNE
 
-from modeling_tmde.data.io import replacing
-from modeling_tmde.eval.report import languages_of
-from modeling_tmde.eval.results import METRICS, Cell, summarize
+from modeling_tmde import TmdeError
+from tmde.data.io import replacing
+from tmde.eval.report import languages_of
+from tmde.eval.results import METRICS, Cell, summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,20 +56,37 @@ def draw_embedding_space(
         ImportError: If matplotlib is missing.
         ValueError: If there are fewer than four documents, too few for t-SNE.
     """
-    labels, languages, ids = (np.asarray(column, dtype=object) for column in (labels, languages, document_ids))
+    labels, languages, ids = (
+        np.asarray(column, dtype=object) for column in (labels, languages, document_ids)
+    )
     names = pd.unique(ids)
     if len(names) > max_documents:
-        kept = np.isin(ids, names[np.random.default_rng(seed).choice(len(names), max_documents, replace=False)])
-        vectors, labels, languages, ids = (column[kept] for column in (vectors, labels, languages, ids))
+        kept = np.isin(
+            ids, names[np.random.default_rng(seed).choice(len(names), max_documents, replace=False)]
+        )
+        vectors, labels, languages, ids = (
+            column[kept] for column in (vectors, labels, languages, ids)
+        )
         title = f"{title} ({max_documents:,} of {len(names):,} documents)".strip()
     figure = _figure((16.5, 5.6))
     perplexity = min(30, len(vectors) // 4)
-    points = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed).fit_transform(vectors)
-    panels = {"by class": (labels, 14), "by language": (languages, 14), "translations joined": (languages, 7)}
+    points = TSNE(
+        metric="cosine", init="random", perplexity=perplexity, random_state=seed
+    ).fit_transform(vectors)
+    panels = {
+        "by class": (labels, 14),
+        "by language": (languages, 14),
+        "translations joined": (languages, 7),
+    }
     for axes, (name, (groups, size)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
         for index, group in enumerate(sorted(set(groups))):
-            style = {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index // len(COLORS) % len(MARKERS)]}
-            axes.scatter(*points[groups == group].T, s=size, label=group, linewidths=0, zorder=2, **style)
+            style = {
+                "color": COLORS[index % len(COLORS)],
+                "marker": MARKERS[index // len(COLORS) % len(MARKERS)],
+            }
+            axes.scatter(
+                *points[groups == group].T, s=size, label=group, linewidths=0, zorder=2, **style
+            )
         axes.set(title=name, xticks=[], yticks=[])
         if name == "translations joined":
             for document in pd.unique(ids):
@@ -80,7 +98,9 @@ def draw_embedding_space(
     _save(figure, path)
 
 
-def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = "") -> Figure:
+def draw_accuracy_matrix(
+    path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = ""
+) -> Figure:
     """Draws the X-Y matrix of each system as a heat map in %, all on one color scale.
 
     Args:
@@ -97,7 +117,9 @@ def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequenc
     low, high = (100 * extreme(cell.value for cell in every) for extreme in (min, max))
     columns = min(3, len(cells_by_system))
     rows = math.ceil(len(cells_by_system) / columns)
-    figure = _figure((columns * (0.6 * len(targets) + 1.2) + 1.2, rows * (0.6 * len(sources) + 1.5) + 0.4))
+    figure = _figure(
+        (columns * (0.6 * len(targets) + 1.2) + 1.2, rows * (0.6 * len(sources) + 1.5) + 0.4)
+    )
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(cells_by_system) :]:
         axes.set_axis_off()
@@ -112,9 +134,13 @@ def draw_accuracy_matrix(path: str | Path, cells_by_system: Mapping[str, Sequenc
                 place = {"ha": "center", "va": "center", "fontsize": 10}
                 axes.text(column, row, f"{value:.1f}", color=color, **place)
         axes.set_facecolor("0.9")
-        axes.set_xticks(range(len(targets)), targets, rotation=45 if max(map(len, targets)) > 4 else 0)
+        axes.set_xticks(
+            range(len(targets)), targets, rotation=45 if max(map(len, targets)) > 4 else 0
+        )
         axes.set_yticks(range(len(sources)), sources)
-        means = ", ".join(f"{name} {100 * value:.1f}" for name, value in summarize(cells).items() if name != "All")
+        means = ", ".join(
+            f"{name} {100 * value:.1f}" for name, value in summarize(cells).items() if name != "All"
+        )
         axes.set_title(f"{system}\n{means}", fontsize=11)
         axes.set(ylabel=metric.rows, xlabel=metric.columns)
     figure.colorbar(image, ax=list(grid[: len(cells_by_system)]), label=metric.title, shrink=0.8)
@@ -141,8 +167,13 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Fi
     runs = {name: pd.DataFrame(read_log(path)) for name, path in logs.items()}
     panels = log_panels({key for run in runs.values() for key in run})
     if not panels:
-        raise ValueError(f"{', '.join(map(str, logs.values()))}: found no loss, dev measure or speed to draw")
-    names = sorted({name for sets in panels.values() for name in sets}, key=lambda name: (name != "training", name))
+        raise TmdeError(
+            f"{', '.join(map(str, logs.values()))}: found no loss, dev measure or speed to draw"
+        )
+    names = sorted(
+        {name for sets in panels.values() for name in sets},
+        key=lambda name: (name != "training", name),
+    )
     colors = {name: COLORS[place % len(COLORS)] for place, name in enumerate(runs)}
     styles = {name: LINES[place % len(LINES)] for place, name in enumerate(names)}
     figure = _figure((12.8, 2.3 * len(panels) + 0.9))
@@ -156,7 +187,10 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Fi
                 if values.empty:
                     continue
                 style = {"color": colors[name], "linestyle": styles[data], "linewidth": 1.4}
-                style |= {"marker": "o", "markersize": 0 if data == "training" and len(values) > 1 else 3}
+                style |= {
+                    "marker": "o",
+                    "markersize": 0 if data == "training" and len(values) > 1 else 3,
+                }
                 by_step.plot(run["step"][values.index], values, **style)
                 by_minute.plot(minutes[values.index], values, **style)
     for axes in grid.flat:
@@ -164,9 +198,15 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Fi
         axes.spines[["top", "right"]].set_visible(False)
     grid[-1][0].set_xlabel("step")
     grid[-1][1].set_xlabel("minutes")
-    handles = [Line2D([], [], color=color, linewidth=3, label=name) for name, color in colors.items()]
-    handles += [Line2D([], [], color="0.3", linestyle=style, label=name) for name, style in styles.items()]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False)
+    handles = [
+        Line2D([], [], color=color, linewidth=3, label=name) for name, color in colors.items()
+    ]
+    handles += [
+        Line2D([], [], color="0.3", linestyle=style, label=name) for name, style in styles.items()
+    ]
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False
+    )
     _save(figure, path)
     return figure
 
@@ -185,7 +225,9 @@ def log_panels(keys: Iterable[str]) -> dict[str, dict[str, list[str]]]:
         "Dev accuracy": "eval_(?P<data>same|cross)",
     }
     losses = [key for key in keys if key.endswith("_loss") and not key.startswith("eval_")]
-    for key in sorted(losses, key=len, reverse=True):  # the name of one objective may end with that of another
+    for key in sorted(
+        losses, key=len, reverse=True
+    ):  # the name of one objective may end with that of another
         title = key.replace("_", " ").capitalize()
         patterns[title] = rf"(?:eval_(?:(?P<data>.+)_)?)?{key}"
     patterns["Words per second"] = "(?P<data>)words_per_second"
@@ -214,7 +256,9 @@ def read_log(path: str | Path) -> list[dict[str, float]]:
     path = Path(path)
     path = path / LOG_NAME if path.is_dir() else path
     if not path.is_file():
-        raise ValueError(f"{path}: found no log, expected the {LOG_NAME} of a training run, or the run's folder")
+        raise TmdeError(
+            f"{path}: found no log, expected the {LOG_NAME} of a training run, or the run's folder"
+        )
     texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
     lines: list[dict[str, float]] = []
     for number, text in enumerate(texts, start=1):
@@ -222,14 +266,26 @@ def read_log(path: str | Path) -> list[dict[str, float]]:
             line = {name: float(value) for name, value in json.loads(text).items()}
             step = line["step"]
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            if not text.strip() or number == len(texts):  # nothing follows the last line, not even its end
+            if not text.strip() or number == len(
+                texts
+            ):  # nothing follows the last line, not even its end
                 continue
-            raise ValueError(f"{path}, line {number}: found {text[:60]!r}, expected numbers with a step") from None
-        if lines and step <= lines[-1]["step"]:  # lines of one step with other keys are training, dev and summary
-            lines = [x for x in lines if x["step"] < step or (x["step"] == step and x.keys() != line.keys())]
+            raise TmdeError(
+                f"{path}, line {number}: found {text[:60]!r}, expected numbers with a step"
+            ) from None
+        if (
+            lines and step <= lines[-1]["step"]
+        ):  # lines of one step with other keys are training, dev and summary
+            lines = [
+                x
+                for x in lines
+                if x["step"] < step or (x["step"] == step and x.keys() != line.keys())
+            ]
         lines.append(line)
     if not lines:
-        raise ValueError(f"{path}: found no complete line, expected at least one; has the run logged yet?")
+        raise TmdeError(
+            f"{path}: found no complete line, expected at least one; has the run logged yet?"
+        )
     return lines
 
 

@@ -18,16 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from modeling_tmde.eval.classification import split_features
-from modeling_tmde.eval.heads import Head
-from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import ClassificationData, TaskError
+from tmde.eval.classification import split_features
+from tmde.eval.heads import Head
+from tmde.eval.systems import System
+from tmde.eval.tasks import ClassificationData, TaskError
 
 SIX = 6
 DRAWS = 5  # each gives two folds
 THESIS_SIZE = 2000  # items of a draw, train and test halves together
 MIN_SIZE = 100  # smaller folds say little
-DEV_SHARE = 5  # 1 / DEV_SHARE of a train half is held out; the thesis does not say how its folds are tuned
+DEV_SHARE = (
+    5  # 1 / DEV_SHARE of a train half is held out; the thesis does not say how its folds are tuned
+)
 
 
 class Fold(NamedTuple):
@@ -45,7 +47,9 @@ def fold_pools(ids_by_language: Mapping[str, Sequence[str]]) -> tuple[dict[str, 
     sets = [set(ids) for ids in ids_by_language.values()]
     shared = sum(map(len, sets)) > len(set.union(*sets))
     common = set.intersection(*sets)
-    return {code: sorted(common if shared else set(ids)) for code, ids in ids_by_language.items()}, shared
+    return {
+        code: sorted(common if shared else set(ids)) for code, ids in ids_by_language.items()
+    }, shared
 
 
 def draw_folds(ids_by_language: Mapping[str, Sequence[str]], size: int, seed: int) -> list[Fold]:
@@ -70,12 +74,16 @@ def draw_folds(ids_by_language: Mapping[str, Sequence[str]], size: int, seed: in
         halves[language] = np.array(pool)[drawn].reshape(2 * DRAWS, size // 2).tolist()
     folds = []
     for draw in range(0, 2 * DRAWS, 2):
-        first, second = ({language: half[draw + side] for language, half in halves.items()} for side in (0, 1))
+        first, second = (
+            {language: half[draw + side] for language, half in halves.items()} for side in (0, 1)
+        )
         folds += [Fold(first, second), Fold(second, first)]
     return folds
 
 
-def draw_six_folds(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequence[str]], seed: int) -> list[Fold]:
+def draw_six_folds(
+    train: Mapping[str, Sequence[str]], test: Mapping[str, Sequence[str]], seed: int
+) -> list[Fold]:
     """Each fold trains on one of six sets of a language, and is tested on the other five: the train set, which gives
     the published split, and five parts of the test set.
 
@@ -90,7 +98,10 @@ def draw_six_folds(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequen
     folds = []
     for chosen in range(SIX):
         trains = {language: parts[chosen] for language, parts in sets.items()}
-        tests = {language: sum(parts[:chosen] + parts[chosen + 1 :], []) for language, parts in sets.items()}
+        tests = {
+            language: sum(parts[:chosen] + parts[chosen + 1 :], [])
+            for language, parts in sets.items()
+        }
         folds.append(Fold(trains, tests))
     return folds
 
@@ -126,7 +137,11 @@ def run_folds(
         TaskError: Pools that are too small, or a train half of one class.
     """
     splits = {
-        language: {"train": by_name.get("train_10k", by_name["train"]), "dev": by_name["dev"], "test": by_name["test"]}
+        language: {
+            "train": by_name.get("train_10k", by_name["train"]),
+            "dev": by_name["dev"],
+            "test": by_name["test"],
+        }
         for language, by_name in data.splits.items()
     }
     ids = {  # a task may count each split from 0
@@ -144,11 +159,16 @@ def run_folds(
             size = min(THESIS_SIZE, min(map(len, pools.values())) // DRAWS // 2 * 2)
             if size < MIN_SIZE:
                 raise TaskError(f"the data allow {size} items a fold, expected at least {MIN_SIZE}")
-        folds, about = draw_folds(ids, size, seed), {"draws": DRAWS, "size": size, "same_ids_in_all_languages": shared}
+        folds, about = (
+            draw_folds(ids, size, seed),
+            {"draws": DRAWS, "size": size, "same_ids_in_all_languages": shared},
+        )
     rows, features, labels = {}, {}, {}
     for language, parts in splits.items():  # whole splits, which the system has in its cache
         rows[language] = {name: row for row, name in enumerate(ids[language])}
-        features[language] = np.concatenate([split_features(split, system, (), language) for split in parts.values()])
+        features[language] = np.concatenate(
+            [split_features(split, system, (), language) for split in parts.values()]
+        )
         labels[language] = np.concatenate([split.labels for split in parts.values()])
     accuracies: dict[str, list[float]] = {}
     for number, fold in enumerate(folds, start=1):
@@ -157,7 +177,9 @@ def run_folds(
             chosen = [rows[source][name] for name in train_names]
             train, dev = np.split(chosen, [-(len(chosen) // DEV_SHARE)])
             if len(set(labels[source][train])) < 2:
-                raise TaskError(f"fold {number}, {source}: found one class to train on, expected two")
+                raise TaskError(
+                    f"fold {number}, {source}: found one class to train on, expected two"
+                )
             x, y = features[source], labels[source]
             classifier = head.fit(x[train], y[train], {"dev": (x[dev], y[dev])}, seed)["dev"]
             for target, names in fold.test.items():

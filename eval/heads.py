@@ -28,11 +28,14 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 from transformers.utils import logging
 
-from modeling_tmde.documents.neighbours import Matrix
+from modeling_tmde import TmdeError
+from tmde.documents.neighbours import Matrix
 
 logger = logging.get_logger(__name__)
 
-_BATCHES_AT_ONCE = 256  # gathered and masked together: few calls, and no second copy of a large training set
+_BATCHES_AT_ONCE = (
+    256  # gathered and masked together: few calls, and no second copy of a large training set
+)
 
 # Numbers in a training set from which several threads pay. Below, they wait for each other: 1,000 x 256 took forty
 # times as long on two cores as on one.
@@ -44,7 +47,9 @@ Devs = Mapping[str, tuple[Matrix, Sequence[str]]]
 def pair_features(first: Matrix, second: Matrix) -> Matrix:
     """[u, v, |u - v|, u * v] of paired rows, (n, d) and (n, d) to (n, 4 d) (InferSent, Conneau et al. 2017, 3.1)."""
     if scipy.sparse.issparse(first):
-        return scipy.sparse.hstack([first, second, abs(first - second), first.multiply(second)], format="csr")
+        return scipy.sparse.hstack(
+            [first, second, abs(first - second), first.multiply(second)], format="csr"
+        )
     return np.hstack([first, second, np.abs(first - second), first * second])
 
 
@@ -68,7 +73,9 @@ class LinearHead:
     grid: tuple[float, ...]
     sparse_grid: tuple[float, ...]
 
-    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int = 0) -> dict[str, ClassifierMixin]:
+    def fit(
+        self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int = 0
+    ) -> dict[str, ClassifierMixin]:
         """See the module. `seed` has no influence."""
         best: dict[str, tuple[float, ClassifierMixin]] = {}
         small = features.shape[0] * features.shape[1] < _WORTH_THREADS
@@ -97,7 +104,11 @@ class LinearHead:
             yield fitted if sparse else make_pipeline(scaler, fitted)
 
     def describe(self) -> dict[str, object]:
-        grids = {"C": list(self.grid), "C_sparse": list(self.sparse_grid), "max_iter": self.estimator.max_iter}
+        grids = {
+            "C": list(self.grid),
+            "C_sparse": list(self.sparse_grid),
+            "max_iter": self.estimator.max_iter,
+        }
         return {"head": self.name, **grids, "standardised": "dense features only"}
 
 
@@ -114,9 +125,17 @@ class FfnClassifier:
     """
 
     def __init__(
-        self, parameters: torch.Tensor, sizes: Sequence[int], classes: np.ndarray, activation: str = "tanh"
+        self,
+        parameters: torch.Tensor,
+        sizes: Sequence[int],
+        classes: np.ndarray,
+        activation: str = "tanh",
     ) -> None:
-        shapes = [shape for size in zip(sizes, sizes[1:], strict=False) for shape in (size[::-1], size[1:])]
+        shapes = [
+            shape
+            for size in zip(sizes, sizes[1:], strict=False)
+            for shape in (size[::-1], size[1:])
+        ]
         parts = parameters.detach().split([math.prod(shape) for shape in shapes])
         self.layers = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
         self.classes, self.activation = classes, getattr(torch, activation)
@@ -165,22 +184,33 @@ class FfnHead:
     input_dropout: bool = True
     patience: int | None = None
 
-    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, FfnClassifier]:
+    def fit(
+        self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int
+    ) -> dict[str, FfnClassifier]:
         """See the module. Does not read or change the global random state.
 
         Raises:
             ValueError: CSR features.
         """
         if scipy.sparse.issparse(features):
-            raise ValueError(f"The head {self.name!r} needs dense features; take 'logistic_regression' for TF-IDF")
+            raise TmdeError(
+                f"The head {self.name!r} needs dense features; take 'logistic_regression' for TF-IDF"
+            )
         generator = torch.Generator().manual_seed(seed)
         classes, indices = np.unique(np.asarray(labels), return_inverse=True)
-        inputs, gold = torch.from_numpy(np.ascontiguousarray(features, np.float32)), torch.from_numpy(indices)
+        inputs, gold = (
+            torch.from_numpy(np.ascontiguousarray(features, np.float32)),
+            torch.from_numpy(indices),
+        )
         sizes = [inputs.shape[1], *self.hidden, len(classes)]
         draws = []
-        for width, outputs in zip(sizes, sizes[1:], strict=False):  # weight and bias as `torch.nn.Linear` draws them
+        for width, outputs in zip(
+            sizes, sizes[1:], strict=False
+        ):  # weight and bias as `torch.nn.Linear` draws them
             bound = 1 / math.sqrt(width)
-            draws.append(torch.empty(outputs * (width + 1)).uniform_(-bound, bound, generator=generator))
+            draws.append(
+                torch.empty(outputs * (width + 1)).uniform_(-bound, bound, generator=generator)
+            )
         parameters = torch.cat(draws)
         parameters.grad = torch.zeros_like(parameters)
         network = FfnClassifier(parameters, sizes, classes, self.activation)
@@ -198,7 +228,9 @@ class FfnHead:
                 masks = [self._mask(len(chosen), width, generator) for width in sizes[:-1]]
                 given = inputs[chosen] * masks[0] if self.input_dropout else inputs[chosen]
                 parts = [given, gold[chosen], *masks[1:]]
-                for rows, targets, *kept in zip(*(part.split(self.batch_size) for part in parts), strict=True):
+                for rows, targets, *kept in zip(
+                    *(part.split(self.batch_size) for part in parts), strict=True
+                ):
                     parameters.grad.zero_()
                     F.cross_entropy(network.logits(rows, kept), targets).backward()
                     optimizer.step()
@@ -207,7 +239,10 @@ class FfnHead:
                 if name not in best or correct >= best[name][0]:
                     improved = epoch if name not in best or correct > best[name][0] else improved
                     best[name] = correct, parameters.clone()
-        return {name: FfnClassifier(kept, sizes, classes, self.activation) for name, (_, kept) in best.items()}
+        return {
+            name: FfnClassifier(kept, sizes, classes, self.activation)
+            for name, (_, kept) in best.items()
+        }
 
     def _mask(self, rows: int, width: int, generator: torch.Generator) -> torch.Tensor:
         """(rows, width) dropout: 0, or 1 / (1 - dropout) for what is kept."""
@@ -227,7 +262,9 @@ class GridHead:
     name: str
     heads: tuple[FfnHead, ...]
 
-    def fit(self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int) -> dict[str, FfnClassifier]:
+    def fit(
+        self, features: Matrix, labels: Sequence[str], devs: Devs, seed: int
+    ) -> dict[str, FfnClassifier]:
         """See the module."""
         best: dict[str, tuple[float, FfnClassifier]] = {}
         for head in self.heads:
@@ -242,11 +279,20 @@ class GridHead:
 
 
 Head = LinearHead | FfnHead | GridHead
-_PROBE = FfnHead(batch_size=64, activation="sigmoid", input_dropout=False, patience=10)  # 004, section 3.3
+_PROBE = FfnHead(
+    batch_size=64, activation="sigmoid", input_dropout=False, patience=10
+)  # 004, section 3.3
 _HEADS: tuple[Head, ...] = (
-    GridHead("mlp", tuple(replace(_PROBE, hidden=(n,), dropout=p) for n in (50, 100, 200) for p in (0.0, 0.1, 0.2))),
+    GridHead(
+        "mlp",
+        tuple(
+            replace(_PROBE, hidden=(n,), dropout=p) for n in (50, 100, 200) for p in (0.0, 0.1, 0.2)
+        ),
+    ),
     FfnHead(),
-    FfnHead("ffn_nli", epochs=200, hidden=(512, 384), dropout=0.3, batch_size=128),  # of LASER's xnli.sh
+    FfnHead(
+        "ffn_nli", epochs=200, hidden=(512, 384), dropout=0.3, batch_size=128
+    ),  # of LASER's xnli.sh
     # Of XNLI's baselines (004, section 4.2.5), which leaves open all but width and dropout, and Adam's defaults.
     FfnHead("ffn_128", epochs=50, hidden=(128,), dropout=0.1, batch_size=64, patience=5),
     LinearHead(
@@ -272,5 +318,5 @@ def get_head(name: str) -> Head:
         ValueError: Unknown name.
     """
     if name not in HEADS:
-        raise ValueError(f"Found head {name!r}, expected one of {', '.join(HEADS)}")
+        raise TmdeError(f"Found head {name!r}, expected one of {', '.join(HEADS)}")
     return HEADS[name]

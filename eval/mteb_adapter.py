@@ -1,7 +1,7 @@
 """A `DocumentEmbedder` as a model of MTEB, for its hundreds of tasks and its leaderboard.
 
 import mteb
-from modeling_tmde.eval.mteb_adapter import MtebEncoder
+from tmde.eval.mteb_adapter import MtebEncoder
 
 encoder = MtebEncoder.from_pretrained("path/to/checkpoint", name="organization/model")
 result = mteb.evaluate(encoder, mteb.get_tasks(tasks=["Tatoeba"]), encode_kwargs={"batch_size": 64})
@@ -21,10 +21,11 @@ from huggingface_hub import metadata_load
 from transformers.utils import cached_file
 from yaml import YAMLError
 
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.systems import model_fingerprint
-from modeling_tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores, iso_of_iso3
-from modeling_tmde.long_documents import NO_LIMIT
+from modeling_tmde import TmdeError
+from modeling_tmde.inspection import NO_LIMIT
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval.systems import model_fingerprint
+from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores, iso_of_iso3
 
 try:
     from mteb.models import ModelMeta
@@ -58,15 +59,23 @@ class MtebEncoder(AbsEncoder):
         revision: Of the model, such as its commit on the Hub. Default: its fingerprint.
     """
 
-    def __init__(self, embedder: DocumentEmbedder, name: str | None = None, revision: str | None = None) -> None:
+    def __init__(
+        self, embedder: DocumentEmbedder, name: str | None = None, revision: str | None = None
+    ) -> None:
         if name is None:
             path = Path(embedder.model.name_or_path)
             is_hub_id = len(path.parts) == 2 and not path.exists()
-            name = str(path) if is_hub_id else f"local/{path.name or embedder.model.config.model_type}"
+            name = (
+                str(path) if is_hub_id else f"local/{path.name or embedder.model.config.model_type}"
+            )
         self.embedder = embedder
         model, parameters = embedder.model, list(embedder.model.parameters())
         commit = getattr(model.config, "_commit_hash", None)
-        loading = {"pooling": embedder.pooling, "max_length": embedder.max_length, "prompt": embedder.prompt}
+        loading = {
+            "pooling": embedder.pooling,
+            "max_length": embedder.max_length,
+            "prompt": embedder.prompt,
+        }
         loading |= {"revision": commit, "dtype": model.dtype, **embedder.long_document_settings}
         card = _metadata_of_card(model.name_or_path, commit)
         tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
@@ -77,7 +86,8 @@ class MtebEncoder(AbsEncoder):
                 "name": name,
                 "revision": revision or model_fingerprint(embedder),
                 "loader": partial(_load, model.name_or_path, loading),
-                "languages": [codes[code] for code in model.config.languages or () if code in codes] or None,
+                "languages": [codes[code] for code in model.config.languages or () if code in codes]
+                or None,
                 "license": next(iter(card["license"]), None),
                 "open_weights": True,
                 "training_datasets": set(card["datasets"]) or None,
@@ -95,7 +105,11 @@ class MtebEncoder(AbsEncoder):
 
     @classmethod
     def from_pretrained(
-        cls, path_or_hub_id: str | os.PathLike, revision: str | None = None, name: str | None = None, **options: Any
+        cls,
+        path_or_hub_id: str | os.PathLike,
+        revision: str | None = None,
+        name: str | None = None,
+        **options: Any,
     ) -> MtebEncoder:
         """Loads an embedder; fit to be the `loader` of a `ModelMeta`.
 
@@ -141,7 +155,9 @@ class MtebEncoder(AbsEncoder):
         for index, batch in enumerate(inputs):
             if "text" not in batch:
                 place = f"Task {task_metadata.name}, split {hf_split}: batch {index}"
-                raise ValueError(f"{place} has {sorted(batch)}, expected 'text'; the model embeds text alone")
+                raise TmdeError(
+                    f"{place} has {sorted(batch)}, expected 'text'; the model embeds text alone"
+                )
             texts.extend(batch["text"])
         budget = {}
         # MTEB always names a size. Times no limit, it would put a whole dataset into one forward pass.
@@ -152,22 +168,39 @@ class MtebEncoder(AbsEncoder):
             codes = task_metadata.hf_subsets_to_langscripts.get(hf_subset, [])  # such as deu-Latn
             found = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
             if len(found) != 1:
-                place, name = f"Task {task_metadata.name}, subset {hf_subset}", type(self.embedder.model).__name__
-                raise ValueError(f"{place}: found the languages {found}, expected one: {name} has an encoder for each")
+                place, name = (
+                    f"Task {task_metadata.name}, subset {hf_subset}",
+                    type(self.embedder.model).__name__,
+                )
+                raise TmdeError(
+                    f"{place}: found the languages {found}, expected one: {name} has an encoder for each"
+                )
             language = found[0]
-        return self.embedder.encode(texts, show_progress_bar=show_progress_bar, language=language, **budget)
+        return self.embedder.encode(
+            texts, show_progress_bar=show_progress_bar, language=language, **budget
+        )
 
 
 def _metadata_of_card(name: str, revision: str | None) -> dict[str, list[str]]:
     """Fields of the card of a folder or of a model on the Hub; empty where it does not tell or cannot be read."""
-    found, readme = {}, Path(name or os.devnull, "README.md")  # a model that was never saved has no name
+    found, readme = (
+        {},
+        Path(name or os.devnull, "README.md"),
+    )  # a model that was never saved has no name
     with suppress(OSError, ValueError, YAMLError):
         readme = readme if readme.is_file() else cached_file(name, readme.name, revision=revision)
         found = metadata_load(readme) or {}
     fields = ("license", "datasets", "base_model")
-    return {name: [value] if isinstance(value := found.get(name) or [], str) else value for name in fields}
+    return {
+        name: [value] if isinstance(value := found.get(name) or [], str) else value
+        for name in fields
+    }
 
 
-def _load(path: str, loading: dict[str, Any], name: str, revision: str | None = None, **options: Any) -> MtebEncoder:
+def _load(
+    path: str, loading: dict[str, Any], name: str, revision: str | None = None, **options: Any
+) -> MtebEncoder:
     """The loader of `ModelMeta.load_model`: the model from where it was, with its settings."""
-    return MtebEncoder(DocumentEmbedder.from_pretrained(path, **loading | options), name=name, revision=revision)
+    return MtebEncoder(
+        DocumentEmbedder.from_pretrained(path, **loading | options), name=name, revision=revision
+    )

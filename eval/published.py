@@ -10,7 +10,7 @@ from itertools import product
 
 import yaml
 
-from modeling_tmde.eval.results import Cell, TaskResult, summarize
+from tmde.eval.results import Cell, TaskResult, summarize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,11 @@ class PublishedTable:
     @property
     def pairs(self) -> set[tuple[str, str]]:
         """The published pairs of languages: `sources` x `targets`, or else those that columns name."""
-        named = {tuple(measure.split(" -> ")) for measure in self.columns.values() if measure and " -> " in measure}
+        named = {
+            tuple(measure.split(" -> "))
+            for measure in self.columns.values()
+            if measure and " -> " in measure
+        }
         return set(product(self.sources, self.targets)) or named
 
     def cells(self, result: TaskResult) -> list[Cell]:
@@ -65,7 +69,11 @@ class PublishedTable:
         chosen = [cell for cell in result.cells if cell.pair in self.pairs]
         if self.metric == result.metric:
             return chosen
-        return [replace(cell, value=cell.extra[self.metric]) for cell in chosen if self.metric in cell.extra]
+        return [
+            replace(cell, value=cell.extra[self.metric])
+            for cell in chosen
+            if self.metric in cell.extra
+        ]
 
     def measured(self, result: TaskResult) -> dict[str, float]:
         """The columns of this table that were measured, in %; means only if every published pair was."""
@@ -73,14 +81,21 @@ class PublishedTable:
         values = {f"{cell.source} -> {cell.target}": cell.value for cell in cells}
         if len(cells) == len(self.pairs):
             values |= summarize(cells)
-        return {column: 100 * values[measure] for column, measure in self.columns.items() if measure in values}
+        return {
+            column: 100 * values[measure]
+            for column, measure in self.columns.items()
+            if measure in values
+        }
 
     def printed(self) -> list[tuple[str, dict[str, float | str | None]]]:
         """Label and values by column of each row."""
         count = len(self.labels)
         names = ["", *(f"{name} = " for name in self.labels[1:])]
         return [
-            (", ".join(map("{}{}".format, names, row[:count])), dict(zip(self.columns, row[count:], strict=True)))
+            (
+                ", ".join(map("{}{}".format, names, row[:count])),
+                dict(zip(self.columns, row[count:], strict=True)),
+            )
             for row in self.rows
         ]
 
@@ -91,12 +106,19 @@ class PublishedTable:
         for pair in (cell.pair for cell in self.cells(result)):
             if isinstance(expected, int):
                 name = "-".join(pair)
-                counts[f"{name}:"] = rows.get(name) or min(rows.get(code, 0) for code in pair), expected
+                counts[f"{name}:"] = (
+                    rows.get(name) or min(rows.get(code, 0) for code in pair),
+                    expected,
+                )
                 continue
             for split, count in expected.items():
                 language = pair[0] if split == "train" else pair[1]
                 counts[f"{language}: {split}"] = rows.get(language, {}).get(split, "unknown"), count
-        found = [f"{name} {count} instead of {right}" for name, (count, right) in counts.items() if count != right]
+        found = [
+            f"{name} {count} instead of {right}"
+            for name, (count, right) in counts.items()
+            if count != right
+        ]
         settings = result.settings | {"head": result.settings.get("head", {}).get("head")}
         for name, right in self.conditions.items():
             if name != "rows" and settings.get(name) != right:
@@ -108,7 +130,7 @@ class PublishedTable:
 def published_tables() -> tuple[PublishedTable, ...]:
     """All tables, in the order of the files; one a task of those whose columns are tasks."""
     tables = []
-    folder = resources.files("modeling_tmde.eval") / "published_tables"
+    folder = resources.files("tmde.eval") / "published_tables"
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         paper = yaml.safe_load(file.read_text(encoding="utf-8"))
         about = {"citation": paper["citation"], "short": paper["short"]}
@@ -117,7 +139,13 @@ def published_tables() -> tuple[PublishedTable, ...]:
             columns = dict.fromkeys(columns) if isinstance(columns, list) else columns
             tasks = record.pop("tasks", None)
             for title, task in tasks.items() if tasks else [(None, record.pop("task", ""))]:
-                of_task = {column: "en -> en" if column == title else columns[column] for column in columns}
+                of_task = {
+                    column: "en -> en" if column == title else columns[column] for column in columns
+                }
                 conditions = paper.get("conditions", {}).get(task, {}) | own
-                tables.append(PublishedTable(**record, **about, task=task, columns=of_task, conditions=conditions))
+                tables.append(
+                    PublishedTable(
+                        **record, **about, task=task, columns=of_task, conditions=conditions
+                    )
+                )
     return tuple(tables)

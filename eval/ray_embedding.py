@@ -1,7 +1,7 @@
 """Embeds corpora larger than one machine with Ray Data (`pip install 'tmde[ray]'`).
 
 import ray
-from modeling_tmde.eval.ray_embedding import embed_dataset
+from tmde.eval.ray_embedding import embed_dataset
 
 documents = ray.data.read_parquet("s3://bucket/documents")
 embed_dataset(documents, "path/to/model", concurrency=8, num_gpus=1).write_parquet("s3://bucket/vectors")
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from modeling_tmde.embedding import DocumentEmbedder
+from modeling_tmde import TmdeError
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 if TYPE_CHECKING:
     import ray.data
@@ -61,13 +62,19 @@ class BatchEmbedder:
                 encoder for each language.
         """
         if self.output_column in batch.column_names:
-            raise ValueError(f"there is a column {self.output_column!r} already; give another output_column")
+            raise TmdeError(
+                f"there is a column {self.output_column!r} already; give another output_column"
+            )
         encoding = self.encoding
         if self.language_column is not None:
             encoding = encoding | {"language": batch[self.language_column].to_pylist()}
-        vectors = self.embedder.encode(batch[self.column].to_pylist(), show_progress_bar=False, **encoding)  # (n, d)
+        vectors = self.embedder.encode(
+            batch[self.column].to_pylist(), show_progress_bar=False, **encoding
+        )  # (n, d)
         values = pa.array(vectors.reshape(-1), type=pa.float32())
-        return batch.append_column(self.output_column, pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]))
+        return batch.append_column(
+            self.output_column, pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
+        )
 
 
 def embed_dataset(

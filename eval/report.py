@@ -11,11 +11,21 @@ import tabulate
 from rich.console import Console
 from rich.markdown import Markdown
 
-from modeling_tmde.eval.published import PublishedTable, published_tables
-from modeling_tmde.eval.results import ACCURACY_OF, CONTROL, EXTRAS, METRICS, Cell, TaskResult, summary_columns
-from modeling_tmde.eval.statistics import Difference, single_sample_t_test
+from tmde.eval.published import PublishedTable, published_tables
+from tmde.eval.results import (
+    ACCURACY_OF,
+    CONTROL,
+    EXTRAS,
+    METRICS,
+    Cell,
+    TaskResult,
+    summary_columns,
+)
+from tmde.eval.statistics import Difference, single_sample_t_test
 
-UNCERTAINTY = "±: standard deviation over seeds. In brackets: 95% bootstrap interval over test items."
+UNCERTAINTY = (
+    "±: standard deviation over seeds. In brackets: 95% bootstrap interval over test items."
+)
 GROUPS = {ACCURACY_OF: "Accuracy: {} (%)", CONTROL: "Control, not in the mean: {} (%)"}
 
 
@@ -32,10 +42,14 @@ def markdown_escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+def markdown_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
+) -> list[str]:
     """Lines of a Markdown table; the first `left` columns are left-aligned, the others right-aligned."""
     align = ["left" if column < left else "right" for column in range(len(header))]
-    return tabulate.tabulate(rows, header, "pipe", colalign=align, disable_numparse=True).split("\n")
+    return tabulate.tabulate(rows, header, "pipe", colalign=align, disable_numparse=True).split(
+        "\n"
+    )
 
 
 @dataclass(frozen=True)
@@ -71,10 +85,22 @@ def sections(results: Sequence[TaskResult]) -> list[Section]:
 def _labels(results: Sequence[TaskResult]) -> list[str]:
     names = []
     for result in results:
-        others = [dict(_flatten(other.settings)) for other in results if other.system == result.system]
-        own = _flatten({key: value for key, value in result.settings.items() if key != "folds"})  # a measure
-        differing = [f"{key} {value}" for key, value in own if any(other.get(key) != value for other in others)]
-        names.append(markdown_escape(f"{result.system} ({', '.join(differing)})" if differing else result.system))
+        others = [
+            dict(_flatten(other.settings)) for other in results if other.system == result.system
+        ]
+        own = _flatten(
+            {key: value for key, value in result.settings.items() if key != "folds"}
+        )  # a measure
+        differing = [
+            f"{key} {value}"
+            for key, value in own
+            if any(other.get(key) != value for other in others)
+        ]
+        names.append(
+            markdown_escape(
+                f"{result.system} ({', '.join(differing)})" if differing else result.system
+            )
+        )
     return names
 
 
@@ -94,10 +120,17 @@ def markdown_report(results: Sequence[TaskResult]) -> str:
     lines = ["# Evaluation", ""]
     for section in sections(results):
         first = section.results[0]
-        lines += _summary(section, lambda column: _interval(**column)) + [UNCERTAINTY, "", _provenance(first.data), ""]
+        lines += _summary(section, lambda column: _interval(**column)) + [
+            UNCERTAINTY,
+            "",
+            _provenance(first.data),
+            "",
+        ]
         lines += _further_measures(section) + _published(section)
         sources, targets = ({cell.pair[side] for cell in first.cells} for side in (0, 1))
-        if min(len(sources), len(targets)) > 1 and len(first.cells) > max(len(sources), len(targets)):
+        if min(len(sources), len(targets)) > 1 and len(first.cells) > max(
+            len(sources), len(targets)
+        ):
             for result, label in zip(section.results, section.labels, strict=True):
                 lines += _matrix(result, label)
         lines += _how_measured(section)
@@ -112,17 +145,24 @@ def print_report(results: Sequence[TaskResult], console: Console) -> None:
 
 
 def _provenance(data: Mapping[str, Any]) -> str:
-    url = data.get("url") or (f"https://huggingface.co/datasets/{data['hub_id']}" if data.get("hub_id") else None)
+    url = data.get("url") or (
+        f"https://huggingface.co/datasets/{data['hub_id']}" if data.get("hub_id") else None
+    )
     rows: dict[str, set[int]] = {}  # by split
     for counts in (data.get("rows") or {}).values():
         for name, count in counts.items() if isinstance(counts, dict) else [("", counts)]:
             rows.setdefault(name, set()).add(count)
-    ranges = {name: " to ".join(f"{count:,}" for count in sorted({min(x), max(x)})) for name, x in rows.items()}
+    ranges = {
+        name: " to ".join(f"{count:,}" for count in sorted({min(x), max(x)}))
+        for name, x in rows.items()
+    }
     counts = ", ".join(f"{name} {text}".strip() for name, text in ranges.items())
     facts = {
         "Data": markdown_escape((data.get("citation") or "unknown").rstrip(".")),
         "License": markdown_escape((data.get("licence") or "").rstrip(".")),
-        "Source": ", ".join(filter(None, [data.get("source") and f"`{data['source']}`", url and f"<{url}>"])),
+        "Source": ", ".join(
+            filter(None, [data.get("source") and f"`{data['source']}`", url and f"<{url}>"])
+        ),
         "Split": data.get("split"),
         "Rows": rows and f"{counts} in each of {', '.join(data['rows'])}",
         "Fingerprint": data.get("fingerprint"),
@@ -134,15 +174,25 @@ def _summary(section: Section, text: Callable[[dict[str, Any]], str]) -> list[st
     """Heading and table of the scores of the systems, and of guessing."""
     first = section.results[0]
     how = [first.protocol, first.settings.get("head", {}).get("head"), METRICS[first.metric].title]
-    rows = [[label, *map(text, columns)] for label, columns in zip(section.labels, section.columns, strict=True)]
+    rows = [
+        [label, *map(text, columns)]
+        for label, columns in zip(section.labels, section.columns, strict=True)
+    ]
     for name in ("chance", "majority"):  # guessing uniformly, and the most frequent class
         values = [column[name] for column in section.columns[0]]
         rows += [] if values == [None] * len(values) else [[name, *map(percent, values)]]
     heading = f"## {markdown_escape(first.task)}: {', '.join(filter(None, how))}"
-    return [heading, "", *markdown_table(["System", *(column["title"] for column in section.columns[0])], rows), ""]
+    return [
+        heading,
+        "",
+        *markdown_table(["System", *(column["title"] for column in section.columns[0])], rows),
+        "",
+    ]
 
 
-def _interval(value: float, std: float | None, interval: tuple[float, float] | None, **_: Any) -> str:
+def _interval(
+    value: float, std: float | None, interval: tuple[float, float] | None, **_: Any
+) -> str:
     """`83.1 ± 0.4<br>[81.9, 84.2]`."""
     text = percent(value) + (f" ± {percent(std)}" if std is not None else "")
     return text + ("<br>[{}, {}]".format(*map(percent, interval)) if interval else "")
@@ -156,7 +206,9 @@ def _further_measures(section: Section) -> list[str]:
         for prefix, title in GROUPS.items()
         if name.startswith(prefix)
     }
-    titles |= {name: title for name, (title, *_) in EXTRAS.items()} | {"ties": "Ties (%), which count as half"}
+    titles |= {name: title for name, (title, *_) in EXTRAS.items()} | {
+        "ties": "Ties (%), which count as half"
+    }
     rows = [
         [title, label, *(percent(column["extra"].get(name)) for column in columns)]
         for name, title in titles.items()
@@ -172,7 +224,9 @@ def _further_measures(section: Section) -> list[str]:
 def _published(section: Section) -> list[str]:
     """Every published table that the cells can be compared with, and the systems measured under other conditions."""
     lines, papers = [], {}
-    others: dict[tuple[str, str], tuple[dict, dict]] = {}  # by paper and system: tables, and what differs
+    others: dict[
+        tuple[str, str], tuple[dict, dict]
+    ] = {}  # by paper and system: tables, and what differs
     for table in published_tables():
         rows, titles = [], []
         for result, label in zip(section.results, section.labels, strict=True):
@@ -183,11 +237,15 @@ def _published(section: Section) -> list[str]:
                 found.update(dict.fromkeys(differences))
             elif values:
                 titles = list(values)
-                rows.append([f"**{label} (measured)**", *(f"{value:.1f}" for value in values.values())])
+                rows.append(
+                    [f"**{label} (measured)**", *(f"{value:.1f}" for value in values.values())]
+                )
         if rows:
             for label, values in table.printed():
                 if any(values[title] is not None for title in titles):
-                    cells = ("–" if values[title] is None else str(values[title]) for title in titles)
+                    cells = (
+                        "–" if values[title] is None else str(values[title]) for title in titles
+                    )
                     rows.append([markdown_escape(label), *map(markdown_escape, cells)])
             page = f", page {table.page}" if table.page else ""
             remark = f"{table.caption.rstrip('.')} (section {table.section}{page})."
@@ -199,21 +257,32 @@ def _published(section: Section) -> list[str]:
     for (short, label), (numbers, found) in others.items():
         place = f"{markdown_escape(short)}, table {', '.join(numbers)}"
         lines += [f"Not comparable with {place}: {label} ({'; '.join(found)}).", ""]
-    return lines + [f"{markdown_escape(short)}: {markdown_escape(text)}.\n" for short, text in papers.items()]
+    return lines + [
+        f"{markdown_escape(short)}: {markdown_escape(text)}.\n" for short, text in papers.items()
+    ]
 
 
 def _fold_tests(section: Section, table: PublishedTable) -> list[str]:
     """p of the single-sample t-test (thesis 3.3) of the six folds of every system against every printed accuracy."""
     rows = []
     for result, label in zip(section.results, section.labels, strict=True):
-        folds = {} if table.differences(result) else result.settings.get("folds", {}).get("accuracies", {})
+        folds = (
+            {}
+            if table.differences(result)
+            else result.settings.get("folds", {}).get("accuracies", {})
+        )
         for name, printed in table.printed() if folds else ():
             tests = (
-                single_sample_t_test(folds[measure], printed[title] / 100) for title, measure in table.columns.items()
+                single_sample_t_test(folds[measure], printed[title] / 100)
+                for title, measure in table.columns.items()
             )
             rows.append([label, markdown_escape(name), *(f"{p:.2g}" for p in tests)])
     title = "p of the single-sample t-test of the six folds against the printed accuracy:"
-    return [title, "", *markdown_table(["System", "Against", *table.columns], rows, left=2), ""] if rows else []
+    return (
+        [title, "", *markdown_table(["System", "Against", *table.columns], rows, left=2), ""]
+        if rows
+        else []
+    )
 
 
 def languages_of(cells: Iterable[Cell]) -> tuple[list[str], list[str]]:
@@ -231,7 +300,10 @@ def _matrix(result: TaskResult, label: str) -> list[str]:
     sources, targets = languages_of(result.cells)
     texts = {cell.pair: _interval(cell.value, cell.std, cell.interval) for cell in result.cells}
     rows = [
-        [f"**{markdown_escape(source)}**", *(texts.get((source, target), "–") for target in targets)]
+        [
+            f"**{markdown_escape(source)}**",
+            *(texts.get((source, target), "–") for target in targets),
+        ]
         for source in sources
     ]
     metric = METRICS[result.metric]
@@ -243,31 +315,53 @@ def _how_measured(section: Section) -> list[str]:
     """A table of the settings, with a column per system, then notes on the numbers."""
     settings = []
     for result in section.results:
-        seconds = {f"seconds of {name}": f"{seconds:,.1f}" for name, seconds in result.seconds.items()}
-        settings.append(dict(_flatten(result.settings)) | {"fingerprint": result.system_fingerprint} | seconds)
+        seconds = {
+            f"seconds of {name}": f"{seconds:,.1f}" for name, seconds in result.seconds.items()
+        }
+        settings.append(
+            dict(_flatten(result.settings)) | {"fingerprint": result.system_fingerprint} | seconds
+        )
     rows = [
         [f"`{key}`", *(markdown_escape(str(own.get(key, "–"))) for own in settings)]
         for key in dict.fromkeys(key for own in settings for key in own)
     ]
-    return ["### How it was measured", "", *markdown_table(["", *section.labels], rows), "", *_notes(section)]
+    return [
+        "### How it was measured",
+        "",
+        *markdown_table(["", *section.labels], rows),
+        "",
+        *_notes(section),
+    ]
 
 
 def _notes(section: Section) -> list[str]:
     """Systems no better than the majority class, truncated texts, constant similarities, and rows left out."""
     notes = []
-    for result, label, columns in zip(section.results, section.labels, section.columns, strict=True):
-        below = [x["title"] for x in columns if x["majority"] is not None and x["value"] <= x["majority"]]
+    for result, label, columns in zip(
+        section.results, section.labels, section.columns, strict=True
+    ):
+        below = [
+            x["title"] for x in columns if x["majority"] is not None and x["value"] <= x["majority"]
+        ]
         if below:
-            notes.append(f"{label}: no better than always guessing the most frequent class ({', '.join(below)}).")
+            notes.append(
+                f"{label}: no better than always guessing the most frequent class ({', '.join(below)})."
+            )
         if result.truncated and result.truncated[0]:
             limit = result.settings.get("system", {}).get("max_length")
             longest = f"{limit:,} tokens" if limit else "the limit of the model"
             count = "{:,} of {:,}".format(*result.truncated)
-            notes.append(f"{label}: {count} texts were longer than {longest} and were cut (TF-IDF reads whole texts).")
+            notes.append(
+                f"{label}: {count} texts were longer than {longest} and were cut (TF-IDF reads whole texts)."
+            )
         if names := ["-".join(cell.pair) for cell in result.cells if cell.extra.get("constant")]:
-            notes.append(f"{label}: all similarities of {', '.join(names)} are equal; the correlation counts as 0.")
+            notes.append(
+                f"{label}: all similarities of {', '.join(names)} are equal; the correlation counts as 0."
+            )
     if count := max(cell.extra.get("left_out", 0) for cell in section.results[0].cells):
-        notes.append(f"Left out because they repeat a text of an earlier row: up to {count:,.0f} rows per pair.")
+        notes.append(
+            f"Left out because they repeat a text of an earlier row: up to {count:,.0f} rows per pair."
+        )
     return [f"**Note:** {note}\n" for note in notes]
 
 
@@ -280,11 +374,28 @@ def differences_table(name: str, differences: Sequence[Difference]) -> str:
     header = ["task", "cells", "first", "second", "difference", "95% interval", "p", "p (folds)"]
     rows = []
     for each in differences:
-        row = [markdown_escape(each.task), markdown_escape(each.group), percent(each.a), percent(each.b)]
-        row += [f"{100 * each.difference:+.1f}", "{:+.1f} to {:+.1f}".format(*(100 * x for x in each.interval))]
+        row = [
+            markdown_escape(each.task),
+            markdown_escape(each.group),
+            percent(each.a),
+            percent(each.b),
+        ]
+        row += [
+            f"{100 * each.difference:+.1f}",
+            "{:+.1f} to {:+.1f}".format(*(100 * x for x in each.interval)),
+        ]
         rows.append([*row, *("–" if p is None else f"{p:.2g}" for p in (each.p, each.fold_p))])
     note = (
         "p: approximate randomization over test items. p (folds): paired t-test over ten folds (thesis 4.6; rcv: "
         "six, 3.3), on Cross of classification. Not corrected for the number of comparisons."
     )
-    return "\n".join([f"### {markdown_escape(name)} (x 100)", "", *markdown_table(header, rows, left=2), "", note, ""])
+    return "\n".join(
+        [
+            f"### {markdown_escape(name)} (x 100)",
+            "",
+            *markdown_table(header, rows, left=2),
+            "",
+            note,
+            "",
+        ]
+    )

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from huggingface_hub import EvalResult
 
-from modeling_tmde.data.io import replacing, write_atomically
-from modeling_tmde.embedding import reading
-from modeling_tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
-from modeling_tmde.eval.systems import environment
+from modeling_tmde import TmdeError
+from tmde.data.io import replacing, write_atomically
+from tmde.embedding.loading import reading
+from tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
+from tmde.eval.systems import environment
 
 EVAL_NAME = "eval.json"
 OUTCOMES_NAME = "outcomes.npz"
@@ -64,8 +65,16 @@ METRICS = {
 # Further measures in `Cell.extra`: the title in tables, and the metric type and name on the Hub.
 EXTRAS = {
     "macro_f1": ("Macro F1 (%)", "f1", "Macro F1"),
-    "precision_at_1_margin": ("P@1 by margin (%)", "precision_at_1_margin", "Precision at 1 by margin"),
-    "error_rate": ("Error rate by margin (%, lower is better)", "error_rate", "Error rate by margin"),
+    "precision_at_1_margin": (
+        "P@1 by margin (%)",
+        "precision_at_1_margin",
+        "Precision at 1 by margin",
+    ),
+    "error_rate": (
+        "Error rate by margin (%, lower is better)",
+        "error_rate",
+        "Error rate by margin",
+    ),
     "mrr": ("MRR (%)", "mrr", "Mean reciprocal rank"),
     "recall_at_10": ("R@10 (%)", "recall_at_10", "Recall at 10"),
     "pearson": ("Pearson correlation × 100", "pearsonr", "Pearson correlation"),
@@ -161,7 +170,10 @@ def summary_columns(result: TaskResult) -> list[dict[str, Any]]:
     `MAX_CELL_COLUMNS`. Each has `title`, `value`, `std`, `interval`, `chance`, `majority` (the accuracy of always
     guessing the most frequent class) and `extra`, the means of the further measures that all its cells have.
     """
-    groups = {name: [result.cells[place] for place in places] for name, places in group_cells(result.cells).items()}
+    groups = {
+        name: [result.cells[place] for place in places]
+        for name, places in group_cells(result.cells).items()
+    }
     if len(groups) < 3:
         groups.pop("All")  # it equals the other one
     if len(result.cells) <= MAX_CELL_COLUMNS:
@@ -206,12 +218,19 @@ def model_index(result: TaskResult) -> list[EvalResult]:
     the Hub are named after the task. Values that are not finite are skipped, because the Hub rejects them.
     """
     metric = METRICS[result.metric]
-    chosen = {"head": result.settings.get("head", {}).get("head"), "scoring": result.settings.get("scoring")}
-    arguments = {"protocol": result.protocol} | {key: value for key, value in chosen.items() if value}
+    chosen = {
+        "head": result.settings.get("head", {}).get("head"),
+        "scoring": result.settings.get("scoring"),
+    }
+    arguments = {"protocol": result.protocol} | {
+        key: value for key, value in chosen.items() if value
+    }
     entries = []
     for column in summary_columns(result):
         names = [(metric.hub_type, metric.hub_name, column["value"])]
-        names += [(*EXTRAS[key][1:], column["extra"][key]) for key in EXTRAS if key in column["extra"]]
+        names += [
+            (*EXTRAS[key][1:], column["extra"][key]) for key in EXTRAS if key in column["extra"]
+        ]
         entries += [
             EvalResult(
                 task_type=metric.task_type,
@@ -250,13 +269,18 @@ def write_results(folder: str | Path, results: Iterable[TaskResult], info: dict[
     content = _finite({**environment(), **info, "results": records})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
     for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        digest.update(
+            f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+        )
     content = {"fingerprint": digest.hexdigest()[:16], **content}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / OUTCOMES_NAME) as temporary:
         np.savez_compressed(temporary, fingerprint=np.array(content["fingerprint"]), **arrays)
-    write_atomically(folder / EVAL_NAME, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomically(
+        folder / EVAL_NAME,
+        json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+    )
 
 
 def read_results(folder: str | Path) -> list[TaskResult]:
@@ -268,13 +292,15 @@ def read_results(folder: str | Path) -> list[TaskResult]:
     folder = Path(folder)
     for name in (EVAL_NAME, OUTCOMES_NAME):
         if not (folder / name).is_file():
-            raise ValueError(f"{folder}: found no {name}, expected the folder of an evaluation")
+            raise TmdeError(f"{folder}: found no {name}, expected the folder of an evaluation")
     with reading(f"{folder}: the evaluation is damaged"):
         content = json.loads((folder / EVAL_NAME).read_text(encoding="utf-8"))
         with np.load(folder / OUTCOMES_NAME, allow_pickle=False) as stored:
             arrays = dict(stored)
         if str(arrays["fingerprint"]) != content["fingerprint"]:
-            raise ValueError(f"{OUTCOMES_NAME} is of another evaluation than {EVAL_NAME}; copy both files")
+            raise TmdeError(
+                f"{OUTCOMES_NAME} is of another evaluation than {EVAL_NAME}; copy both files"
+            )
         return [_result(record, arrays) for record in content["results"]]
 
 
@@ -305,7 +331,9 @@ def _result_record(
 
 def _result(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
     values = {field.name: record[field.name] for field in fields(TaskResult)}
-    values["intervals"] = {name: tuple(map(float, bounds)) for name, bounds in record["intervals"].items()}
+    values["intervals"] = {
+        name: tuple(map(float, bounds)) for name, bounds in record["intervals"].items()
+    }
     values["truncated"] = record["truncated"] and tuple(record["truncated"])
     values["cells"] = [_cell(cell, arrays) for cell in record["cells"]]
     return TaskResult(**values)
@@ -320,7 +348,9 @@ def _cell(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Cell:
     values["seed_values"] = tuple(map(number, record["seed_values"]))
     values["interval"] = record["interval"] and tuple(map(number, record["interval"]))
     values["extra"] = {name: number(value) for name, value in record["extra"].items()}
-    return Cell(**values | {"ids": arrays[record["ids"]].tolist(), "outcomes": arrays[record["outcomes"]]})
+    return Cell(
+        **values | {"ids": arrays[record["ids"]].tolist(), "outcomes": arrays[record["outcomes"]]}
+    )
 
 
 def _finite(value: Any) -> Any:

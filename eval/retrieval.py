@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from modeling_tmde.documents.neighbours import Matrix, target_ranks
-from modeling_tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
-from modeling_tmde.eval.results import Cell
-from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import RetrievalData, TaskError
+from tmde.documents.neighbours import Matrix, target_ranks
+from tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
+from tmde.eval.results import Cell
+from tmde.eval.systems import System
+from tmde.eval.tasks import RetrievalData, TaskError
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class RetrievalPool:
     targets: list[str]
 
 
-def retrieval_pool(rows: list[dict[str, str | None]], source: str, target: str, size: int = 1000) -> RetrievalPool:
+def retrieval_pool(
+    rows: list[dict[str, str | None]], source: str, target: str, size: int = 1000
+) -> RetrievalPool:
     """Up to `size` of the first rows that have both languages and repeat no text of either.
 
     Repeated texts are left out: their vectors are equal, so their order is arbitrary.
@@ -76,7 +78,7 @@ def evaluate_retrieval(
 
     The pool of a pair is the rows that have both languages and repeat no text of either. Its source texts are the
     queries; the candidates are its target texts. A candidate that ties with the right one counts as before it (see
-    [`~modeling_tmde.documents.neighbours.target_ranks`]). Each text is represented once, however many pairs it is in.
+    [`~tmde.documents.neighbours.target_ranks`]). Each text is represented once, however many pairs it is in.
 
     Args:
         data: Aligned texts.
@@ -116,7 +118,9 @@ def evaluate_retrieval(
         right = np.searchsorted(rows, asked)
         ranks = target_ranks(queries, candidates, right, scoring, k)
         scores = rank_scores(ranks)
-        by_margin = rank_scores(ranks if margin == scoring else target_ranks(queries, candidates, right, margin, k))
+        by_margin = rank_scores(
+            ranks if margin == scoring else target_ranks(queries, candidates, right, margin, k)
+        )
         cells.append(
             Cell(
                 source=source,
@@ -138,16 +142,24 @@ def evaluate_retrieval(
         )
     if not cells:
         listed = ", ".join(data.languages) or "(none)"
-        raise TaskError(f"Found no pair with 2 rows in common among the languages {listed}, expected at least one")
+        raise TaskError(
+            f"Found no pair with 2 rows in common among the languages {listed}, expected at least one"
+        )
     return cells
 
 
 def _vectors_of(
-    system: System, column: Sequence[str | None], fit_on: list[str], language: str, rows: Sequence[int]
+    system: System,
+    column: Sequence[str | None],
+    fit_on: list[str],
+    language: str,
+    rows: Sequence[int],
 ) -> Matrix:
     """Vectors (len(rows), d) of some texts of a language.
 
     The system gets all of the language's texts for every pair, because it keeps what it knows by list of texts.
     """
     there = [row for row, text in enumerate(column) if text]
-    return system.represent([column[row] for row in there], fit_on, language)[np.searchsorted(there, rows)]
+    return system.represent([column[row] for row in there], fit_on, language)[
+        np.searchsorted(there, rows)
+    ]

@@ -12,19 +12,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from modeling_tmde.eval.alignment import evaluate_alignment
-from modeling_tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
-from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.folds import run_folds
-from modeling_tmde.eval.heads import get_head
-from modeling_tmde.eval.imported_code import imported_files
-from modeling_tmde.eval.results import Cell, TaskResult, read_results, write_results
-from modeling_tmde.eval.retrieval import evaluate_retrieval
-from modeling_tmde.eval.similarity import evaluate_similarity
-from modeling_tmde.eval.statistics import summary_intervals, with_interval
-from modeling_tmde.eval.systems import System, environment
-from modeling_tmde.eval.tasks import GROUPS, TASKS, Task, TaskError, data_fingerprint, text_fingerprint
-from modeling_tmde.eval.tasks.base import AlignmentData, ClassificationData, ContrastData, RetrievalData, TaskData
+from tmde.eval.alignment import evaluate_alignment
+from tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
+from tmde.eval.contrast import evaluate_contrast
+from tmde.eval.folds import run_folds
+from tmde.eval.heads import get_head
+from tmde.eval.imported_code import imported_files
+from tmde.eval.results import Cell, TaskResult, read_results, write_results
+from tmde.eval.retrieval import evaluate_retrieval
+from tmde.eval.similarity import evaluate_similarity
+from tmde.eval.statistics import summary_intervals, with_interval
+from tmde.eval.systems import System, environment
+from tmde.eval.tasks import GROUPS, TASKS, Task, TaskError, data_fingerprint, text_fingerprint
+from tmde.eval.tasks.base import (
+    AlignmentData,
+    ClassificationData,
+    ContrastData,
+    RetrievalData,
+    TaskData,
+)
 
 Progress = Callable[[str], None]
 
@@ -98,9 +104,15 @@ class PlannedTask:
             TaskError: An option that the task does not have, or no language that the models know.
             ValueError: Bad data.
         """
-        accepted = inspect.signature(self.task.load).parameters.keys() - {"source", "languages", "streaming"}
+        accepted = inspect.signature(self.task.load).parameters.keys() - {
+            "source",
+            "languages",
+            "streaming",
+        }
         if unknown := self.options.keys() - accepted:
-            raise TaskError(f"{self.task.name}: found option {min(unknown)!r}, expected one of {sorted(accepted)}")
+            raise TaskError(
+                f"{self.task.name}: found option {min(unknown)!r}, expected one of {sorted(accepted)}"
+            )
         if train_languages and self.task.train_languages:
             self.task.train_languages = tuple(train_languages)
         if known is not None:
@@ -110,7 +122,9 @@ class PlannedTask:
 
 
 def plan_tasks(
-    specs: Sequence[str], folder: str | Path | None = None, options: dict[str, dict[str, Any]] | None = None
+    specs: Sequence[str],
+    folder: str | Path | None = None,
+    options: dict[str, dict[str, Any]] | None = None,
 ) -> list[PlannedTask]:
     """Finds the data of tasks.
 
@@ -124,23 +138,37 @@ def plan_tasks(
         TaskError: Unknown task, missing folder, two sources of one name, or options of a task that is not run.
     """
     if folder is not None and not Path(folder).is_dir():
-        raise TaskError(f"--data: found no folder {str(folder)!r}, expected one with the tasks' files")
+        raise TaskError(
+            f"--data: found no folder {str(folder)!r}, expected one with the tasks' files"
+        )
     options, planned = options or {}, {}
     names = [spec.partition("=")[::2] for spec in specs]  # and sources
     names = [(name, given) for group, given in names for name in GROUPS.get(group, [group])]
     for name in [*(name for name, _ in names if name != "all"), *options]:
         if name not in TASKS:
-            raise TaskError(f"Found task {name!r}, expected one of {', '.join(sorted([*TASKS, *GROUPS]))}, or 'all'")
+            raise TaskError(
+                f"Found task {name!r}, expected one of {', '.join(sorted([*TASKS, *GROUPS]))}, or 'all'"
+            )
     for spec, given in names:
         for name in sorted(TASKS) if spec == "all" else [spec]:
-            for source in [given] if given else _sources(TASKS[name], folder, only_local=spec == "all"):
+            for source in (
+                [given] if given else _sources(TASKS[name], folder, only_local=spec == "all")
+            ):
                 second = name in planned and planned[name].source != source
-                label = f"{name}/{Path(source or 'data').stem}" if second or _has_many(TASKS[name]) else name
+                label = (
+                    f"{name}/{Path(source or 'data').stem}"
+                    if second or _has_many(TASKS[name])
+                    else name
+                )
                 if label in planned and planned[label].source != source:
-                    raise TaskError(f"Found two sources called {label!r}; evaluate them one at a time, or rename one")
+                    raise TaskError(
+                        f"Found two sources called {label!r}; evaluate them one at a time, or rename one"
+                    )
                 planned[label] = PlannedTask(label, TASKS[name](), source, options.get(name, {}))
     if unused := options.keys() - {plan.task.name for plan in planned.values()}:
-        raise TaskError(f"Found options of {', '.join(sorted(unused))}, which is not among the tasks to run")
+        raise TaskError(
+            f"Found options of {', '.join(sorted(unused))}, which is not among the tasks to run"
+        )
     return list(planned.values())
 
 
@@ -150,7 +178,11 @@ def _has_many(task: type[Task]) -> bool:
 
 
 def _sources(task: type[Task], folder: str | Path | None, only_local: bool) -> list[str | None]:
-    found = sorted({path for name in task.local_names for path in Path(folder).glob(name)}) if folder else []
+    found = (
+        sorted({path for name in task.local_names for path in Path(folder).glob(name)})
+        if folder
+        else []
+    )
     if found:
         return [str(path) for path in (found if _has_many(task) else found[:1])]
     return [task.default_source] if task.default_source == "sample" or not only_local else []
@@ -175,14 +207,24 @@ def evaluate(
         if cache_folder is None:
             yield _measure(task, system, options, progress)
             continue
-        decisive = [system.fingerprint, task.name, task.fingerprint, options, task.task.train_languages]
-        folder = cache_folder / "results" / text_fingerprint([*map(repr, decisive), _code_fingerprint()])
+        decisive = [
+            system.fingerprint,
+            task.name,
+            task.fingerprint,
+            options,
+            task.task.train_languages,
+        ]
+        folder = (
+            cache_folder / "results" / text_fingerprint([*map(repr, decisive), _code_fingerprint()])
+        )
         try:
             (result,) = read_results(folder)
         except ValueError:
             result = _measure(task, system, options, progress)
             write_results(folder, [result], {})
-        yield replace(result, system=system.name, data=result.data | {"source": task.data.provenance.source})
+        yield replace(
+            result, system=system.name, data=result.data | {"source": task.data.provenance.source}
+        )
 
 
 @cache
@@ -195,7 +237,9 @@ def _code_fingerprint() -> str:
     return text_fingerprint([json.dumps(environment()["versions"], sort_keys=True), *code])
 
 
-def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress) -> TaskResult:
+def _measure(
+    task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress
+) -> TaskResult:
     fingerprint = system.fingerprint
     start = time.perf_counter()
     data, folds, settings = task.data, [], {}
@@ -212,7 +256,11 @@ def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progr
         settings |= {"by_url": data.by_url, "lawdr_rank": data.lawdr_rank if system.dense else None}
         cells = evaluate_alignment(data, system, options.scoring, options.k, progress)
     elif isinstance(data, ContrastData):
-        cells, protocol, settings = evaluate_contrast(data, system), "contrast", {"scoring": "cosine"}
+        cells, protocol, settings = (
+            evaluate_contrast(data, system),
+            "contrast",
+            {"scoring": "cosine"},
+        )
     else:
         cells, protocol = evaluate_similarity(data, system), "similarity"
     measured = time.perf_counter()
@@ -226,7 +274,8 @@ def _measure(task: LoadedTask, system: System, options: EvaluationOptions, progr
         cells=cells,
         intervals=intervals,
         folds=folds,
-        settings=settings | {"system": system.describe(), "bootstrap_samples": options.samples, "seed": options.seed},
+        settings=settings
+        | {"system": system.describe(), "bootstrap_samples": options.samples, "seed": options.seed},
         data=about | asdict(data.provenance),
         system_fingerprint=fingerprint,
         seconds={
@@ -249,21 +298,35 @@ def _classify(
         train = tuple(code for code in task.task.train_languages if code in languages) or None
     seeds = list(range(options.seed, options.seed + options.seeds))
     cells = evaluate_classification(
-        task.data, system, head, options.protocol, train, options.test_languages, seeds=seeds, progress=progress
+        task.data,
+        system,
+        head,
+        options.protocol,
+        train,
+        options.test_languages,
+        seeds=seeds,
+        progress=progress,
     )
     settings = {
         "head": head.describe(),
         "seeds": [] if head.deterministic else seeds,
         "train_languages": list(train or languages),
-        "tuning": TEN_FOLDS if "all" in task.data.splits[languages[0]] else PROTOCOLS[options.protocol],
+        "tuning": TEN_FOLDS
+        if "all" in task.data.splits[languages[0]]
+        else PROTOCOLS[options.protocol],
     }
     whole_matrix = (
-        train is None and options.test_languages is None and len(languages) > 1 and not task.data.monolingual
+        train is None
+        and options.test_languages is None
+        and len(languages) > 1
+        and not task.data.monolingual
     )
     folds: list[float] = []
     if options.folds and system.dense and options.protocol == "zero-shot" and whole_matrix:
         try:
-            folds, settings["folds"] = run_folds(task.data, system, head, options.seed, progress=progress)
+            folds, settings["folds"] = run_folds(
+                task.data, system, head, options.seed, progress=progress
+            )
         except TaskError as error:
             settings["folds"] = {"left_out": str(error)}
     return cells, folds, settings

@@ -10,12 +10,12 @@ import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-from modeling_tmde.documents.neighbours import TIE, Matrix, row_cosines
-from modeling_tmde.eval.heads import pair_features
-from modeling_tmde.eval.metrics.sts_correlation.sts_correlation import correlations
-from modeling_tmde.eval.results import Cell
-from modeling_tmde.eval.systems import System
-from modeling_tmde.eval.tasks import SimilarityData, TaskError
+from tmde.documents.neighbours import TIE, Matrix, row_cosines
+from tmde.eval.heads import pair_features
+from tmde.eval.metrics.sts_correlation.sts_correlation import correlations
+from tmde.eval.results import Cell
+from tmde.eval.systems import System
+from tmde.eval.tasks import SimilarityData, TaskError
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C of the regression, which the dev set chooses
 
@@ -33,10 +33,15 @@ def predict_scores(
         scores, dev_scores: Gold.
     """
     features = [pair_features(*pair)[:, 2 * pair[0].shape[1] :] for pair in pairs]
-    scaler = (MaxAbsScaler() if scipy.sparse.issparse(features[0]) else StandardScaler()).fit(features[0])
+    scaler = (MaxAbsScaler() if scipy.sparse.issparse(features[0]) else StandardScaler()).fit(
+        features[0]
+    )
     train, dev, test = map(scaler.transform, features)
     lower, upper = np.floor(scores), np.floor(scores) + 1
-    labels, weights = np.concatenate([lower, upper]), np.concatenate([upper - scores, scores - lower])
+    labels, weights = (
+        np.concatenate([lower, upper]),
+        np.concatenate([upper - scores, scores - lower]),
+    )
     rows, used = np.tile(np.arange(len(lower)), 2), weights > 0
     best, predicted = -math.inf, np.zeros(test.shape[0])
     for strength in STRENGTHS:
@@ -69,11 +74,16 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
         gold = np.asarray(pairs.scores, dtype=float)
         if len(gold) < 3 or np.ptp(gold) == 0:
             found = f"found {len(gold)} pairs with {len(set(gold))} different gold scores"
-            raise TaskError(f"{first}-{second}: {found}, expected at least 3 pairs and 2 scores for a correlation")
+            raise TaskError(
+                f"{first}-{second}: {found}, expected at least 3 pairs and 2 scores for a correlation"
+            )
         parts = [*data.supervised.values(), pairs]
         fit_on = [text for part in parts[:2] for text in (*part.first, *part.second)]
         vectors = [
-            (system.represent(list(part.first), fit_on, first), system.represent(list(part.second), fit_on, second))
+            (
+                system.represent(list(part.first), fit_on, first),
+                system.represent(list(part.second), fit_on, second),
+            )
             for part in parts
         ]
         if data.supervised:

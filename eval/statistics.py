@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse
 from scipy import stats
 
-from modeling_tmde.eval.results import Cell, TaskResult, group_cells
+from modeling_tmde import TmdeError
+from tmde.eval.results import Cell, TaskResult, group_cells
 
 _BATCH_ELEMENTS = 4_000_000  # of the resampled (samples, items) at a time: 32 MB
 
@@ -65,14 +66,24 @@ def with_interval(cell: Cell, samples: int = 2000, seed: int = 0) -> Cell:
     return cell if len(cell.ids) < 2 else replace(cell, interval=_interval([[cell]], samples, seed))
 
 
-def summary_intervals(cells: Sequence[Cell], samples: int = 2000, seed: int = 0) -> dict[str, tuple[float, float]]:
+def summary_intervals(
+    cells: Sequence[Cell], samples: int = 2000, seed: int = 0
+) -> dict[str, tuple[float, float]]:
     """95% percentile bootstrap intervals of `Same`, `Cross` and `All`; translations are resampled together."""
     groups = group_cells(cells).items()
-    return {name: _interval([[cells[place] for place in places]], samples, seed) for name, places in groups}
+    return {
+        name: _interval([[cells[place] for place in places]], samples, seed)
+        for name, places in groups
+    }
 
 
 def compare(
-    a: TaskResult, b: TaskResult, samples: int = 2000, permutations: int = 9999, seed: int = 0, each_cell: bool = False
+    a: TaskResult,
+    b: TaskResult,
+    samples: int = 2000,
+    permutations: int = 9999,
+    seed: int = 0,
+    each_cell: bool = False,
 ) -> list[Difference]:
     """Differences of two systems on one task: in `Same`, `Cross` and `All`, and with `each_cell` cell by cell.
 
@@ -97,42 +108,58 @@ def compare(
         p = _randomization_p(*sides, permutations, seed)
         interval = _interval(sides[::-1], samples, seed)
         t_test = fold_p if name == "Cross" else None
-        differences.append(Difference(a.task, name, *values, values[1] - values[0], interval, p, t_test))
+        differences.append(
+            Difference(a.task, name, *values, values[1] - values[0], interval, p, t_test)
+        )
     return differences
 
 
 def _check_comparable(a: TaskResult, b: TaskResult) -> None:
     ignored = {"folds", "system"}
-    if (a.truncated is None) != (b.truncated is None):  # TF-IDF has another head where the task's is a network
+    if (a.truncated is None) != (
+        b.truncated is None
+    ):  # TF-IDF has another head where the task's is a network
         ignored |= {"head", "seeds"}
     first, second = (
-        {"task": x.task, "protocol": x.protocol, "data": x.data.get("fingerprint"), **x.settings} for x in (a, b)
+        {"task": x.task, "protocol": x.protocol, "data": x.data.get("fingerprint"), **x.settings}
+        for x in (a, b)
     )
     for name in {**first, **second}:
         if name not in ignored and first.get(name) != second.get(name):
-            found = f"{name} of {a.system} is {first.get(name)!r}, of {b.system} {second.get(name)!r}"
-            raise ValueError(f"{a.task}: {found}, expected the same. Evaluate both with the same options.")
+            found = (
+                f"{name} of {a.system} is {first.get(name)!r}, of {b.system} {second.get(name)!r}"
+            )
+            raise TmdeError(
+                f"{a.task}: {found}, expected the same. Evaluate both with the same options."
+            )
     items = [[(cell.pair, list(cell.ids)) for cell in x.cells] for x in (a, b)]
     if items[0] != items[1]:
         advice = "were not tested on the same items. Evaluate both with the same options."
-        raise ValueError(f"{a.task}: {a.system} and {b.system} {advice}")
+        raise TmdeError(f"{a.task}: {a.system} and {b.system} {advice}")
 
 
 def _items(cells: Sequence[Cell]) -> tuple[int, list[np.ndarray]]:
     """Number of independent items (every id is one, however many cells it is in), and the items of each cell."""
-    names, items = np.unique(np.concatenate([np.asarray(cell.ids, dtype=str) for cell in cells]), return_inverse=True)
+    names, items = np.unique(
+        np.concatenate([np.asarray(cell.ids, dtype=str) for cell in cells]), return_inverse=True
+    )
     return len(names), np.split(items, np.cumsum([len(cell.ids) for cell in cells])[:-1])
 
 
 def _interval(sides: Sequence[Sequence[Cell]], samples: int, seed: int) -> tuple[float, float]:
     """Percentile interval of the mean over cells, or of the difference of two such means, first minus second."""
     count, places = _items(sides[0])
-    values = [(_correlations if cells[0].metric == "spearman" else _shares)(cells, places, count) for cells in sides]
+    values = [
+        (_correlations if cells[0].metric == "spearman" else _shares)(cells, places, count)
+        for cells in sides
+    ]
 
     def statistic(drawn: np.ndarray, axis: int = -1) -> np.ndarray:
         """(samples,) values on the (samples, n) drawn items."""
         drawn = np.atleast_2d(drawn) + count * np.arange(len(np.atleast_2d(drawn)))[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(float)
+        weights = (
+            np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(float)
+        )
         with np.errstate(invalid="ignore"):  # 0 / 0: a cell of which no item was drawn
             means = [np.nanmean(value(weights), axis=-1) for value in values]
         return means[0] - means[1] if len(means) > 1 else means[0]
@@ -152,7 +179,9 @@ def _interval(sides: Sequence[Sequence[Cell]], samples: int, seed: int) -> tuple
     return float(low), float(high)
 
 
-def _shares(cells: Sequence[Cell], places: Sequence[np.ndarray], count: int) -> Callable[[np.ndarray], np.ndarray]:
+def _shares(
+    cells: Sequence[Cell], places: Sequence[np.ndarray], count: int
+) -> Callable[[np.ndarray], np.ndarray]:
     """A function from (samples, items) weights to (samples, cells) shares: two products with sparse matrices."""
     index = np.concatenate(places), np.repeat(range(len(cells)), [len(place) for place in places])
     outcomes = np.concatenate([cell.outcomes for cell in cells])
@@ -163,7 +192,9 @@ def _shares(cells: Sequence[Cell], places: Sequence[np.ndarray], count: int) -> 
     return lambda weights: (weights @ sums) / (weights @ sizes)
 
 
-def _correlations(cells: Sequence[Cell], places: Sequence[np.ndarray], _: int) -> Callable[[np.ndarray], np.ndarray]:
+def _correlations(
+    cells: Sequence[Cell], places: Sequence[np.ndarray], _: int
+) -> Callable[[np.ndarray], np.ndarray]:
     """A function from (samples, items) weights to (samples, cells) rank correlations of the repeated items."""
 
     def values(weights: np.ndarray) -> np.ndarray:
@@ -191,11 +222,16 @@ def _randomization_p(a: Sequence[Cell], b: Sequence[Cell], permutations: int, se
     Exchanging an item turns the sign of what it adds to the difference.
     """
     count, places = _items(a)
-    parts = [[_rank_products(x.outcomes) if x.metric == "spearman" else x.outcomes for x in side] for side in (a, b)]
+    parts = [
+        [_rank_products(x.outcomes) if x.metric == "spearman" else x.outcomes for x in side]
+        for side in (a, b)
+    ]
     gains = [(second - first) / len(first) for first, second in zip(*parts, strict=True)]
     result = stats.permutation_test(
         (np.bincount(np.concatenate(places), np.concatenate(gains), minlength=count),),
-        lambda gains, axis: np.round(np.abs(gains.sum(axis)), 12),  # rounded, so that equal sums are equal
+        lambda gains, axis: np.round(
+            np.abs(gains.sum(axis)), 12
+        ),  # rounded, so that equal sums are equal
         permutation_type="samples",
         vectorized=True,
         n_resamples=permutations,

@@ -26,13 +26,14 @@ import torch
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
-from modeling_tmde._version import __version__
-from modeling_tmde.data.cpus import usable_cpus
-from modeling_tmde.data.io import replacing
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.embedding import logger as embedding_logger
-from modeling_tmde.eval.imported_code import imported_files
-from modeling_tmde.eval.tasks.base import text_fingerprint
+from modeling_tmde import TmdeError
+from tmde import __version__
+from tmde.data.cpus import usable_cpus
+from tmde.data.io import replacing
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.document_embedder import logger as embedding_logger
+from tmde.eval.imported_code import imported_files
+from tmde.eval.tasks.base import text_fingerprint
 
 # Distributions that decide numbers. A test holds them against what the code imports.
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors")
@@ -75,7 +76,9 @@ class EmbeddingSystem:
         batch_tokens = batch_tokens or (8192 if embedder.device.type == "cpu" else 16384)
         self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
         languages = getattr(embedder.model.config, "languages", None)
-        self.languages: tuple[str, ...] | None = tuple(languages) if languages else None  # trained on; None: unknown
+        self.languages: tuple[str, ...] | None = (
+            tuple(languages) if languages else None
+        )  # trained on; None: unknown
         self.begin()
 
     @cached_property
@@ -97,10 +100,19 @@ class EmbeddingSystem:
         long = embedder.long_document_settings if embedder.long_documents != "truncate" else {}
         dtype = str(embedder.model.dtype).removeprefix("torch.")
         prompt = {"prompt": embedder.prompt} if embedder.prompt else {}
-        return {"pooling": embedder.pooling, "max_length": embedder.max_length, "dtype": dtype, **prompt, **long}
+        return {
+            "pooling": embedder.pooling,
+            "max_length": embedder.max_length,
+            "dtype": dtype,
+            **prompt,
+            **long,
+        }
 
     def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str] = (), language: str | Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str] = (),
+        language: str | Sequence[str] | None = None,
     ) -> np.ndarray:
         """Vectors (n, d) float32.
 
@@ -111,7 +123,11 @@ class EmbeddingSystem:
         columns = [texts]
         # The same text may have another vector, or other sentences, in each language.
         if self.embedder.needs_language or self.embedder.long_documents == "sentences":
-            columns.append([language] * len(texts) if language is None or isinstance(language, str) else language)
+            columns.append(
+                [language] * len(texts)
+                if language is None or isinstance(language, str)
+                else language
+            )
         key = text_fingerprint(*columns)
         if key not in self._recent:
             vectors, counts = self._cached(key, texts, language)
@@ -120,7 +136,9 @@ class EmbeddingSystem:
                 self.texts += counts["texts"]
                 self.truncated += counts["truncated"]
             self._recent[key] = vectors
-            while self.cache and sum(kept.nbytes for kept in self._recent.values()) > self.KEPT_BYTES:
+            while (
+                self.cache and sum(kept.nbytes for kept in self._recent.values()) > self.KEPT_BYTES
+            ):
                 del self._recent[next(iter(self._recent))]  # the oldest; it is on disk
             return vectors
         return self._recent[key]
@@ -142,7 +160,9 @@ class EmbeddingSystem:
             np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(counts)))
         return vectors, counts
 
-    def _encode(self, texts: list[str], language: str | Sequence[str] | None) -> tuple[np.ndarray, dict[str, int]]:
+    def _encode(
+        self, texts: list[str], language: str | Sequence[str] | None
+    ) -> tuple[np.ndarray, dict[str, int]]:
         embedding_logger.disabled = True  # truncated texts are counted, and reported once per task
         try:
             vectors = self.embedder.encode(texts, language=language, **self.options)
@@ -150,7 +170,9 @@ class EmbeddingSystem:
             embedding_logger.disabled = False
         if len(bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
             found = f"a vector that is not finite for text {bad[0]}, and for {len(bad)} of {len(texts)} texts in all"
-            raise ValueError(f"{self.name}: found {found}. Is the checkpoint damaged, or its dtype too small?")
+            raise TmdeError(
+                f"{self.name}: found {found}. Is the checkpoint damaged, or its dtype too small?"
+            )
         report = self.embedder.last_report
         self.seconds += report.seconds
         return vectors, {"texts": report.texts, "truncated": report.truncated}
@@ -166,13 +188,22 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
     for file in imported_files(*[one.__module__ for one in classes]):
         digest.update(file.read_bytes())
     # The pooler of a Hub encoder is never used, and random at each start where the checkpoint has none.
-    weights = {name: tensor for name, tensor in embedder.model.state_dict().items() if not name.startswith("pooler.")}
+    weights = {
+        name: tensor
+        for name, tensor in embedder.model.state_dict().items()
+        if not name.startswith("pooler.")
+    }
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     tokenizer = embedder.tokenizer.get_vocab()
-    if embedder.tokenizer.is_fast:  # without the truncation and padding that the last call left behind
-        tokenizer = json.loads(embedder.tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    if (
+        embedder.tokenizer.is_fast
+    ):  # without the truncation and padding that the last call left behind
+        tokenizer = json.loads(embedder.tokenizer.backend_tokenizer.to_str()) | {
+            "truncation": None,
+            "padding": None,
+        }
     settings = [
         {**embedder.model.config.to_dict(), "_name_or_path": None},
         tokenizer,
@@ -200,7 +231,11 @@ class CharacterTfidf:
         self.name = name
         self.fingerprint = text_fingerprint(["char_wb 2-5 sublinear min_df=2", str(self.COLUMNS)])
         self._vectorizer = HashingVectorizer(
-            analyzer="char_wb", ngram_range=(2, 5), n_features=self.COLUMNS, alternate_sign=False, norm=None
+            analyzer="char_wb",
+            ngram_range=(2, 5),
+            n_features=self.COLUMNS,
+            alternate_sign=False,
+            norm=None,
         )
         self.begin()
 
@@ -215,7 +250,10 @@ class CharacterTfidf:
         return {"ngrams": "characters 2 to 5, within words", "columns": self.COLUMNS}
 
     def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str], language: str | Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str],
+        language: str | Sequence[str] | None = None,
     ) -> scipy.sparse.csr_matrix:
         """L2-normalized rows (n, columns found in `fit_on`), whatever the language.
 
@@ -226,7 +264,9 @@ class CharacterTfidf:
         frequency = np.bincount(fitted.indices, minlength=self.COLUMNS)
         columns = np.flatnonzero(frequency >= 2)
         if not len(columns):
-            raise ValueError(f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on, expected some")
+            raise TmdeError(
+                f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on, expected some"
+            )
         inverse = np.log((1 + fitted.shape[0]) / (1 + frequency[columns])) + 1
         chosen = self._count(texts)[:, columns]
         chosen.data = (1 + np.log(chosen.data)) * inverse.astype(np.float32)[chosen.indices]
@@ -249,8 +289,15 @@ System = EmbeddingSystem | CharacterTfidf
 
 def environment() -> dict[str, object]:
     """The versions of this package, of Python and of the packages that decide the numbers, and the machine."""
-    versions = {each.name: each.version for each in metadata.distributions() if each.name in PACKAGES}
+    versions = {
+        each.name: each.version for each in metadata.distributions() if each.name in PACKAGES
+    }
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     host = {"processor": platform.machine(), "cpus": usable_cpus()}
     host |= {"threads": torch.get_num_threads(), "gpus": gpus}
-    return {"tmde": __version__, "versions": versions, "python": platform.python_version(), "machine": host}
+    return {
+        "tmde": __version__,
+        "versions": versions,
+        "python": platform.python_version(),
+        "machine": host,
+    }

@@ -1,7 +1,7 @@
 """Model and dataset cards, filled in from what a run and its evaluations recorded.
 
 ```python
-from modeling_tmde.hub_cards import model_card, write_model_card
+from tmde.hub_cards import model_card, write_model_card
 
 print(model_card("runs/mine", repo_id="user/mine", license="apache-2.0"))
 write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited text is kept
@@ -12,5 +12,19 @@ from .cards import dataset_card, is_edited, merge_card, model_card, write_model_
 from .model_files import STALE_MODEL, stage_model, stage_records
 from .provenance import check_licenses, describe_origins, describe_sources, public_recipe
 
-__all__ = ["STALE_MODEL", "check_licenses", "dataset_card", "describe_origins", "describe_sources", "is_edited"]
-__all__ += ["merge_card", "model_card", "public_recipe", "stage_model", "stage_records", "write_model_card"]
+__all__ = [
+    "STALE_MODEL",
+    "check_licenses",
+    "dataset_card",
+    "describe_origins",
+    "describe_sources",
+    "is_edited",
+]
+__all__ += [
+    "merge_card",
+    "model_card",
+    "public_recipe",
+    "stage_model",
+    "stage_records",
+    "write_model_card",
+]

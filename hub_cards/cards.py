@@ -18,12 +18,27 @@ import datasets
 import huggingface_hub
 import pyarrow.compute as pc
 import yaml
-from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData, RepoCard
+from huggingface_hub import (
+    DatasetCard,
+    DatasetCardData,
+    EvalResult,
+    ModelCard,
+    ModelCardData,
+    RepoCard,
+)
 from tabulate import tabulate
+
+from modeling_tmde import TmdeError
 
 from .provenance import FIRST_STAGE, check_licenses, public_recipe, read_json, stated_license
 
-TAGS = ["sentence-transformers", "feature-extraction", "sentence-similarity", "multilingual", "tmde"]
+TAGS = [
+    "sentence-transformers",
+    "feature-extraction",
+    "sentence-similarity",
+    "multilingual",
+    "tmde",
+]
 NO_LIMIT = 10**6  # a tokenizer's `model_max_length` above it means that there is none
 _MARKER = re.compile(r"\n*<!-- tmde:card ([0-9a-f]{16})[^>]*-->\s*\Z")
 
@@ -54,19 +69,35 @@ def model_card(
     config = read_json(folder / "config.json")
     kind = str(config.get("model_type"))
     if not kind.startswith("tmde"):
-        raise ValueError(f"{folder}: found model_type {kind!r} in config.json, expected a model of this package")
-    languages, recipe, run = config["languages"], public_recipe(folder), read_json(folder / "run.json")
-    found, first_stage = read_json(folder / "results.json"), read_json(folder / FIRST_STAGE / "results.json")
+        raise TmdeError(
+            f"{folder}: found model_type {kind!r} in config.json, expected a model of this package"
+        )
+    languages, recipe, run = (
+        config["languages"],
+        public_recipe(folder),
+        read_json(folder / "run.json"),
+    )
+    found, first_stage = (
+        read_json(folder / "results.json"),
+        read_json(folder / FIRST_STAGE / "results.json"),
+    )
     first_run = read_json(folder / FIRST_STAGE / "run.json")
     begun = run.get("begun_with") or first_run.get("begun_with") or []
     stated = recipe.pop("card", None) or {}
     license = license or stated.get("license") or stated_license(folder)
     sources = run.get("sources") or []
-    licenses = check_licenses(sources, stated.get("data_licenses")) | check_licenses(sources, data_licenses)
-    sources = [{**source, "license": licenses.get(source["name"], source.get("license"))} for source in sources]
+    licenses = check_licenses(sources, stated.get("data_licenses")) | check_licenses(
+        sources, data_licenses
+    )
+    sources = [
+        {**source, "license": licenses.get(source["name"], source.get("license"))}
+        for source in sources
+    ]
     trained_on = [*sources, *(source for model in begun for source in model["sources"] or ())]
     resolved = folder.resolve()
-    name = (repo_id or (resolved.parent if resolved.name == "model" else resolved).name).rpartition("/")[2]
+    name = (repo_id or (resolved.parent if resolved.name == "model" else resolved).name).rpartition(
+        "/"
+    )[2]
     dev_table, evaluated = _dev_results(languages, found)
     evaluations = [record for given in results for record in _evaluation(os.fspath(given), name)]
     summary_table, cell_table = _evaluation_tables(evaluations)
@@ -76,10 +107,15 @@ def model_card(
         library_name="transformers",
         pipeline_tag="feature-extraction",
         tags=TAGS,
-        datasets=list(dict.fromkeys(source["name"] for source in trained_on if source["kind"] == "hub")) or None,
+        datasets=list(
+            dict.fromkeys(source["name"] for source in trained_on if source["kind"] == "hub")
+        )
+        or None,
         base_model=begun[0]["name"] if begun and begun[0]["hub"] else None,
         model_name=name,
-        eval_results=[EvalResult(**entry) for one in evaluations for entry in one["model_index"]] or evaluated or None,
+        eval_results=[EvalResult(**entry) for one in evaluations for entry in one["model_index"]]
+        or evaluated
+        or None,
     )
     return _fill(
         "model_card.md.jinja",
@@ -119,7 +155,9 @@ def write_model_card(folder: str | os.PathLike, **options: Any) -> None:
     """
     path = Path(folder).expanduser() / "README.md"
     existing = path.read_text("utf-8-sig") if path.is_file() else ""
-    temporary = path.with_name(f".README.{os.getpid()}.tmp.md")  # an interrupted write must not lose edited text
+    temporary = path.with_name(
+        f".README.{os.getpid()}.tmp.md"
+    )  # an interrupted write must not lose edited text
     temporary.write_text(str(merge_card(model_card(folder, **options), existing)), "utf-8")
     os.replace(temporary, path)
 
@@ -142,7 +180,11 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
     columns = {field.name: str(field.type) for field in table.schema}
     scores = [score for score in rows["score"] if score is not None] if "score" in columns else []
     scored = bool(scores) and isinstance(scores[0], int | float)
-    origin = ("mined" if "ids" in columns else "aligned" if "segment" in columns else "") if scored else ""
+    origin = (
+        ("mined" if "ids" in columns else "aligned" if "segment" in columns else "")
+        if scored
+        else ""
+    )
     title = repo_id.rpartition("/")[2]
     data = DatasetCardData(
         language=hub_languages(languages),
@@ -162,11 +204,15 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
         languages=languages,
         pivots=[code for code in ("en", "es") if code in languages] or languages[:1],
         complete=all(count == len(rows) for count in pairs.values()),
-        pairs=_table(["pair", "rows"], [[pair, f"{count:,}"] for pair, count in pairs.items() if count]),
+        pairs=_table(
+            ["pair", "rows"], [[pair, f"{count:,}"] for pair, count in pairs.items() if count]
+        ),
         columns=columns,
         scores=(min(scores), statistics.median(scores), max(scores)) if scored else None,
         origin=origin,
-        yaml_list=lambda codes: yaml.safe_dump(codes, default_flow_style=True, width=10**6).strip(),  # quotes `no`
+        yaml_list=lambda codes: yaml.safe_dump(
+            codes, default_flow_style=True, width=10**6
+        ).strip(),  # quotes `no`
     )
 
 
@@ -193,8 +239,10 @@ def merge_card(card: RepoCard, existing: str) -> RepoCard:
         return card
     try:
         found = RepoCard(existing)
-    except Exception as error:  # YAML errors have no common base with that of a block that is no mapping
-        raise ValueError(
+    except (
+        Exception
+    ) as error:  # YAML errors have no common base with that of a block that is no mapping
+        raise TmdeError(
             f"README.md: its metadata (between the lines ---) are no YAML mapping ({error}); correct or delete them"
         ) from error
     old, new, edited = found.data.to_dict(), card.data.to_dict(), is_edited(existing)
@@ -211,7 +259,9 @@ def _fill(template: str, card_class: type[RepoCard], data: Any, **values: Any) -
     """A card with the mark by which `is_edited` knows its text."""
     functions = {"quote": lambda value: json.dumps(value, ensure_ascii=False), "shell": shlex.quote}
     path = str(Path(__file__).with_name(template))
-    card = card_class.from_template(data, template_path=path, percent=percent, **functions, **values)
+    card = card_class.from_template(
+        data, template_path=path, percent=percent, **functions, **values
+    )
     text = re.sub(r"\n{3,}", "\n\n", card.text).strip()
     note = "delete this line to keep the text as it is; edited text is kept anyway"
     card.text = f"\n{text}\n\n<!-- tmde:card {_digest(text)} ({note}) -->\n"
@@ -256,15 +306,23 @@ def _reading(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def _parameters(folder: Path) -> tuple[int, int]:
     """Numbers in the weights, and those of them that embed."""
     files = huggingface_hub.get_local_safetensors_metadata(folder).files_metadata.values()
-    sizes = {name: tensor.parameter_count for file in files for name, tensor in file.tensors.items()}
-    encoder = [size for name, size in sizes.items() if not name.startswith(("decoder.", "lm_head."))]
+    sizes = {
+        name: tensor.parameter_count for file in files for name, tensor in file.tensors.items()
+    }
+    encoder = [
+        size for name, size in sizes.items() if not name.startswith(("decoder.", "lm_head."))
+    ]
     return sum(sizes.values()), sum(encoder)
 
 
 def _perplexity(recipe: Mapping[str, Any], results: Mapping[str, Any]) -> float | None:
     """Perplexity of the decoder on the worst of the dev sets; None without a loss per token."""
     options = (recipe.get("objectives") or {}).get("translation") or {}
-    losses = [value for key, value in (results.get("best") or {}).items() if key.endswith("_translation_nll")]
+    losses = [
+        value
+        for key, value in (results.get("best") or {}).items()
+        if key.endswith("_translation_nll")
+    ]
     return math.exp(max(losses)) if losses and options.get("reduction", "mean") == "mean" else None
 
 
@@ -282,12 +340,14 @@ def _evaluation(given: str, name: str) -> list[dict[str, Any]]:
     Raises:
         ValueError: No evaluation, or several systems of which none is chosen.
     """
-    folder, _, system = (given, "", "") if Path(given, "eval.json").is_file() else given.rpartition("#")
+    folder, _, system = (
+        (given, "", "") if Path(given, "eval.json").is_file() else given.rpartition("#")
+    )
     records = read_json(Path(folder or given, "eval.json")).get("results") or []
     systems = list(dict.fromkeys(record["system"] for record in records if not record["baseline"]))
     chosen = system or (systems[0] if len(systems) == 1 else name)
     if chosen not in systems:
-        raise ValueError(
+        raise TmdeError(
             f"{folder or given}: found results of {', '.join(systems) or 'no system'}, expected some of {chosen!r}; "
             f"give FOLDER#SYSTEM, such as {folder or given}#{(systems or ['NAME'])[0]}"
         )
@@ -300,21 +360,31 @@ def _evaluation_tables(evaluations: Sequence[Mapping[str, Any]]) -> tuple[str, s
     for record in evaluations:
         task = f"{_escape(record['task'])} ({record['protocol']})"
         for column in record["columns"]:
-            row = [task, record["metric_name"], column["title"], percent(column["value"]), _range(column["interval"])]
+            row = [
+                task,
+                record["metric_name"],
+                column["title"],
+                percent(column["value"]),
+                _range(column["interval"]),
+            ]
             columns.append([*row, percent(column.get("chance")), percent(column.get("majority"))])
         for cell in record["cells"]:
             pair, items = f"{cell['source']} → {cell['target']}", f"{cell['items']:,}"
             cells.append([task, pair, percent(cell["value"]), _range(cell["interval"]), items])
     header = ["task", "measure", "languages", "this model", "95% interval", "chance", "majority"]
     summary = _table(header, columns, left=3)
-    return summary, _table(["task", "languages", "this model", "95% interval", "items"], cells, left=2)
+    return summary, _table(
+        ["task", "languages", "this model", "95% interval", "items"], cells, left=2
+    )
 
 
 def _range(interval: Sequence[float] | None) -> str:
     return "–" if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"
 
 
-def _dev_results(languages: Sequence[str], results: Mapping[str, Any]) -> tuple[str, list[EvalResult]]:
+def _dev_results(
+    languages: Sequence[str], results: Mapping[str, Any]
+) -> tuple[str, list[EvalResult]]:
     """Precision at 1 on the dev rows of the run, at the step whose weights were kept: table and `model-index`."""
     known = {f"{first}-{second}" for first, second in itertools.permutations(languages, 2)}
     found: dict[tuple[str, str], dict[str, float]] = {}
@@ -334,9 +404,15 @@ def _dev_results(languages: Sequence[str], results: Mapping[str, Any]) -> tuple[
         rows.append([f"{_escape(name)}, {kind}", *of_pairs, percent(mean), percent(chance)])
         dataset = {"dataset_type": re.sub(r"\W+", "-", name), "dataset_name": f"{name}, {kind}"}
         dataset |= {"dataset_config": kind, "dataset_split": "dev"}
-        metric = {"metric_type": "precision_at_1", "metric_name": "Precision at 1", "metric_value": round(mean, 6)}
+        metric = {
+            "metric_type": "precision_at_1",
+            "metric_name": "Precision at 1",
+            "metric_value": round(mean, 6),
+        }
         how = {"protocol": "retrieval", "pairs": list(values), "checkpoint": "chosen on these rows"}
-        evaluated.append(EvalResult(task_type="translation-retrieval", metric_args=how, **dataset, **metric))
+        evaluated.append(
+            EvalResult(task_type="translation-retrieval", metric_args=how, **dataset, **metric)
+        )
     return _table(["dev set", *pairs, "mean", "chance"], rows), evaluated
 
 
@@ -344,7 +420,14 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
     """A Markdown table; empty without rows."""
     if not rows:
         return ""
-    return tabulate(rows, header, "pipe", colglobalalign="right", colalign=["left"] * left, disable_numparse=True)
+    return tabulate(
+        rows,
+        header,
+        "pipe",
+        colglobalalign="right",
+        colalign=["left"] * left,
+        disable_numparse=True,
+    )
 
 
 def _escape(text: str) -> str:

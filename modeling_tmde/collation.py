@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import BatchEncoding, DataCollatorForSeq2Seq
 
+from .common import TmdeError
+
 
 @dataclass
 class TranslationCollator(DataCollatorForSeq2Seq):
@@ -39,7 +41,7 @@ class TranslationCollator(DataCollatorForSeq2Seq):
             ValueError: If the collator has no model, which tells what a target begins with.
         """
         if self.model is None:
-            raise ValueError("model: found None, expected the model that is trained")
+            raise TmdeError("model: found None, expected the model that is trained")
         features = [self._without_start(feature) for feature in features]
         return super().__call__(features, return_tensors)
 

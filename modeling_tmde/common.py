@@ -22,11 +22,15 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput, can_return_tuple, is_tracing
 
 
+class TmdeError(ValueError):
+    """A mistake that the user can set right. The `tmde` command prints it as one sentence."""
+
+
 @as_validated_field
 def size(value: int) -> None:
     """A field of a configuration that counts something, and is at least 1: `d_model: int = size(default=1024)`."""
     if value < 1:
-        raise ValueError(f"found {value}, expected at least 1")
+        raise TmdeError(f"found {value}, expected at least 1")
 
 
 @strict
@@ -57,37 +61,57 @@ class EmbedderConfig(PreTrainedConfig):
     def validate_languages(self):
         """Called for every new config, like all methods named `validate_...` of a strict dataclass."""
         if len(set(self.languages)) != len(self.languages):
-            raise ValueError(f"languages={self.languages} names a language twice")
+            raise TmdeError(f"languages={self.languages} names a language twice")
         unknown = [language for language in self.pivot_languages if language not in self.languages]
         if unknown:
-            raise ValueError(f"pivot_languages {unknown} are not among languages={self.languages}")
+            raise TmdeError(f"pivot_languages {unknown} are not among languages={self.languages}")
 
     def _check_multiple(self, name: str, of: str) -> None:
         if getattr(self, name) % getattr(self, of):
-            raise ValueError(f"{name}={getattr(self, name)} is not a multiple of {of}={getattr(self, of)}")
+            raise TmdeError(
+                f"{name}={getattr(self, name)} is not a multiple of {of}={getattr(self, of)}"
+            )
 
     def _check_even(self, name: str, reason: str) -> None:
         if getattr(self, name) % 2:
-            raise ValueError(f"{name}={getattr(self, name)} must be even: {reason}")
+            raise TmdeError(f"{name}={getattr(self, name)} must be even: {reason}")
 
     def _check_sequence(self, settings: Mapping[str, Any]) -> None:
         """Checks the settings of a [`SequenceReader`]."""
-        pooling, width, layers = settings["pooling"], settings["d_model"], settings["encoder_layers"]
-        cells = {"conv": ("max", "mean")} | dict.fromkeys(("lstm", "gru"), ("max", "mean", "last", "attention"))
+        pooling, width, layers = (
+            settings["pooling"],
+            settings["d_model"],
+            settings["encoder_layers"],
+        )
+        cells = {"conv": ("max", "mean")} | dict.fromkeys(
+            ("lstm", "gru"), ("max", "mean", "last", "attention")
+        )
         if pooling not in (known := cells.get(settings["cell"], ())):
-            raise ValueError(f"cell={settings['cell']!r}, pooling={pooling!r}: expected {', '.join(known or cells)}")
+            raise TmdeError(
+                f"cell={settings['cell']!r}, pooling={pooling!r}: expected {', '.join(known or cells)}"
+            )
         recurrent = settings["cell"] != "conv"
-        parts = (2 * settings["attention_views"] if pooling == "attention" else 2) if recurrent else layers
+        parts = (
+            (2 * settings["attention_views"] if pooling == "attention" else 2)
+            if recurrent
+            else layers
+        )
         if width % parts:
-            raise ValueError(f"d_model={width} is not a multiple of {parts}, which directions, views or layers share")
+            raise TmdeError(
+                f"d_model={width} is not a multiple of {parts}, which directions, views or layers share"
+            )
         if not 0 <= (found := settings["unidirectional_layers"]) <= layers * recurrent:
-            raise ValueError(f"unidirectional_layers={found}: expected 0 to {layers * recurrent}, all layers")
+            raise TmdeError(
+                f"unidirectional_layers={found}: expected 0 to {layers * recurrent}, all layers"
+            )
 
     @property
     def special_token_ids(self) -> list[int]:
         """Ids of `<s>`, `<pad>` and `</s>`, without those that are None."""
         eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
-        return [token for token in (self.bos_token_id, self.pad_token_id, *eos) if token is not None]
+        return [
+            token for token in (self.bos_token_id, self.pad_token_id, *eos) if token is not None
+        ]
 
 
 class OutputProjection(nn.Linear):
@@ -113,9 +137,13 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         table = super().resize_token_embeddings(*args, **kwargs)
         for module in self.modules():
             if hasattr(module, "token_weights"):
-                module.token_weights = resized_token_weights(module.token_weights, table.num_embeddings)
+                module.token_weights = resized_token_weights(
+                    module.token_weights, table.num_embeddings
+                )
             if hasattr(module, "bag_tokens"):
-                module.bag_tokens = self._get_resized_embeddings(module.bag_tokens, table.num_embeddings)
+                module.bag_tokens = self._get_resized_embeddings(
+                    module.bag_tokens, table.num_embeddings
+                )
         return table
 
     @torch.no_grad()
@@ -148,10 +176,14 @@ class EmbedderPreTrainedModel(PreTrainedModel):
                 else:
                     bias = torch.zeros_like(parameter)
                     if name.startswith("bias_ih") and isinstance(module, nn.LSTM):
-                        bias[module.hidden_size : 2 * module.hidden_size] = 1  # the forget gate starts open
+                        bias[module.hidden_size : 2 * module.hidden_size] = (
+                            1  # the forget gate starts open
+                        )
                     init.copy_(parameter, bias)
 
-    def save_pretrained(self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs) -> None:
+    def save_pretrained(
+        self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs
+    ) -> None:
         """As in transformers. `auto_map` lists every Auto class of the family, whichever of its models is saved."""
         self.config.auto_map = dict(self._auto_map)
         if is_main_process and self.write_companions is not None:
@@ -185,7 +217,13 @@ def eager_attention_forward(
 class SelfAttention(nn.Module):
     """Multi-head self-attention (eq. 4.1-4.2)."""
 
-    def __init__(self, config: EmbedderConfig, num_heads: int, is_causal: bool = False, layer_idx: int | None = None):
+    def __init__(
+        self,
+        config: EmbedderConfig,
+        num_heads: int,
+        is_causal: bool = False,
+        layer_idx: int | None = None,
+    ):
         super().__init__()
         self.config = config
         self.is_causal = is_causal
@@ -198,7 +236,10 @@ class SelfAttention(nn.Module):
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, cache: DynamicCache | None = None
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        cache: DynamicCache | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(batch, length, d_model) -> the same, and under eager attention the probabilities."""
         query, key, value = (
@@ -207,8 +248,13 @@ class SelfAttention(nn.Module):
         )  # (batch, heads, length, head_dim)
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        options = {"dropout": self.config.attention_dropout if self.training else 0.0, "scaling": self.head_dim**-0.5}
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        options = {
+            "dropout": self.config.attention_dropout if self.training else 0.0,
+            "scaling": self.head_dim**-0.5,
+        }
         output, probabilities = attention(self, query, key, value, attention_mask, **options)
         return self.out_proj(output.flatten(2)), probabilities
 
@@ -225,7 +271,9 @@ class TmdeSinusoidalPositions(nn.Module):
     def table(self) -> torch.Tensor:
         """(max_positions, d_model): sines in the first half, cosines in the second."""
         half = self.d_model // 2
-        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+        rates = torch.exp(
+            torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1))
+        )
         angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
         return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
@@ -257,7 +305,7 @@ class TmdeSinusoidalPositions(nn.Module):
 
     def _check_length(self, length: int) -> None:
         if length > self.max_positions:
-            raise ValueError(
+            raise TmdeError(
                 f"An input of {length} tokens is longer than max_position_embeddings={self.max_positions}; "
                 "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
             )
@@ -267,7 +315,9 @@ class TmdeSinusoidalPositions(nn.Module):
 
 
 def check_inputs(
-    input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, attention_mask: torch.Tensor | None
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
 ) -> torch.Tensor:
     """Returns the ids (batch, length) or the vectors (batch, length, width), whichever were given.
 
@@ -275,11 +325,11 @@ def check_inputs(
         ValueError: If both or neither were given, or the mask is not (batch, length).
     """
     if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("Give exactly one of input_ids and inputs_embeds")
+        raise TmdeError("Give exactly one of input_ids and inputs_embeds")
     given = input_ids if inputs_embeds is None else inputs_embeds
     if attention_mask is not None and attention_mask.shape != given.shape[:2]:
         found, expected = tuple(attention_mask.shape), tuple(given.shape)
-        raise ValueError(f"attention_mask {found} must be (batch, length) of the input, {expected}")
+        raise TmdeError(f"attention_mask {found} must be (batch, length) of the input, {expected}")
     return given
 
 
@@ -298,7 +348,7 @@ def check_position_ids(position_ids: torch.LongTensor, limit: int, training: boo
     is_outside = (position_ids < 0) | (position_ids >= limit)
     if is_outside.any():
         position = int(position_ids[is_outside][0])
-        raise ValueError(
+        raise TmdeError(
             f"position_ids: found {position}, expected 0 to {limit - 1}, the positions for which the model has vectors"
         )
 
@@ -320,7 +370,9 @@ def pool_states(states: torch.Tensor, real: torch.Tensor, pooling: str) -> torch
     padding = real.eq(0).unsqueeze(2)  # (batch, length, 1)
     if pooling == "max":
         return states.masked_fill(padding, -torch.inf).max(dim=1).values
-    total = states.masked_fill(padding, 0).sum(dim=1, dtype=torch.promote_types(states.dtype, torch.float32))
+    total = states.masked_fill(padding, 0).sum(
+        dim=1, dtype=torch.promote_types(states.dtype, torch.float32)
+    )
     return (total / real.ne(0).sum(dim=1, keepdim=True).clamp(min=1)).to(states.dtype)
 
 
@@ -387,13 +439,20 @@ class SequenceReader(nn.Module):
 
     def make_layers(self, settings: Mapping[str, Any]) -> None:
         """Layers of these settings of [`LaserConfig`], by their names there."""
-        self.pooling, width, views = settings["pooling"], settings["d_model"], settings["attention_views"]
+        self.pooling, width, views = (
+            settings["pooling"],
+            settings["d_model"],
+            settings["attention_views"],
+        )
         number, given = settings["encoder_layers"], settings["embedding_dim"]
         if settings["cell"] == "conv":  # the embedding is made of all layers
             width //= number
         if self.pooling == "attention":
             width //= views
-            self.attention, self.contexts = nn.Linear(width, width), nn.Linear(width, views, bias=False)
+            self.attention, self.contexts = (
+                nn.Linear(width, width),
+                nn.Linear(width, views, bias=False),
+            )
         self.layers = nn.ModuleList()
         for index in range(number):
             both = index < number - settings["unidirectional_layers"]
@@ -434,18 +493,26 @@ class SequenceReader(nn.Module):
                 states.append(read_texts(layer, given, mirrored))
         last = states[-1]
         if self.pooling == "attention":  # thesis 004, section 3.2.2
-            scores = self.contexts(torch.tanh(self.attention(last))).masked_fill(~real.unsqueeze(2), -torch.inf)
-            embedding = (scores.softmax(dim=1).transpose(1, 2) @ last).flatten(1)  # (batch, views * width)
+            scores = self.contexts(torch.tanh(self.attention(last))).masked_fill(
+                ~real.unsqueeze(2), -torch.inf
+            )
+            embedding = (scores.softmax(dim=1).transpose(1, 2) @ last).flatten(
+                1
+            )  # (batch, views * width)
         elif self.pooling == "last":  # each direction has read the whole text
             half = self.layers[-1].hidden_size
             embedding = torch.cat([last[rows, lengths - 1, :half], last[:, 0, half:]], dim=1)
         else:
             pooled = states[1:] if isinstance(self.layers[-1], nn.Conv1d) else [last]
-            embedding = torch.cat([pool_states(state, real, self.pooling) for state in pooled], dim=1)
+            embedding = torch.cat(
+                [pool_states(state, real, self.pooling) for state in pooled], dim=1
+            )
         return embedding, states, real, order
 
 
-def read_texts(layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.LongTensor) -> torch.Tensor:
+def read_texts(
+    layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.LongTensor
+) -> torch.Tensor:
     """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model). Outputs at
     padding are undefined.
 
@@ -468,7 +535,9 @@ def read_texts(layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.Lo
     return torch.cat(outputs, dim=-1)
 
 
-def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
+def tokens_first(
+    attention_mask: torch.Tensor,
+) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
     """Orders that move padding behind the tokens.
 
     Returns:
@@ -481,7 +550,9 @@ def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.
     real = attention_mask.bool()
     lengths = real.sum(dim=1)
     if not lengths.min():
-        raise ValueError(f"Text {int(lengths.argmin())} of the batch has no token: its row of attention_mask is all 0")
+        raise TmdeError(
+            f"Text {int(lengths.argmin())} of the batch has no token: its row of attention_mask is all 0"
+        )
     order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
     places = torch.arange(real.shape[1], device=real.device)
     mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
@@ -489,7 +560,10 @@ def tokens_first(attention_mask: torch.Tensor) -> tuple[torch.LongTensor, torch.
 
 
 def check_language_ids(
-    language_ids: torch.LongTensor | None, language: str | None, languages: list[str], batch_size: int
+    language_ids: torch.LongTensor | None,
+    language: str | None,
+    languages: list[str],
+    batch_size: int,
 ) -> torch.LongTensor:
     """Language ids (batch,) of texts, for models with a module for each language.
 
@@ -501,20 +575,22 @@ def check_language_ids(
         ValueError: If both or neither are given, they do not fit the batch, or the code is unknown.
     """
     if (language is None) == (language_ids is None):
-        raise ValueError(
+        raise TmdeError(
             "This model has a part for each language: give language_ids (batch,), positions in its languages "
             f"{languages}, or language=, the code of all texts, as in SentenceTransformer.encode(texts, "
             f"language={languages[0]!r})"
         )
     if language is not None:
         if language not in languages:
-            raise ValueError(
+            raise TmdeError(
                 f"language: found {language!r}, expected one of {languages}, the code of all texts of a call; for "
                 "texts of several languages give language_ids, or use DocumentEmbedder"
             )
         return torch.tensor([languages.index(language)]).expand(batch_size)
     if language_ids.dim() != 1 or len(language_ids) not in (1, batch_size):
-        raise ValueError(f"language_ids {tuple(language_ids.shape)} must be ({batch_size},), one for each text")
+        raise TmdeError(
+            f"language_ids {tuple(language_ids.shape)} must be ({batch_size},), one for each text"
+        )
     return language_ids.expand(batch_size)
 
 
@@ -538,7 +614,9 @@ def by_language(
     for index in torch.unique(language_ids).tolist():
         code = languages[index] if 0 <= index < len(languages) else None
         if code not in parts:
-            raise ValueError(f"language id {index} ({code!r} of languages={languages}): this model has {list(parts)}")
+            raise TmdeError(
+                f"language id {index} ({code!r} of languages={languages}): this model has {list(parts)}"
+            )
         rows.append((language_ids == index).nonzero().squeeze(1))
         results.append(apply(parts[code], rows[-1]))
     if len(results) == 1:
@@ -586,15 +664,23 @@ class EmbeddingSeq2Seq:
         """
         known = self.config.languages
         if target_language is None:
-            raise ValueError(f"target_language is missing: name the language to decode into, one of {known}")
+            raise TmdeError(
+                f"target_language is missing: name the language to decode into, one of {known}"
+            )
         if isinstance(target_language, torch.Tensor):
             return target_language.to(self.device).expand(batch_size)
-        codes = [target_language] * batch_size if isinstance(target_language, str) else list(target_language)
+        codes = (
+            [target_language] * batch_size
+            if isinstance(target_language, str)
+            else list(target_language)
+        )
         unknown = sorted(set(codes) - set(known))
         if unknown:
-            raise ValueError(f"target_language {unknown[0]!r} is unknown to this model; it has {known}")
+            raise TmdeError(
+                f"target_language {unknown[0]!r} is unknown to this model; it has {known}"
+            )
         if len(codes) != batch_size:
-            raise ValueError(f"target_language names {len(codes)} languages for {batch_size} texts")
+            raise TmdeError(f"target_language names {len(codes)} languages for {batch_size} texts")
         return torch.tensor([known.index(code) for code in codes], device=self.device)
 
     def mask_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
@@ -680,11 +766,13 @@ class EmbeddingSeq2Seq:
             ValueError: If the decoder needs more than the embedding.
         """
         if not self.decodes_embeddings:
-            raise ValueError(
+            raise TmdeError(
                 f"{type(self).__name__} decodes from the outputs of its encoder for every token, which an embedding "
                 f"alone ({tuple(embedding.shape)}) does not give; pass input_ids, or what get_encoder() returned"
             )
-        return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=embedding[:, None], pooler_output=embedding
+        )
 
     def as_encoder_outputs(
         self, encoder_outputs: ModelOutput | tuple | torch.Tensor
@@ -800,9 +888,17 @@ class EmbeddingSeq2Seq:
             ValueError: If there is nothing to decode, or the target language is missing or unknown.
         """
         if encoder_outputs is None:
-            source = {"language_ids": language_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
+            source = {
+                "language_ids": language_ids,
+                "token_type_ids": token_type_ids,
+                "inputs_embeds": inputs_embeds,
+            }
             source = {name: value for name, value in source.items() if value is not None}
-            source |= {"input_ids": input_ids, "attention_mask": attention_mask, "return_dict": True}
+            source |= {
+                "input_ids": input_ids,
+                "attention_mask": attention_mask,
+                "return_dict": True,
+            }
             encoder_outputs = self.model(**source, **kwargs)
         else:
             if isinstance(encoder_outputs, torch.Tensor):
@@ -810,7 +906,7 @@ class EmbeddingSeq2Seq:
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
-                raise ValueError("Give decoder_input_ids, or labels to make them from")
+                raise TmdeError("Give decoder_input_ids, or labels to make them from")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         leading_padding = None
         generates = labels is None and use_cache
@@ -849,7 +945,9 @@ class EmbeddingSeq2Seq:
             past_key_values=outputs.get("past_key_values"),
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
-            cross_attentions=outputs.get("cross_attentions", None if outputs.attentions is None else ()),
+            cross_attentions=outputs.get(
+                "cross_attentions", None if outputs.attentions is None else ()
+            ),
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
@@ -871,7 +969,9 @@ class EmbeddingSeq2Seq:
             given = (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
             source = next((tensor for tensor in given if tensor is not None), None)
             if source is None:
-                raise ValueError("Give input_ids to translate, or encoder_outputs to decode embeddings from")
+                raise TmdeError(
+                    "Give input_ids to translate, or encoder_outputs to decode embeddings from"
+                )
             batch_size = len(source)
         kwargs["target_language"] = self.language_ids(target_language, batch_size)
         return super().generate(inputs, *args, **kwargs)

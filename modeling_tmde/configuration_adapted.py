@@ -8,7 +8,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
-from .common import EmbedderConfig, size
+from .common import EmbedderConfig, TmdeError, size
 
 # XLM-R base.
 DEFAULT_ENCODER = {
@@ -64,7 +64,10 @@ class AdaptedConfig(EmbedderConfig):
     model_type = "tmde_adapted"
     sub_configs = {"encoder_config": AutoConfig}
     keys_to_ignore_at_inference = ["past_key_values"]
-    attribute_map = {"num_attention_heads": "decoder_attention_heads", "num_hidden_layers": "decoder_layers"}
+    attribute_map = {
+        "num_attention_heads": "decoder_attention_heads",
+        "num_hidden_layers": "decoder_layers",
+    }
 
     encoder_config: dict[str, Any] | PreTrainedConfig | None = None
     pooling: Literal["cls", "mean"] = "cls"
@@ -94,12 +97,16 @@ class AdaptedConfig(EmbedderConfig):
             settings = dict(encoder)
             kind = settings.pop("model_type", None)
             if kind not in CONFIG_MAPPING:
-                raise ValueError(f"encoder_config names model_type={kind!r}, which this version of transformers lacks")
+                raise TmdeError(
+                    f"encoder_config names model_type={kind!r}, which this version of transformers lacks"
+                )
             encoder = CONFIG_MAPPING[kind](**settings)
         self.encoder_config = encoder
         for name in ("vocab_size", "hidden_size"):
             if not isinstance(getattr(encoder, name, None), int):
-                raise ValueError(f"encoder_config: found a model of type {encoder.model_type!r} without {name}")
+                raise TmdeError(
+                    f"encoder_config: found a model of type {encoder.model_type!r} without {name}"
+                )
         if self.decoder_attention_heads is None:
             self.decoder_attention_heads = math.gcd(self.d_model, max(1, self.d_model // 64))
         if self.decoder_ffn_dim is None:
@@ -129,7 +136,7 @@ class AdaptedConfig(EmbedderConfig):
     def validate_architecture(self):
         super().validate_architecture()
         if self.d_model % self.decoder_attention_heads:
-            raise ValueError(
+            raise TmdeError(
                 f"the encoder's hidden_size={self.d_model} is not a multiple of decoder_attention_heads="
                 f"{self.decoder_attention_heads}"
             )

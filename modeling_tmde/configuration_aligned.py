@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig, size
+from .common import EmbedderConfig, TmdeError, size
 
 # Settings of the encoders; the defaults are X-BiLSTM-max and X-CBOW of paper 004, section 4.2.5.
 ENCODERS: dict[str, dict[str, Any]] = {
@@ -68,8 +68,12 @@ class AlignedConfig(EmbedderConfig):
         super().validate_architecture()
         for name in self.encoder_config or {}:
             if name not in ENCODERS[self.encoder]:
-                raise ValueError(f"encoder_config names {name!r}; known: {', '.join(ENCODERS[self.encoder])}")
+                raise TmdeError(
+                    f"encoder_config names {name!r}; known: {', '.join(ENCODERS[self.encoder])}"
+                )
         if self.encoder == "bilstm":
             self._check_sequence(self.encoder_settings)
         if self.source_language not in self.languages:
-            raise ValueError(f"source_language={self.source_language!r} is not among languages={self.languages}")
+            raise TmdeError(
+                f"source_language={self.source_language!r} is not among languages={self.languages}"
+            )

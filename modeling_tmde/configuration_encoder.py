@@ -6,7 +6,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig, size
+from .common import EmbedderConfig, TmdeError, size
 
 
 @strict
@@ -67,4 +67,6 @@ class TmdeEncoderConfig(EmbedderConfig):
         if self.position_embeddings == "sinusoidal":
             self._check_even("d_model", "positions are pairs of sine and cosine")
         if self.causal and self.pooling == "first":
-            raise ValueError("pooling: found 'first', which sees no other token if causal, expected 'mean'")
+            raise TmdeError(
+                "pooling: found 'first', which sees no other token if causal, expected 'mean'"
+            )

@@ -6,7 +6,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig, size
+from .common import EmbedderConfig, TmdeError, size
 
 
 @strict
@@ -79,7 +79,7 @@ class LaserConfig(EmbedderConfig):
         super().validate_architecture()
         self._check_sequence(vars(self))
         if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
-            raise ValueError(
+            raise TmdeError(
                 f"share_embeddings needs one width for input and output: found embedding_dim={self.embedding_dim} and "
                 f"decoder_hidden_size={self.decoder_hidden_size}"
             )

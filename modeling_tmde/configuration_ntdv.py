@@ -51,7 +51,9 @@ class NtdvConfig(EmbedderConfig):
     @property
     def hidden_size(self) -> int:
         """Width of the document embedding."""
-        return self.d_model * (self.attention_heads if self.shared_layers and self.vector == "concat" else 1)
+        return self.d_model * (
+            self.attention_heads if self.shared_layers and self.vector == "concat" else 1
+        )
 
     def validate_architecture(self):
         super().validate_architecture()

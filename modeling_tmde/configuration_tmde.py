@@ -6,7 +6,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .common import EmbedderConfig, size
+from .common import EmbedderConfig, TmdeError, size
 
 
 @strict
@@ -92,9 +92,11 @@ class TmdeConfig(EmbedderConfig):
             self._check_multiple("d_model", f"{side}_attention_heads")
         self._check_even("d_model", "positions are pairs of sine and cosine")
         if self.bottleneck == "pyramid" and (self.encoder_layers < 3 or self.pyramid_queries < 4):
-            raise ValueError(
+            raise TmdeError(
                 "bottleneck='pyramid' needs encoder_layers >= 3 and pyramid_queries >= 4, found "
                 f"encoder_layers={self.encoder_layers} and pyramid_queries={self.pyramid_queries}"
             )
         if not 0 <= self.bottleneck_loss_weight <= 1:
-            raise ValueError(f"bottleneck_loss_weight={self.bottleneck_loss_weight} must lie between 0 and 1")
+            raise TmdeError(
+                f"bottleneck_loss_weight={self.bottleneck_loss_weight} must lie between 0 and 1"
+            )

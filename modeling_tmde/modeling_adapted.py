@@ -21,7 +21,10 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, BaseModelOutputWithPooling
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    BaseModelOutputWithPooling,
+)
 from transformers.utils import can_return_tuple, is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
@@ -30,6 +33,7 @@ from .common import (
     EmbeddingSeq2Seq,
     OutputProjection,
     SelfAttention,
+    TmdeError,
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
@@ -55,7 +59,9 @@ def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
             if config.is_encoder_decoder and mapping is MODEL_MAPPING:
                 break
             return found
-    raise ValueError(f"encoder_config: transformers has no encoder by itself for models of type {config.model_type!r}")
+    raise TmdeError(
+        f"encoder_config: transformers has no encoder by itself for models of type {config.model_type!r}"
+    )
 
 
 def pooler_options(model_class: type[PreTrainedModel]) -> dict[str, bool]:
@@ -71,7 +77,10 @@ def longest_input(encoder: PreTrainedModel) -> int | None:
         return None
     for name, module in encoder.named_modules():
         # RoBERTa and similar models count positions from padding_idx + 1, so 512 of 514 are usable.
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+        if (
+            name.endswith("position_embeddings")
+            and getattr(module, "padding_idx", None) is not None
+        ):
             return limit - module.padding_idx - 1
     return limit
 
@@ -133,13 +142,15 @@ class AdaptedModel(AdaptedPreTrainedModel):
         if config.max_position_embeddings is None:
             config.max_position_embeddings = limit or DEFAULT_POSITIONS
         elif limit is not None and config.max_position_embeddings > limit:
-            raise ValueError(
+            raise TmdeError(
                 f"max_position_embeddings={config.max_position_embeddings} is more than the {limit} tokens for which "
                 f"the encoder ({config.encoder_config.model_type!r}) has positions beside the prompt"
             )
         if config.bag_residual:
             self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model).requires_grad_(False)
-            self.token_weights = nn.Parameter(torch.zeros(config.vocab_size), requires_grad=False)  # logarithms
+            self.token_weights = nn.Parameter(
+                torch.zeros(config.vocab_size), requires_grad=False
+            )  # logarithms
         takes = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in takes
         self.position_rows = position_rows(self.encoder)
@@ -191,11 +202,15 @@ class AdaptedModel(AdaptedPreTrainedModel):
         if kwargs.get("position_ids") is not None:
             self._check_position_ids(kwargs["position_ids"])
         if self.config.bag_residual and inputs_embeds is not None:
-            raise ValueError("inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors by them")
+            raise TmdeError(
+                "inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors by them"
+            )
         has_mask = attention_mask is not None
         if not has_mask:
             attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
-        kwargs.pop("target_language", None)  # `generate` passes the decoder's arguments to the encoder as well
+        kwargs.pop(
+            "target_language", None
+        )  # `generate` passes the decoder's arguments to the encoder as well
         mask, given = attention_mask, kwargs | {"attention_mask": attention_mask}
         given["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
@@ -205,13 +220,23 @@ class AdaptedModel(AdaptedPreTrainedModel):
         given = {name: _turn(value, firsts, tokens.shape[:2]) for name, value in given.items()}
         given = self._with_prompt(given)
         # Without these, the encoder would follow its own config.
-        wanted = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
-        given |= {name: getattr(self.config, name) if value is None else value for name, value in wanted.items()}
+        wanted = {
+            "output_hidden_states": output_hidden_states,
+            "output_attentions": output_attentions,
+        }
+        given |= {
+            name: getattr(self.config, name) if value is None else value
+            for name, value in wanted.items()
+        }
         outputs = self.encoder(return_dict=True, **given)
         read = outputs.last_hidden_state  # (batch, prompt + length, d_model)
-        embedding = pool_states(read, given["attention_mask"], self.config.pooling)  # (batch, d_model)
+        embedding = pool_states(
+            read, given["attention_mask"], self.config.pooling
+        )  # (batch, d_model)
         if self.config.bag_residual and not self.training:
-            bag = bag_direction(self.config, tokens, mask, self.token_weights, self.bag_tokens(tokens))
+            bag = bag_direction(
+                self.config, tokens, mask, self.token_weights, self.bag_tokens(tokens)
+            )
             embedding = embedding + self.config.bag_residual * bag
         output = embedding[:, None]
         if self.config.pooling == "cls":
@@ -219,7 +244,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
             output = torch.cat([output, states[:, 1:]], dim=1)
         hidden_states = outputs.get("hidden_states")
         if hidden_states and self._moves_tokens(firsts if has_mask else None):
-            hidden_states = tuple(self._at_input_places(state, firsts, tokens.shape[:2]) for state in hidden_states)
+            hidden_states = tuple(
+                self._at_input_places(state, firsts, tokens.shape[:2]) for state in hidden_states
+            )
         return BaseModelOutputWithPooling(
             last_hidden_state=output,
             pooler_output=embedding,
@@ -234,7 +261,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
             ValueError: If the model has a prompt, or the encoder has no vector for one of them.
         """
         if self.config.prompt_ids:
-            raise ValueError(
+            raise TmdeError(
                 f"position_ids: found {tuple(position_ids.shape)}, expected none, because the prompt of "
                 "this model takes positions of its own"
             )
@@ -269,20 +296,30 @@ class AdaptedModel(AdaptedPreTrainedModel):
         if not self.config.prompt_ids:
             return given
         mask = given["attention_mask"]
-        ids = torch.tensor(self.config.prompt_ids, device=mask.device).expand(len(mask), -1)  # (batch, prompt)
-        prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+        ids = torch.tensor(self.config.prompt_ids, device=mask.device).expand(
+            len(mask), -1
+        )  # (batch, prompt)
+        prompt = {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "token_type_ids": torch.zeros_like(ids),
+        }
         if "inputs_embeds" in given:
             prompt["inputs_embeds"] = self.get_input_embeddings()(ids)
         start, added = int(self.config.reads_bos), {}
         for name in prompt.keys() & given.keys():
             value = given[name]
-            added[name] = torch.cat([value[:, :start], prompt[name].to(value.dtype), value[:, start:]], dim=1)
+            added[name] = torch.cat(
+                [value[:, :start], prompt[name].to(value.dtype), value[:, start:]], dim=1
+            )
         return given | added
 
     def _without_prompt(self, states: torch.Tensor) -> torch.Tensor:
         """(batch, prompt + length, d_model) -> (batch, length, d_model)"""
         start, number = int(self.config.reads_bos), len(self.config.prompt_ids or ())
-        return torch.cat([states[:, :start], states[:, start + number :]], dim=1) if number else states
+        return (
+            torch.cat([states[:, :start], states[:, start + number :]], dim=1) if number else states
+        )
 
 
 def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object:
@@ -293,7 +330,9 @@ def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object
     if value.shape[0] not in (shape[0], 1):
         return value
     order = torch.arange(shape[1], device=by.device) + by[:, None]  # (batch, length)
-    order = order + shape[1] * ((order < 0).long() - (order >= shape[1]).long())  # ONNX has no remainder here
+    order = order + shape[1] * (
+        (order < 0).long() - (order >= shape[1]).long()
+    )  # ONNX has no remainder here
     rows = torch.arange(shape[0], device=by.device)[:, None]
     return value.expand(shape[0], *value.shape[1:])[rows, order]
 
@@ -303,11 +342,16 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: AdaptedConfig, layer_idx: int):
         super().__init__()
-        self.self_attn = SelfAttention(config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn = SelfAttention(
+            config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx
+        )
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         # A softmax over one key is 1, so attention over the slot is a linear map of it.
         slot_dim = config.d_model + config.language_embedding_dim
-        values, output = nn.Linear(slot_dim, config.d_model), nn.Linear(config.d_model, config.d_model)
+        values, output = (
+            nn.Linear(slot_dim, config.d_model),
+            nn.Linear(config.d_model, config.d_model),
+        )
         self.slot_attn = nn.Sequential(OrderedDict(v_proj=values, out_proj=output))
         self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
         self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
@@ -323,7 +367,9 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
         cache: DynamicCache | None = None,
     ) -> torch.Tensor:
         """hidden_states (batch, length, d_model), slot (batch, slot_dim) -> (batch, length, d_model)"""
-        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask, cache)
+        attended, _ = self.self_attn(
+            self.self_attn_layer_norm(hidden_states), attention_mask, cache
+        )
         hidden_states = hidden_states + self.dropout(attended)
         hidden_states = hidden_states + self.dropout(self.slot_attn(slot)).unsqueeze(1)
         expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
@@ -338,11 +384,15 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = TmdeSinusoidalPositions(
+            config.max_position_embeddings, config.d_model
+        )
         self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
         self.embed_scale = config.decoder_embedding_scale or config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(AdaptedDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self.layers = nn.ModuleList(
+            AdaptedDecoderLayer(config, index) for index in range(config.decoder_layers)
+        )
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()
@@ -375,11 +425,17 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(inputs_embeds.dtype)
-        hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
+        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(
+            inputs_embeds.dtype
+        )
+        hidden_states = self.dropout(
+            inputs_embeds * self.embed_scale + positions
+        )  # (batch, length, d_model)
         cache = None if past_key_values is None else past_key_values.self_attention_cache
         mask = create_causal_mask(self.config, hidden_states, attention_mask, past_key_values=cache)
-        slot = torch.cat([embedding, self.embed_languages(language_ids).to(embedding.dtype)], dim=-1)
+        slot = torch.cat(
+            [embedding, self.embed_languages(language_ids).to(embedding.dtype)], dim=-1
+        )
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, slot, cache)
         return BaseModelOutputWithPastAndCrossAttentions(
@@ -410,11 +466,13 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
         table = self.model.get_input_embeddings()
         fits = table.embedding_dim == config.d_model
         if config.share_embeddings and not fits:
-            raise ValueError(
+            raise TmdeError(
                 f"share_embeddings=True: the encoder's table has {table.embedding_dim} columns and the decoder "
                 f"{config.d_model}; leave it out"
             )
-        config.share_embeddings = config.tie_word_embeddings = fits and config.share_embeddings is not False
+        config.share_embeddings = config.tie_word_embeddings = (
+            fits and config.share_embeddings is not False
+        )
         self.decoder = AdaptedDecoder(config)
         self.lm_head = OutputProjection(config.d_model, config.vocab_size, bias=False)
         if config.share_embeddings:

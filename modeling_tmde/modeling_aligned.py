@@ -29,7 +29,9 @@ class AlignedBilstm(SequenceReader):
     def __init__(self, config: AlignedConfig):
         super().__init__()
         settings = config.encoder_settings
-        self.embed_tokens = nn.Embedding(config.vocab_size, settings["embedding_dim"], config.pad_token_id)
+        self.embed_tokens = nn.Embedding(
+            config.vocab_size, settings["embedding_dim"], config.pad_token_id
+        )
         self.dropout = nn.Dropout(settings["dropout"])
         self.make_layers(settings)
 
@@ -55,9 +57,13 @@ class AlignedBag(nn.Module):
             log_weights = log_weights - occurrences(input_ids, real).log() / 2
         log_weights = log_weights.masked_fill(~real, -torch.inf)
         # Relative to the largest weight of the text, for the range of half precision.
-        heaviest = log_weights.detach().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+        heaviest = (
+            log_weights.detach().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+        )
         weights = (log_weights - heaviest).exp().to(self.embed_tokens.weight.dtype)
-        summed = torch.bmm(weights.unsqueeze(1), self.embed_tokens(input_ids)).squeeze(1).float()  # (batch, d_model)
+        summed = (
+            torch.bmm(weights.unsqueeze(1), self.embed_tokens(input_ids)).squeeze(1).float()
+        )  # (batch, d_model)
         if self.settings["normalize"]:
             embedding = nn.functional.normalize(summed, dim=-1)
         else:
@@ -70,14 +76,19 @@ ENCODERS: dict[str, type[nn.Module]] = {"bilstm": AlignedBilstm, "bag": AlignedB
 
 class AlignedPreTrainedModel(EmbedderPreTrainedModel):
     config: AlignedConfig
-    _auto_map = {"AutoConfig": "configuration_aligned.AlignedConfig", "AutoModel": "modeling_aligned.AlignedModel"}
+    _auto_map = {
+        "AutoConfig": "configuration_aligned.AlignedConfig",
+        "AutoModel": "modeling_aligned.AlignedModel",
+    }
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, AlignedBag):
             weights = torch.zeros_like(module.token_weights)
-            weights[[token for token in self.config.special_token_ids if token < len(weights)]] = -20.0
+            weights[
+                [token for token in self.config.special_token_ids if token < len(weights)]
+            ] = -20.0
             init.copy_(module.token_weights, weights)
 
 
@@ -102,7 +113,9 @@ class AlignedModel(AlignedPreTrainedModel):
 
     def __init__(self, config: AlignedConfig):
         super().__init__(config)
-        self.encoders = nn.ModuleDict({language: ENCODERS[config.encoder](config) for language in config.languages})
+        self.encoders = nn.ModuleDict(
+            {language: ENCODERS[config.encoder](config) for language in config.languages}
+        )
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -116,7 +129,9 @@ class AlignedModel(AlignedPreTrainedModel):
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As in transformers, for every encoder's table; returns that of the source language."""
         for encoder in self.encoders.values():
-            encoder.embed_tokens = self._get_resized_embeddings(encoder.embed_tokens, *args, **kwargs)
+            encoder.embed_tokens = self._get_resized_embeddings(
+                encoder.embed_tokens, *args, **kwargs
+            )
             if isinstance(encoder, AlignedBag):
                 size = encoder.embed_tokens.num_embeddings
                 encoder.token_weights = resized_token_weights(encoder.token_weights, size)
@@ -158,4 +173,6 @@ class AlignedModel(AlignedPreTrainedModel):
             return encoder(input_ids[rows], attention_mask[rows])
 
         embedding = by_language(language_ids, languages, self.encoders, encode)
-        return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=embedding[:, None], pooler_output=embedding
+        )

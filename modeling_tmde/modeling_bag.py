@@ -8,10 +8,12 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from .common import EmbedderPreTrainedModel, check_inputs
+from .common import EmbedderPreTrainedModel, TmdeError, check_inputs
 from .configuration_bag import BagConfig
 
-SPECIAL_LOG_WEIGHT = -20.0  # e^-20 = 2e-9: negligible beside a token, but gives an empty text a direction
+SPECIAL_LOG_WEIGHT = (
+    -20.0
+)  # e^-20 = 2e-9: negligible beside a token, but gives an empty text a direction
 
 
 class BagPreTrainedModel(EmbedderPreTrainedModel):
@@ -53,7 +55,9 @@ class BagModel(BagPreTrainedModel):
     def initial_token_weights(self) -> torch.Tensor:
         """Initial log weights (vocab_size,): 0 for all tokens except the special ones."""
         weights = torch.zeros_like(self.token_weights)
-        weights[[token for token in self.config.special_token_ids if token < len(weights)]] = SPECIAL_LOG_WEIGHT
+        weights[[token for token in self.config.special_token_ids if token < len(weights)]] = (
+            SPECIAL_LOG_WEIGHT
+        )
         return weights
 
     @can_return_tuple
@@ -79,11 +83,19 @@ class BagModel(BagPreTrainedModel):
             ValueError: If `inputs_embeds` is given, or `input_ids` and `attention_mask` do not fit together.
         """
         if inputs_embeds is not None:
-            raise ValueError("BagModel takes input_ids only: inputs_embeds have no token ids to look up weights by")
+            raise TmdeError(
+                "BagModel takes input_ids only: inputs_embeds have no token ids to look up weights by"
+            )
         check_inputs(input_ids, None, attention_mask)
-        real = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        real = (
+            torch.ones_like(input_ids, dtype=torch.bool)
+            if attention_mask is None
+            else attention_mask.bool()
+        )
         embedding = self.embed_ragged(input_ids[real], real.sum(dim=1))
-        return BaseModelOutputWithPooling(last_hidden_state=embedding[:, None], pooler_output=embedding)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=embedding[:, None], pooler_output=embedding
+        )
 
     def embed_ragged(self, token_ids: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
         """Embeddings of texts whose token ids are concatenated without padding.
@@ -103,8 +115,12 @@ class BagModel(BagPreTrainedModel):
             _, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
             log_weights = log_weights - counts[inverse].to(log_weights.dtype).log() / 2
         # Relative to the largest weight of the text: in half precision, e^-20 would be 0.
-        heaviest = torch.segment_reduce(log_weights.detach(), "max", lengths=lengths, initial=-torch.inf)  # (batch,)
-        weights = torch.exp(log_weights - heaviest.repeat_interleave(lengths, output_size=len(token_ids)))
+        heaviest = torch.segment_reduce(
+            log_weights.detach(), "max", lengths=lengths, initial=-torch.inf
+        )  # (batch,)
+        weights = torch.exp(
+            log_weights - heaviest.repeat_interleave(lengths, output_size=len(token_ids))
+        )
         table = self.embed_tokens.weight
         if type(self.embed_tokens) is nn.Embedding and not hasattr(self.embed_tokens, "_hf_hook"):
             summed = nn.functional.embedding_bag(

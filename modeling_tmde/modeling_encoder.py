@@ -13,13 +13,18 @@ from torch import nn
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+)
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
     EmbedderPreTrainedModel,
     SelfAttention,
+    TmdeError,
     TmdeSinusoidalPositions,
     check_inputs,
     check_position_ids,
@@ -41,7 +46,9 @@ class EncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
-        self.self_attn = SelfAttention(config, config.encoder_attention_heads, is_causal=config.causal)
+        self.self_attn = SelfAttention(
+            config, config.encoder_attention_heads, is_causal=config.causal
+        )
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
         self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
@@ -49,7 +56,9 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.activation_fn = ACT2FN[config.activation_function]
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """(batch, length, d_model) -> the same"""
         attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask)
         hidden_states = hidden_states + self.dropout(attended)
@@ -94,7 +103,9 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         if config.position_embeddings == "learned":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, config.d_model)
         else:
-            self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
+            self.embed_positions = TmdeSinusoidalPositions(
+                config.max_position_embeddings, config.d_model
+            )
         self.embed_scale = config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
@@ -138,14 +149,20 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         position_ids = self._check_positions(position_ids, attention_mask, tokens)
-        positions = nn.functional.embedding(position_ids, self.embed_positions.weight).to(inputs_embeds.dtype)
+        positions = nn.functional.embedding(position_ids, self.embed_positions.weight).to(
+            inputs_embeds.dtype
+        )
         if self.config.position_embeddings == "learned":
-            hidden_states = (inputs_embeds + positions) * self.embed_scale  # both tables have the same scale
+            hidden_states = (
+                inputs_embeds + positions
+            ) * self.embed_scale  # both tables have the same scale
         else:
             hidden_states = inputs_embeds * self.embed_scale + positions
         hidden_states = self.dropout(hidden_states)  # (batch, length, d_model)
         if self.config.causal:
-            mask = create_causal_mask(self.config, hidden_states, attention_mask, past_key_values=None)
+            mask = create_causal_mask(
+                self.config, hidden_states, attention_mask, past_key_values=None
+            )
         else:
             mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
@@ -153,14 +170,21 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         token_states = self.layer_norm(hidden_states)
         if attention_mask is None:
             attention_mask = torch.ones(token_states.shape[:2], device=token_states.device)
-        embedding = pool_states(token_states, attention_mask, self.config.pooling)  # (batch, d_model)
+        embedding = pool_states(
+            token_states, attention_mask, self.config.pooling
+        )  # (batch, d_model)
         output = embedding[:, None]
         if self.config.pooling == "first":
             output = torch.cat([output, token_states[:, 1:]], dim=1)
-        return TmdeEncoderOutput(last_hidden_state=output, pooler_output=embedding, token_states=token_states)
+        return TmdeEncoderOutput(
+            last_hidden_state=output, pooler_output=embedding, token_states=token_states
+        )
 
     def _check_positions(
-        self, position_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None, tokens: torch.Tensor
+        self,
+        position_ids: torch.LongTensor | None,
+        attention_mask: torch.Tensor | None,
+        tokens: torch.Tensor,
     ) -> torch.LongTensor:
         """(batch, length) as given, or the place of each token among those of its text.
 
@@ -170,11 +194,13 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         shape, limit = tuple(tokens.shape[:2]), self.config.max_position_embeddings
         if position_ids is not None:
             if position_ids.shape != shape:
-                raise ValueError(f"position_ids {tuple(position_ids.shape)} must be (batch, length), {shape}")
+                raise TmdeError(
+                    f"position_ids {tuple(position_ids.shape)} must be (batch, length), {shape}"
+                )
             check_position_ids(position_ids, limit, self.training)
             return position_ids
         if shape[1] > limit:
-            raise ValueError(
+            raise TmdeError(
                 f"An input of {shape[1]} tokens is longer than max_position_embeddings={limit}; truncate it, or embed "
                 "it with DocumentEmbedder, which truncates and says so."
             )
@@ -262,9 +288,14 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         logits = self.lm_head(self.head(outputs.token_states))
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, self.config.vocab_size, num_items_in_batch=num_items_in_batch)
+            loss = self.loss_function(
+                logits, labels, self.config.vocab_size, num_items_in_batch=num_items_in_batch
+            )
         return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )
 
 

@@ -17,7 +17,13 @@ from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
-from .common import EmbedderPreTrainedModel, EmbeddingSeq2Seq, OutputProjection, SequenceReader, check_inputs
+from .common import (
+    EmbedderPreTrainedModel,
+    EmbeddingSeq2Seq,
+    OutputProjection,
+    SequenceReader,
+    check_inputs,
+)
 from .configuration_laser import LaserConfig
 
 
@@ -43,7 +49,9 @@ class LaserModel(SequenceReader, LaserPreTrainedModel):
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
+        self.embed_tokens = nn.Embedding(
+            config.vocab_size, config.embedding_dim, config.pad_token_id
+        )
         self.dropout = nn.Dropout(config.dropout)
         self.make_layers(config.to_dict())
         self.post_init()
@@ -80,12 +88,23 @@ class LaserModel(SequenceReader, LaserPreTrainedModel):
         vectors = self.embed_tokens(given) if inputs_embeds is None else given
         embedding, states, real, order = self.read(vectors, attention_mask)
         hidden_states = None
-        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
-            places = torch.arange(len(order), device=order.device).unsqueeze(1), order.argsort(dim=1)
-            hidden_states = (state.masked_fill(~real.unsqueeze(2), 0)[places] for state in states[1:])
+        if (
+            self.config.output_hidden_states
+            if output_hidden_states is None
+            else output_hidden_states
+        ):
+            places = (
+                torch.arange(len(order), device=order.device).unsqueeze(1),
+                order.argsort(dim=1),
+            )
+            hidden_states = (
+                state.masked_fill(~real.unsqueeze(2), 0)[places] for state in states[1:]
+            )
             hidden_states = (vectors, *hidden_states)
         return BaseModelOutputWithPooling(
-            last_hidden_state=embedding[:, None], pooler_output=embedding, hidden_states=hidden_states
+            last_hidden_state=embedding[:, None],
+            pooler_output=embedding,
+            hidden_states=hidden_states,
         )
 
 
@@ -110,14 +129,19 @@ class LaserState:
         return self.length
 
     def reorder_cache(self, beams: torch.LongTensor) -> None:
-        self.hidden, self.cell = self.hidden.index_select(1, beams), self.cell.index_select(1, beams)
+        self.hidden, self.cell = (
+            self.hidden.index_select(1, beams),
+            self.cell.index_select(1, beams),
+        )
 
 
 def _flatten_state(state: LaserState) -> tuple[list[torch.Tensor], int]:
     return [state.hidden, state.cell], state.length
 
 
-def _flatten_state_with_keys(state: LaserState) -> tuple[list[tuple[pytree.KeyEntry, torch.Tensor]], int]:
+def _flatten_state_with_keys(
+    state: LaserState,
+) -> tuple[list[tuple[pytree.KeyEntry, torch.Tensor]], int]:
     hidden = (pytree.GetAttrKey("hidden"), state.hidden)
     cell = (pytree.GetAttrKey("cell"), state.cell)
     return [hidden, cell], state.length
@@ -142,7 +166,9 @@ class LaserDecoder(LaserPreTrainedModel):
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
+        self.embed_tokens = nn.Embedding(
+            config.vocab_size, config.embedding_dim, config.pad_token_id
+        )
         feature = config.language_signal == "feature"
         language_dim = config.language_embedding_dim if feature else config.embedding_dim
         self.embed_languages = nn.Embedding(len(config.languages), language_dim)
@@ -188,11 +214,19 @@ class LaserDecoder(LaserPreTrainedModel):
         constant = constant[:, None].expand(-1, tokens.shape[1], -1)
         inputs = torch.cat([self.dropout(tokens), constant], dim=-1)  # (batch, length, input_dim)
         if past_key_values is None:
-            past_key_values = LaserState(self.initial_hidden(embedding)[None], self.initial_cell(embedding)[None], 0)
+            past_key_values = LaserState(
+                self.initial_hidden(embedding)[None], self.initial_cell(embedding)[None], 0
+            )
         past = (past_key_values.hidden.to(inputs.dtype), past_key_values.cell.to(inputs.dtype))
         states, (hidden, cell) = self.lstm(inputs, past)
-        state = LaserState(hidden, cell, past_key_values.length + tokens.shape[1]) if use_cache else None
-        return BaseModelOutputWithPast(last_hidden_state=self.dropout(states), past_key_values=state)
+        state = (
+            LaserState(hidden, cell, past_key_values.length + tokens.shape[1])
+            if use_cache
+            else None
+        )
+        return BaseModelOutputWithPast(
+            last_hidden_state=self.dropout(states), past_key_values=state
+        )
 
 
 class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, GenerationMixin):

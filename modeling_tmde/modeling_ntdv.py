@@ -64,11 +64,15 @@ class NtdvSelfAttention(nn.Module):
     def forward(self, states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """states (batch, length, d_model), real (batch, length) -> U_1 ... U_r, (batch, length, r * d_model)."""
         query, key, value = (
-            projection(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, d_model)
+            projection(states)
+            .unflatten(-1, (self.heads, -1))
+            .transpose(1, 2)  # (batch, heads, length, d_model)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
         # Scaled by sqrt(d_h), the width of a head.
-        heads = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=real[:, None, None, :])
+        heads = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=real[:, None, None, :]
+        )
         return heads.transpose(1, 2).flatten(2)
 
 
@@ -79,7 +83,9 @@ class NtdvSharedLayers(nn.Module):
         super().__init__()
         self.gru = nn.GRU(config.d_model, config.d_model, batch_first=True)
         self.self_attention = NtdvSelfAttention(config)
-        self.projection = nn.Linear(config.attention_heads * config.d_model, config.d_model, bias=False)
+        self.projection = nn.Linear(
+            config.attention_heads * config.d_model, config.d_model, bias=False
+        )
 
     def forward(
         self, states: torch.Tensor, real: torch.Tensor, lengths: torch.LongTensor
@@ -135,11 +141,15 @@ class NtdvModel(NtdvPreTrainedModel):
 
     def __init__(self, config: NtdvConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
+        self.embed_tokens = nn.Embedding(
+            config.vocab_size, config.embedding_dim, config.pad_token_id
+        )
         self.dropout = nn.Dropout(config.dropout)
         self.encoders = nn.ModuleDict(
             {
-                language: nn.GRU(config.embedding_dim, config.d_model // 2, batch_first=True, bidirectional=True)
+                language: nn.GRU(
+                    config.embedding_dim, config.d_model // 2, batch_first=True, bidirectional=True
+                )
                 for language in config.languages
             }
         )
@@ -200,7 +210,10 @@ class NtdvModel(NtdvPreTrainedModel):
             context = embedding = pool_states(memory, real, "mean")
         memory = memory.gather(1, order.argsort(1)[..., None].expand_as(memory))
         return NtdvEncoderOutput(
-            last_hidden_state=embedding[:, None], pooler_output=embedding, context=context, memory=memory
+            last_hidden_state=embedding[:, None],
+            pooler_output=embedding,
+            context=context,
+            memory=memory,
         )
 
 
@@ -222,7 +235,9 @@ class NtdvLanguageDecoder(nn.Module):
         self.attention = nn.Linear(config.d_model, config.d_model, bias=False)
         self.readout = nn.Linear(2 * config.d_model, config.embedding_dim)
 
-    def forward(self, vectors: torch.Tensor, memory: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, vectors: torch.Tensor, memory: torch.Tensor, real: torch.Tensor
+    ) -> torch.Tensor:
         """Word vectors (batch, length, embedding_dim), memory (batch, source_length, d_model) where real (batch,
         source_length) -> outputs (batch, length, embedding_dim)."""
         start = torch.tanh(self.start(pool_states(memory, real, "mean")))  # (batch, d_model)
@@ -240,9 +255,13 @@ class NtdvDecoder(NtdvPreTrainedModel):
 
     def __init__(self, config: NtdvConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_dim, config.pad_token_id)
+        self.embed_tokens = nn.Embedding(
+            config.vocab_size, config.embedding_dim, config.pad_token_id
+        )
         self.dropout = nn.Dropout(config.dropout)
-        self.decoders = nn.ModuleDict({language: NtdvLanguageDecoder(config) for language in config.pivot_languages})
+        self.decoders = nn.ModuleDict(
+            {language: NtdvLanguageDecoder(config) for language in config.pivot_languages}
+        )
         self.post_init()
 
     @can_return_tuple
@@ -275,13 +294,17 @@ class NtdvDecoder(NtdvPreTrainedModel):
         if encoder_attention_mask is None:
             encoder_attention_mask = torch.ones(memory.shape[:2], device=memory.device)
         real = encoder_attention_mask.ne(0)
-        vectors = self.dropout(self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds)
+        vectors = self.dropout(
+            self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        )
 
         def decode(decoder: NtdvLanguageDecoder, rows: torch.LongTensor) -> torch.Tensor:
             return decoder(vectors[rows], memory[rows], real[rows])
 
         states = by_language(language_ids, self.config.languages, self.decoders, decode)
-        return BaseModelOutput(last_hidden_state=self.dropout(states))  # (batch, length, embedding_dim)
+        return BaseModelOutput(
+            last_hidden_state=self.dropout(states)
+        )  # (batch, length, embedding_dim)
 
 
 class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, GenerationMixin):

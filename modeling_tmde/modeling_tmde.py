@@ -30,6 +30,7 @@ from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
     OutputProjection,
+    TmdeError,
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
@@ -84,18 +85,31 @@ class TmdeAttention(nn.Module):
         if crosses and past_key_values is None and self._attends_once(hidden_states):
             return self._attend_once(hidden_states, memory, attention_mask)
         query = self._split_heads(self.q_proj(hidden_states))
-        if crosses and past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
+        if (
+            crosses
+            and past_key_values is not None
+            and past_key_values.is_updated.get(self.layer_idx)
+        ):
             cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
             key, value = cached.keys, cached.values
         else:
             attended = memory if crosses else hidden_states
-            key, value = self._split_heads(self.k_proj(attended)), self._split_heads(self.v_proj(attended))
+            key, value = (
+                self._split_heads(self.k_proj(attended)),
+                self._split_heads(self.v_proj(attended)),
+            )
             if past_key_values is not None:
-                cache = past_key_values.cross_attention_cache if crosses else past_key_values.self_attention_cache
+                cache = (
+                    past_key_values.cross_attention_cache
+                    if crosses
+                    else past_key_values.self_attention_cache
+                )
                 key, value = cache.update(key, value, self.layer_idx)
                 if crosses:
                     past_key_values.is_updated[self.layer_idx] = True
-        query = query.expand(key.shape[0], -1, -1, -1)  # the pyramid's queries, which all texts share, have batch 1
+        query = query.expand(
+            key.shape[0], -1, -1, -1
+        )  # the pyramid's queries, which all texts share, have batch 1
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -112,7 +126,9 @@ class TmdeAttention(nn.Module):
             and self.config._attn_implementation in ("sdpa", "eager")
             and all(
                 type(layer) is nn.Linear
-                and not (layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"))
+                and not (
+                    layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
+                )
                 for layer in (self.k_proj, self.v_proj)
             )
         )
@@ -126,19 +142,29 @@ class TmdeAttention(nn.Module):
         text and head instead of once a token. This is most of the cost of a last layer that computes P alone.
         """
         by_head = (self.num_heads, self.head_dim)
-        query = self.q_proj(query[:, 0]).unflatten(-1, by_head) * self.scaling  # (batch, heads, head_dim)
+        query = (
+            self.q_proj(query[:, 0]).unflatten(-1, by_head) * self.scaling
+        )  # (batch, heads, head_dim)
         folded = torch.einsum("bhe,hed->bhd", query, self.k_proj.weight.unflatten(0, by_head))
         scores = (folded @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
         if attention_mask is not None:
             mask = attention_mask[:, 0]  # (batch, 1, memory_length)
-            lowest = torch.finfo(scores.dtype).min  # not -inf: a text of which nothing is seen would be NaN
-            scores = scores.masked_fill(~mask, lowest) if mask.dtype == torch.bool else scores + mask
+            lowest = torch.finfo(
+                scores.dtype
+            ).min  # not -inf: a text of which nothing is seen would be NaN
+            scores = (
+                scores.masked_fill(~mask, lowest) if mask.dtype == torch.bool else scores + mask
+            )
         probabilities = scores.softmax(dim=-1)
         dropped = nn.functional.dropout(probabilities, p=self.dropout, training=self.training)
         means = dropped.to(memory.dtype) @ memory  # (batch, heads, memory_dim)
         output = torch.einsum("bhd,hed->bhe", means, self.v_proj.weight.unflatten(0, by_head))
-        output = output + dropped.sum(-1, keepdim=True).to(output.dtype) * self.v_proj.bias.unflatten(0, by_head)
-        probabilities = probabilities.unsqueeze(2) if self.config._attn_implementation == "eager" else None
+        output = output + dropped.sum(-1, keepdim=True).to(
+            output.dtype
+        ) * self.v_proj.bias.unflatten(0, by_head)
+        probabilities = (
+            probabilities.unsqueeze(2) if self.config._attn_implementation == "eager" else None
+        )
         return self.out_proj(output.flatten(1).unsqueeze(1)), probabilities
 
 
@@ -186,10 +212,15 @@ class TmdeDecoderLayer(GradientCheckpointingLayer):
         if config.bottleneck != "full":
             # A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 over the slot is a linear
             # map of it. Queries and keys would never receive a gradient and are left out.
-            values, output = nn.Linear(slot_dim, config.d_model), nn.Linear(config.d_model, config.d_model)
+            values, output = (
+                nn.Linear(slot_dim, config.d_model),
+                nn.Linear(config.d_model, config.d_model),
+            )
             self.slot_attn = nn.Sequential(OrderedDict(v_proj=values, out_proj=output))
         if config.bottleneck in ("full", "dual"):
-            self.encoder_attn = TmdeAttention(config, heads, memory_dim=slot_dim, layer_idx=layer_idx)
+            self.encoder_attn = TmdeAttention(
+                config, heads, memory_dim=slot_dim, layer_idx=layer_idx
+            )
             self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
         self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
@@ -209,14 +240,19 @@ class TmdeDecoderLayer(GradientCheckpointingLayer):
         """hidden_states (batch, length, d_model), slot (batch, slot_dim), memory (batch, memory_length, slot_dim) ->
         (batch, length, d_model)"""
         attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states), attention_mask=attention_mask, past_key_values=past_key_values
+            self.self_attn_layer_norm(hidden_states),
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
         )
         hidden_states = hidden_states + self.dropout(attended)
         if self.bottleneck != "full":
             hidden_states = hidden_states + self.dropout(self.slot_attn(slot)).unsqueeze(1)
         if memory is not None:
             attended, _ = self.encoder_attn(
-                self.encoder_attn_layer_norm(hidden_states), memory, memory_mask, past_key_values=past_key_values
+                self.encoder_attn_layer_norm(hidden_states),
+                memory,
+                memory_mask,
+                past_key_values=past_key_values,
             )
             hidden_states = hidden_states + self.dropout(attended)
         expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
@@ -258,7 +294,9 @@ class TmdeModel(TmdePreTrainedModel):
     def __init__(self, config: TmdeConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = TmdeSinusoidalPositions(
+            config.max_position_embeddings, config.d_model
+        )
         self.embed_scale = config.d_model**0.5
         if config.bag_residual:
             self.token_weights = nn.Parameter(torch.empty(config.vocab_size))  # logarithms
@@ -304,32 +342,46 @@ class TmdeModel(TmdePreTrainedModel):
         """
         check_inputs(input_ids, inputs_embeds, attention_mask)
         if self.config.bag_residual and input_ids is None:
-            raise ValueError("Give input_ids: with bag_residual=True every token has a weight, found inputs_embeds")
+            raise TmdeError(
+                "Give input_ids: with bag_residual=True every token has a weight, found inputs_embeds"
+            )
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
         batch_size, length = inputs_embeds.shape[:2]
         rows = torch.arange(batch_size, device=inputs_embeds.device)
-        firsts = torch.zeros_like(rows) if attention_mask is None else first_places(attention_mask)  # (batch,)
+        firsts = (
+            torch.zeros_like(rows) if attention_mask is None else first_places(attention_mask)
+        )  # (batch,)
         at_first = (rows, firsts)
         positions = self.embed_positions(length, firsts=None if attention_mask is None else firsts)
         hidden_states = inputs_embeds * self.embed_scale + positions.to(inputs_embeds.dtype)
         if self.config.bag_residual:
-            bag = bag_direction(self.config, input_ids, attention_mask, self.token_weights, inputs_embeds)
-            hidden_states = hidden_states.index_put(at_first, (self.embed_scale * bag).to(hidden_states.dtype))
+            bag = bag_direction(
+                self.config, input_ids, attention_mask, self.token_weights, inputs_embeds
+            )
+            hidden_states = hidden_states.index_put(
+                at_first, (self.embed_scale * bag).to(hidden_states.dtype)
+            )
         encoded = self._encode(
             self.dropout(hidden_states),
             attention_mask,
             at_first if pooled_only else None,
-            output_attentions=self.config.output_attentions if output_attentions is None else output_attentions,
+            output_attentions=self.config.output_attentions
+            if output_attentions is None
+            else output_attentions,
             return_dict=True,
         )
         output = self.layer_norm(encoded.last_hidden_state)
         if self.config.bottleneck == "pyramid":
-            embedding = self.layer_norm(self._pyramid(encoded.hidden_states, attention_mask, at_first))
+            embedding = self.layer_norm(
+                self._pyramid(encoded.hidden_states, attention_mask, at_first)
+            )
             if not pooled_only:
                 output = output.index_put(at_first, embedding[:, 0])
         else:
-            embedding = output[:, :1] if pooled_only else output[at_first].unsqueeze(1)  # (batch, 1, d_model)
+            embedding = (
+                output[:, :1] if pooled_only else output[at_first].unsqueeze(1)
+            )  # (batch, 1, d_model)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         return BaseModelOutputWithPooling(
@@ -358,7 +410,9 @@ class TmdeModel(TmdePreTrainedModel):
             states.append(layer(states[-1], mask))
         if pooled_at is not None:
             first = states[-1][pooled_at].unsqueeze(1)  # (batch, 1, d_model)
-            mask = create_bidirectional_mask(self.config, first, attention_mask, encoder_hidden_states=states[-1])
+            mask = create_bidirectional_mask(
+                self.config, first, attention_mask, encoder_hidden_states=states[-1]
+            )
             states.append(self.layers[-1](first, mask, states[-1]))
         return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))
 
@@ -374,15 +428,23 @@ class TmdeModel(TmdePreTrainedModel):
         queries at a time (32, 16, 8). Then one more layer attends from H^L[0] over [H^L[0] ... H^1[0] ; Z^L].
         """
         memory = states[-3]
-        firsts = [state[:, 0] if state.shape[1] == 1 else state[at_first] for state in reversed(states[1:])]
+        firsts = [
+            state[:, 0] if state.shape[1] == 1 else state[at_first]
+            for state in reversed(states[1:])
+        ]
         firsts = torch.stack(firsts, dim=1)  # (batch, L, d_model)
         queries = self.pyramid_queries.unsqueeze(0).to(memory.dtype)  # (1, 32, d_model)
         mask = create_bidirectional_mask(
-            self.config, queries.expand(len(firsts), -1, -1), attention_mask, encoder_hidden_states=memory
+            self.config,
+            queries.expand(len(firsts), -1, -1),
+            attention_mask,
+            encoder_hidden_states=memory,
         )
         queries = self.layers[-3](queries, mask, memory)  # (batch, 32, d_model)
         for layer in self.layers[-2:]:
-            queries = layer(queries[:, : queries.shape[1] // 2], None, queries)  # (batch, 16 then 8, d_model)
+            queries = layer(
+                queries[:, : queries.shape[1] // 2], None, queries
+            )  # (batch, 16 then 8, d_model)
         return self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
 
 
@@ -398,11 +460,15 @@ class TmdeDecoder(TmdePreTrainedModel):
     def __init__(self, config: TmdeConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = TmdeSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = TmdeSinusoidalPositions(
+            config.max_position_embeddings, config.d_model
+        )
         self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
         self.embed_scale = config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(TmdeDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self.layers = nn.ModuleList(
+            TmdeDecoderLayer(config, index) for index in range(config.decoder_layers)
+        )
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()
@@ -441,25 +507,39 @@ class TmdeDecoder(TmdePreTrainedModel):
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(inputs_embeds.dtype)
-        hidden_states = self.dropout(inputs_embeds * self.embed_scale + positions)  # (batch, length, d_model)
+        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(
+            inputs_embeds.dtype
+        )
+        hidden_states = self.dropout(
+            inputs_embeds * self.embed_scale + positions
+        )  # (batch, length, d_model)
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=hidden_states,
             attention_mask=attention_mask,
-            past_key_values=None if past_key_values is None else past_key_values.self_attention_cache,
+            past_key_values=None
+            if past_key_values is None
+            else past_key_values.self_attention_cache,
         )
-        language = self.embed_languages(language_ids).to(embedding.dtype)  # (batch, language_embedding_dim)
+        language = self.embed_languages(language_ids).to(
+            embedding.dtype
+        )  # (batch, language_embedding_dim)
         slot = torch.cat([embedding, language], dim=-1)
         memory, memory_mask = None, None
-        if self.config.bottleneck == "full" or (self.config.bottleneck == "dual" and not bottleneck_only):
+        if self.config.bottleneck == "full" or (
+            self.config.bottleneck == "dual" and not bottleneck_only
+        ):
             length = encoder_hidden_states.shape[1]
-            memory = torch.cat([encoder_hidden_states, language.unsqueeze(1).expand(-1, length, -1)], dim=-1)
+            memory = torch.cat(
+                [encoder_hidden_states, language.unsqueeze(1).expand(-1, length, -1)], dim=-1
+            )
             memory_mask = create_bidirectional_mask(
                 self.config, hidden_states, encoder_attention_mask, encoder_hidden_states=memory
             )
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values)
+            hidden_states = layer(
+                hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values
+            )
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
         )

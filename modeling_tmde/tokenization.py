@@ -4,22 +4,28 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, cycle, groupby, islice
 from pathlib import Path
 
-import numpy as np
-import torch
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from .common import TmdeError
 
 # Their ids are their positions, and the defaults of the configs. `<s>` is the thesis's STR_TAG (section 4.2.1).
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -27,7 +33,9 @@ SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 # Words with their combining marks, numbers up to three digits, runs of symbols, spaces: no merge crosses these.
 WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
 
-_FIRST_SYMBOL = 0xF0000  # of the supplementary private use planes: one character for each token of a vocabulary
+_FIRST_SYMBOL = (
+    0xF0000  # of the supplementary private use planes: one character for each token of a vocabulary
+)
 _SPARE = 1.5  # merges learned for each one asked for: some of them fire in texts of the old languages too
 _LATIN_END = 0x250  # the first code point after the Latin letters
 _LONG = re.compile(r"(\S{1000})|\s{1000,}")
@@ -90,21 +98,28 @@ def train_tokenizer(
     """
     smallest = len(SPECIAL_TOKENS) + 256
     if vocab_size < smallest:
-        raise ValueError(f"vocab_size={vocab_size} is too small: the special tokens and bytes alone are {smallest}")
+        raise TmdeError(
+            f"vocab_size={vocab_size} is too small: the special tokens and bytes alone are {smallest}"
+        )
     stream = balanced_texts(texts, max_characters)
     first = next(stream, None)
     if first is None:
-        raise ValueError(f"No text to train a tokenizer on in any of the languages {list(texts)}")
+        raise TmdeError(f"No text to train a tokenizer on in any of the languages {list(texts)}")
     tokenizer = Tokenizer(models.BPE())
     steps = [normalizers.Lowercase()] * lowercase + [normalizers.Prepend(" ")] * add_prefix_space
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(WORDS, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(WORDS, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     if add_prefix_space:
-        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])
+        tokenizer.decoder = decoders.Sequence(
+            [decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)]
+        )
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -180,8 +195,10 @@ def extend_tokenizer(
     old_words = _count_words(tokenizer, balanced_texts(old_texts or {}, max_characters))
     words = _count_words(tokenizer, balanced_texts(texts, max_characters))
     if not words:
-        raise ValueError(f"No text to extend the tokenizer on in any of the languages {list(texts)}")
-    unknown = {word: count for word, count in words.items() if len(word) > 1 and word not in old_words}
+        raise TmdeError(f"No text to extend the tokenizer on in any of the languages {list(texts)}")
+    unknown = {
+        word: count for word, count in words.items() if len(word) > 1 and word not in old_words
+    }
     learned = _learn_merges(unknown, round(_SPARE * new_tokens))
     firing, old_firing = _count_firing(learned, words), _count_firing(learned, old_words)
     dropped: set[str] = set()
@@ -211,7 +228,10 @@ def _count_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Co
     counts: Counter[Word] = Counter()
     for encoding in _encodings(tokenizer, texts):
         pairs = zip(encoding.word_ids, encoding.ids, strict=True)
-        counts.update(tuple(token for _, token in word) for _, word in groupby(pairs, key=lambda pair: pair[0]))
+        counts.update(
+            tuple(token for _, token in word)
+            for _, word in groupby(pairs, key=lambda pair: pair[0])
+        )
     return counts
 
 
@@ -243,7 +263,9 @@ def _count_firing(merges: list[Merge], words: Counter[Word]) -> Counter[Merge]:
     for word, count in words.items():
         symbols = _symbols(word)
         while found := [
-            (ranks[pair], place) for place, pair in enumerate(zip(symbols, symbols[1:], strict=False)) if pair in ranks
+            (ranks[pair], place)
+            for place, pair in enumerate(zip(symbols, symbols[1:], strict=False))
+            if pair in ranks
         ]:
             rank, place = min(found)
             counts[merges[rank]] += count
@@ -251,7 +273,9 @@ def _count_firing(merges: list[Merge], words: Counter[Word]) -> Counter[Merge]:
     return counts
 
 
-def _append_merges(tokenizer: PreTrainedTokenizerBase, found: list[Merge], new_tokens: int) -> PreTrainedTokenizerBase:
+def _append_merges(
+    tokenizer: PreTrainedTokenizerBase, found: list[Merge], new_tokens: int
+) -> PreTrainedTokenizerBase:
     """The tokenizer with the first of the found merges, which give `new_tokens` entries."""
     names = {chr(_FIRST_SYMBOL + id): token for token, id in tokenizer.get_vocab().items()}
 
@@ -274,7 +298,9 @@ def _append_merges(tokenizer: PreTrainedTokenizerBase, found: list[Merge], new_t
     return edited(tokenizer, edit)
 
 
-def edited(tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]) -> PreTrainedTokenizerBase:
+def edited(
+    tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]
+) -> PreTrainedTokenizerBase:
     """A copy of a tokenizer after `edit` has changed the content of its tokenizer.json."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
@@ -291,7 +317,9 @@ def edited(tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]) -> 
 def _lowercase(content: dict) -> None:
     """Reads texts in lower case. A token takes the lowercase name, and one that had it a name that no text has now."""
     vocab, unigram = content["model"]["vocab"], content["model"]["type"] == "Unigram"
-    ranks = {token: (-score, id) for id, (token, score) in enumerate(vocab)} if unigram else dict(vocab)
+    ranks = (
+        {token: (-score, id) for id, (token, score) in enumerate(vocab)} if unigram else dict(vocab)
+    )
     special = {token["content"] for token in content["added_tokens"]}
     best: dict[str, str] = {}  # by lowercase name
     for token in sorted(ranks, key=ranks.__getitem__):
@@ -339,7 +367,7 @@ def cut_tokenizer(
     content = json.loads(backend.to_str()) if backend is not None else {"model": {"type": "slow"}}
     kind = content["model"]["type"]
     if kind not in ("Unigram", "WordPiece"):
-        raise ValueError(
+        raise TmdeError(
             f"{tokenizer.name_or_path}: its vocabulary, of type {kind}, cannot be cut; expected Unigram (XLM-R) or "
             "WordPiece (BERT): the merges of a BPE build on one another"
         )
@@ -353,11 +381,18 @@ def cut_tokenizer(
     frequent = [id for id, count in counts.most_common() if count >= min_count]
     characters = {character for id in frequent for character in names[id]}
     characters.update(map(chr, range(_LATIN_END)))
-    kept = {token["id"] for token in content["added_tokens"]} | set(next(_encodings(tokenizer, [keep])).ids)
+    kept = {token["id"] for token in content["added_tokens"]} | set(
+        next(_encodings(tokenizer, [keep])).ids
+    )
     if kind == "Unigram":
         scores = [score for _, score in content["model"]["vocab"]]
-        kept |= {content["model"]["unk_id"], scores.index(min(scores))}  # the lowest sets the score of <unk>
-        kept.update(id for id, name in names.items() if name.startswith("<0x"))  # bytes, if it falls back to them
+        kept |= {
+            content["model"]["unk_id"],
+            scores.index(min(scores)),
+        }  # the lowest sets the score of <unk>
+        kept.update(
+            id for id, name in names.items() if name.startswith("<0x")
+        )  # bytes, if it falls back to them
     kept.update(id for id, name in names.items() if name.removeprefix("##") in characters)
     room = len(frequent) if max_tokens is None else max(0, max_tokens - len(kept))
     kept.update([id for id in frequent if id not in kept][:room])
@@ -370,7 +405,9 @@ def cut_tokenizer(
             model["unk_id"] = new_ids[model["unk_id"]]
             model["vocab"] = [model["vocab"][id] for id in kept_ids if id < len(model["vocab"])]
         else:
-            model["vocab"] = {token: new_ids[id] for token, id in model["vocab"].items() if id in new_ids}
+            model["vocab"] = {
+                token: new_ids[id] for token, id in model["vocab"].items() if id in new_ids
+            }
         content["added_tokens"] = [token | {"id": new_ids[token["id"]]} for token in added]
         processor = content["post_processor"] or {}
         for part in [processor, *processor.get("processors", [])]:
@@ -394,140 +431,12 @@ def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBas
     except OSError:
         raise
     except Exception as error:  # without its files, anything from KeyError to a Rust error
-        raise ValueError(f"{name}: its tokenizer cannot be loaded; are its files there? {error}") from error
+        raise TmdeError(
+            f"{name}: its tokenizer cannot be loaded; are its files there? {error}"
+        ) from error
     # Where files are missing, transformers 5 makes up a tokenizer of special tokens; mBART's has a word mark as well.
     if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:
-        raise ValueError(f"{name}: its tokenizer has a vocabulary of special tokens alone; are its files there?")
-    return tokenizer
-
-
-def private_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy without truncation and padding, whose calls leave the settings of the tokenizer alone.
-
-    A fast tokenizer keeps truncation, padding and `split_special_tokens` in its backend, where every call sets them
-    for all threads. The copy has a backend of its own around the same vocabulary and rules, so it takes microseconds
-    and no memory. A slow tokenizer has no such state and is returned as it is.
-    """
-    shared = getattr(tokenizer, "backend_tokenizer", None)
-    if not isinstance(shared, Tokenizer):
-        return tokenizer
-    backend = Tokenizer(shared.model)
-    backend.normalizer = shared.normalizer
-    backend.pre_tokenizer = shared.pre_tokenizer
-    backend.post_processor = shared.post_processor
-    backend.decoder = shared.decoder
-    added_tokens = shared.get_added_tokens_decoder()
-    backend.add_tokens([added_tokens[token_id] for token_id in sorted(added_tokens)])
-    private = copy.copy(tokenizer)
-    private._tokenizer = backend
-    return private
-
-
-@dataclass
-class TokenizedTexts:
-    """Token ids of n texts, one text after the other.
-
-    token_ids: (tokens,) int32.
-    lengths: (n,) int64, tokens of each text, at least 1.
-    full_lengths: (n,) int64, the same before truncation.
-    language_ids: (n,) int64, for a model with a part for each language.
-    """
-
-    token_ids: np.ndarray
-    lengths: np.ndarray
-    full_lengths: np.ndarray
-    language_ids: torch.Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @cached_property
-    def ends(self) -> np.ndarray:
-        """(n,) where the tokens of each text end."""
-        return np.cumsum(self.lengths)
-
-    def rows(self) -> list[np.ndarray]:
-        """The token ids of each text."""
-        return np.split(self.token_ids, self.ends[:-1]) if len(self) else []
-
-    def padded(self, texts: np.ndarray, pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input ids and attention mask, both (rows, length) int64, of the texts with these numbers."""
-        lengths = self.lengths[texts]
-        columns = np.arange(lengths.max())
-        mask = columns < lengths[:, None]  # (rows, length)
-        starts = self.ends[texts] - lengths
-        ids = self.token_ids.take(starts[:, None] + columns, mode="clip")
-        return torch.from_numpy(np.where(mask, ids, pad_id)).long(), torch.from_numpy(mask).long()
-
-    def padded_batches(self, batch_tokens: int) -> Iterator[np.ndarray]:
-        """Numbers of texts of similar length, the longest first (a batch too large for memory fails at once).
-
-        Rows times longest row is at most `batch_tokens`; a longer text is a batch of its own.
-        """
-        order = np.argsort(-self.lengths, kind="stable")
-        start = 0
-        while start < len(order):
-            rows = max(1, batch_tokens // int(self.lengths[order[start]]))
-            yield order[start : start + rows]
-            start += rows
-
-    def ragged_batches(self, batch_tokens: int) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-        """Batches for a model that needs no padding: consecutive texts of at most `batch_tokens` tokens, at least one.
-
-        Yields:
-            The numbers of the texts, their token ids (tokens,) int32 and lengths (rows,) int64.
-        """
-        start = 0
-        while start < len(self):
-            begin = self.ends[start] - self.lengths[start]
-            stop = max(start + 1, int(np.searchsorted(self.ends, begin + batch_tokens, side="right")))
-            ids = torch.from_numpy(self.token_ids[begin : self.ends[stop - 1]])
-            yield slice(start, stop), ids, torch.from_numpy(self.lengths[start:stop])
-            start = stop
-
-
-class TextTokenizer:
-    """Tokenizes lists of texts for one model. A literal `</s>` in a text is text.
-
-    Any number of threads may use it, and its tokenizer too: every call works on a copy, see `private_copy`.
-
-    Args:
-        tokenizer: Fast or slow; its settings for truncation and padding neither matter nor change.
-        max_length: Longest result in tokens, including special tokens; longer texts are truncated and counted.
-        empty_id: Token for an empty text, where the tokenizer adds no special tokens.
-        prompt: Put before every text, and counted in its length.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int, empty_id: int, prompt: str = "") -> None:
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.empty_id = empty_id
-        self.prompt = prompt
-        # Some classes do more to a text than their backend does (Luke, Udop).
-        self._backend_is_all = (
-            isinstance(tokenizer, PreTrainedTokenizerFast)
-            and type(tokenizer).__call__ is PreTrainedTokenizerBase.__call__
-            and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
+        raise TmdeError(
+            f"{name}: its tokenizer has a vocabulary of special tokens alone; are its files there?"
         )
-
-    def __call__(self, texts: list[str]) -> TokenizedTexts:
-        """Token ids of texts."""
-        if self.prompt:
-            texts = [self.prompt + text for text in texts]
-        flags = {"padding": False, "truncation": False, "return_attention_mask": False, "return_token_type_ids": False}
-        flags["split_special_tokens"] = True
-        tokenizer = private_copy(self.tokenizer)
-        if self._backend_is_all:
-            backend = tokenizer.backend_tokenizer
-            backend.encode_special_tokens = True  # what `split_special_tokens` sets
-            rows = [encoding.ids for encoding in backend.encode_batch_fast(texts)]
-        else:
-            rows = tokenizer(texts, **flags, verbose=False)["input_ids"] if texts else []
-        rows = [row or [self.empty_id] for row in rows]
-        full_lengths = np.array(list(map(len, rows)), dtype=np.int64)
-        for number in np.flatnonzero(full_lengths > self.max_length).tolist():
-            options = flags | {"truncation": True, "max_length": self.max_length}
-            rows[number] = tokenizer(texts[number], **options)["input_ids"]
-        lengths = np.array(list(map(len, rows)), dtype=np.int64)
-        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=lengths.sum())
-        return TokenizedTexts(ids, lengths, full_lengths)
+    return tokenizer

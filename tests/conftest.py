@@ -4,7 +4,9 @@ import os
 import random
 from pathlib import Path
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # `pytest -n 2`: one thread a worker, before torch is imported
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # `pytest -n 2`: one thread a worker, before torch is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import datasets
@@ -13,7 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, train_tokenizer
-from modeling_tmde.embedding import _LogLines
+from tmde.embedding.progress import _LogLines
 
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 LANGUAGES = ("de", "en", "es", "fr", "it")
@@ -26,18 +28,27 @@ WORDS = {
 }
 
 
-def make_rows(num_rows: int, seed: int = 0, languages: tuple[str, ...] = LANGUAGES) -> list[dict[str, str]]:
+def make_rows(
+    num_rows: int, seed: int = 0, languages: tuple[str, ...] = LANGUAGES
+) -> list[dict[str, str]]:
     """Word-for-word translations of random word lists."""
     rng = random.Random(seed)
     rows = []
     for _ in range(num_rows):
         indices = [rng.randrange(10) for _ in range(rng.randint(2, 9))]
-        rows.append({language: " ".join(WORDS[language][index] for index in indices) for language in languages})
+        rows.append(
+            {
+                language: " ".join(WORDS[language][index] for index in indices)
+                for language in languages
+            }
+        )
     return rows
 
 
 def make_dataset(rows: list[dict[str, str | None]]) -> datasets.Dataset:
-    features = datasets.Features({"translation": {language: datasets.Value("string") for language in sorted(rows[0])}})
+    features = datasets.Features(
+        {"translation": {language: datasets.Value("string") for language in sorted(rows[0])}}
+    )
     return datasets.Dataset.from_list([{"translation": row} for row in rows], features=features)
 
 
@@ -93,5 +104,5 @@ def every_line(monkeypatch):
         return _LogLines(**options, mininterval=0, delay=1e-9, miniters=1)
 
     monkeypatch.setattr(datasets, "are_progress_bars_disabled", lambda: True)
-    monkeypatch.setattr("modeling_tmde.data.tokens.progress_bar", progress_bar)
-    monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 4)
+    monkeypatch.setattr("tmde.data.tokens.progress_bar", progress_bar)
+    monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 4)

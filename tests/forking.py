@@ -45,9 +45,16 @@ class ForkServer:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(address)
             listener.listen()
-            command, number = [sys.executable, "-P", __file__, str(listener.fileno())], listener.fileno()
+            command, number = (
+                [sys.executable, "-P", __file__, str(listener.fileno())],
+                listener.fileno(),
+            )
             self.process = subprocess.Popen(
-                command, env=environment, pass_fds=[number], stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                env=environment,
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
 
     def __enter__(self) -> "ForkServer":
@@ -69,7 +76,12 @@ def next_request(listener: socket.socket) -> list[str]:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         message, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
         if child := os.fork():
-            for stream in (0, 1, 2, *streams):  # or a reader of the command's output would wait for this process
+            for stream in (
+                0,
+                1,
+                2,
+                *streams,
+            ):  # or a reader of the command's output would wait for this process
                 os.close(stream)
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             connection.send(str(status).encode())
@@ -88,7 +100,7 @@ def next_request(listener: socket.socket) -> list[str]:
 if __name__ == "__main__":
     import sentence_transformers  # noqa: F401
 
-    from modeling_tmde.cli.main import app
+    from tmde.cli.main import app
 
     gc.freeze()  # a fork neither collects nor copies what was imported
     with socket.socket(fileno=int(sys.argv[1])) as listener:

@@ -3,7 +3,15 @@
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import (
     BertForMaskedLM,
     DistilBertModel,
@@ -17,19 +25,36 @@ from transformers import (
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.tokenization import load_tokenizer
-from modeling_tmde.training.hub_encoder import open_encoder, token_settings
 from tests.conftest import LANGUAGES, make_rows
+from tmde.training.hub_encoder import open_encoder, token_settings
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-BERT_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+BERT_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+}
 BERT_TOKENS |= {"mask_token": "[MASK]"}
-ROBERTA_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+ROBERTA_TOKENS = {
+    "bos_token": "<s>",
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+}
 ROBERTA_TOKENS |= {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
 T5_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 VOCABULARY = 300
 
 
-def _around(tokens: dict[str, str], before: str | None, after: str) -> processors.TemplateProcessing:
+def _around(
+    tokens: dict[str, str], before: str | None, after: str
+) -> processors.TemplateProcessing:
     names = list(dict.fromkeys(tokens.values()))
     template = f"{before} $A {after}" if before else f"$A {after}"
     used = [(name, names.index(name)) for name in (before, after) if name]
@@ -38,7 +63,12 @@ def _around(tokens: dict[str, str], before: str | None, after: str) -> processor
 
 def make_tokenizer(kind: str, texts: list[str], vocabulary: int = VOCABULARY, limit: int = 62):
     """`"wordpiece"` (BERT), `"unigram"` (XLM-R), `"t5"` (Unigram, nothing before a text) or `"bpe"` (ModernBERT)."""
-    tokens = {"wordpiece": BERT_TOKENS, "bpe": BERT_TOKENS, "unigram": ROBERTA_TOKENS, "t5": T5_TOKENS}[kind]
+    tokens = {
+        "wordpiece": BERT_TOKENS,
+        "bpe": BERT_TOKENS,
+        "unigram": ROBERTA_TOKENS,
+        "t5": T5_TOKENS,
+    }[kind]
     special = list(dict.fromkeys(tokens.values()))
     options = {"vocab_size": vocabulary, "special_tokens": special, "show_progress": False}
     if kind == "wordpiece":
@@ -51,7 +81,9 @@ def make_tokenizer(kind: str, texts: list[str], vocabulary: int = VOCABULARY, li
         backend = Tokenizer(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(**options, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+        trainer = trainers.BpeTrainer(
+            **options, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())
+        )
     else:
         backend = Tokenizer(models.Unigram())
         backend.normalizer = normalizers.NFKC()
@@ -62,7 +94,9 @@ def make_tokenizer(kind: str, texts: list[str], vocabulary: int = VOCABULARY, li
     before, after = {"t5": (None, "</s>"), "unigram": ("<s>", "</s>")}.get(kind, ("[CLS]", "[SEP]"))
     backend.post_processor = _around(tokens, before, after)
     names = ["input_ids", *(["token_type_ids"] if kind == "wordpiece" else []), "attention_mask"]
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **tokens, model_max_length=limit, model_input_names=names)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, **tokens, model_max_length=limit, model_input_names=names
+    )
 
 
 # By kind: the model with its head, as pretraining leaves it, the settings of its configuration, and the tokenizer.
@@ -71,7 +105,14 @@ MODELS = {
     "bert": (BertForMaskedLM, BERT, "wordpiece"),
     "distilbert": (
         DistilBertModel,
-        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 62, "pad_token_id": 0},
+        {
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 4,
+            "hidden_dim": 48,
+            "max_position_embeddings": 62,
+            "pad_token_id": 0,
+        },
         "wordpiece",
     ),
     "xlm-roberta": (
@@ -88,10 +129,22 @@ MODELS = {
     ),
     "t5": (
         T5ForConditionalGeneration,
-        {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0, "eos_token_id": 1},
+        {
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 48,
+            "num_layers": 2,
+            "num_heads": 4,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+        },
         "t5",
     ),
-    "gpt2": (GPT2LMHeadModel, {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 62}, "wordpiece"),
+    "gpt2": (
+        GPT2LMHeadModel,
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 62},
+        "wordpiece",
+    ),
 }
 
 

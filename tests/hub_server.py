@@ -27,7 +27,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
-LARGE = ("*.arrow", "*.bin", "*.npy", "*.onnx", "*.parquet", "*.png", "*.pt", "*.safetensors")  # and above 10 MB
+LARGE = (
+    "*.arrow",
+    "*.bin",
+    "*.npy",
+    "*.onnx",
+    "*.parquet",
+    "*.png",
+    "*.pt",
+    "*.safetensors",
+)  # and above 10 MB
 LICENSES = ("apache-2.0", "cc-by-4.0", "cc0-1.0", "mit", "other")
 DATE = "2026-01-01T00:00:00.000Z"
 
@@ -115,7 +124,9 @@ class HubServer(ThreadingHTTPServer):
         self.lock = threading.RLock()
 
     def __enter__(self) -> "HubServer":
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -127,7 +138,11 @@ class HubServer(ThreadingHTTPServer):
 
     def environment(self, home: Path, token: str = "hf_user") -> dict[str, str]:
         """Environment of a client process: this server, a cache of its own in `home`, a token."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("HF_", "HUGGING"))
+        }
         ours = {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_TOKEN": token}
         return kept | ours | {"HF_HUB_DISABLE_XET": "1"}
 
@@ -163,7 +178,10 @@ class HubHandler(BaseHTTPRequestHandler):
             match = re.fullmatch(pattern, path)
             if match and self.command in methods.split():
                 with self.server.lock:
-                    return handle(self, **{name: unquote(text or "") for name, text in match.groupdict().items()})
+                    return handle(
+                        self,
+                        **{name: unquote(text or "") for name, text in match.groupdict().items()},
+                    )
         raise HubError(404, "Repository not found", "RepoNotFound")
 
     def _blocks(self) -> Iterator[bytes]:
@@ -175,11 +193,15 @@ class HubHandler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         return b"".join(self._rest)
 
-    def _answer(self, status: int, content: object = b"", headers: dict[str, str] | None = None) -> int:
+    def _answer(
+        self, status: int, content: object = b"", headers: dict[str, str] | None = None
+    ) -> int:
         self._body()  # or the next request of this connection would begin in the middle of it
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(data))} | (headers or {})
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(data))} | (
+            headers or {}
+        )
         for name, text in headers.items():
             self.send_header(name, text)
         self.end_headers()
@@ -196,7 +218,9 @@ class HubHandler(BaseHTTPRequestHandler):
     def _repository(self, kind: str, repo_id: str, write: bool = False) -> Repository:
         account = self._account(needed=write)
         repository = self.server.repositories.get((kind or "models", repo_id))
-        if repository is None or (repository.private and not (account and repo_id.startswith(f"{account.name}/"))):
+        if repository is None or (
+            repository.private and not (account and repo_id.startswith(f"{account.name}/"))
+        ):
             raise HubError(404 if account else 401, "Repository not found", "RepoNotFound")
         if write and not account.may_write(repo_id):
             raise HubError(403, "Authorization error.")
@@ -206,7 +230,9 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def whoami(self) -> int:
         account = self._account(needed=True)
-        return self._answer(200, {"type": "user", "name": account.name, "fullname": account.name, "orgs": []})
+        return self._answer(
+            200, {"type": "user", "name": account.name, "fullname": account.name, "orgs": []}
+        )
 
     def create(self) -> int:
         account, asked = self._account(needed=True), json.loads(self._body())
@@ -214,28 +240,48 @@ class HubHandler(BaseHTTPRequestHandler):
         kind = f"{asked.get('type', 'model')}s"
         url = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
         if not account.may_write(repo_id):
-            raise HubError(403, f"You don't have the rights to create a repository under {repo_id.split('/')[0]!r}")
+            raise HubError(
+                403,
+                f"You don't have the rights to create a repository under {repo_id.split('/')[0]!r}",
+            )
         if (kind, repo_id) in self.server.repositories:
-            raise HubError(409, "You already created this repository", body={"url": url, "name": repo_id})
+            raise HubError(
+                409, "You already created this repository", body={"url": url, "name": repo_id}
+            )
         private = asked.get("private", False) or asked.get("visibility") == "private"
         repository = self.server.repositories[kind, repo_id] = Repository(kind, repo_id, private)
-        attributes = "".join(f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE)
+        attributes = "".join(
+            f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE
+        )
         repository.add("main", None, "initial commit", {".gitattributes": attributes.encode()})
         return self._answer(200, {"url": url, "name": repo_id, "id": "0" * 24})
 
     def info(self, kind: str, repo_id: str, revision: str = "main") -> int:
         repository = self._repository(kind, repo_id)
         commit = repository.resolve(revision)
-        described = {"id": repo_id, "sha": commit.oid, "private": repository.private, "tags": [], "lastModified": DATE}
+        described = {
+            "id": repo_id,
+            "sha": commit.oid,
+            "private": repository.private,
+            "tags": [],
+            "lastModified": DATE,
+        }
         described["cardData"] = front_matter(commit.files.get("README.md", b"").decode())
-        return self._answer(200, described | {"siblings": [{"rfilename": path} for path in sorted(commit.files)]})
+        return self._answer(
+            200, described | {"siblings": [{"rfilename": path} for path in sorted(commit.files)]}
+        )
 
     def _entries(self, commit: Commit) -> dict[str, dict]:
         """Files and folders, as the tree API lists them."""
         found: dict[str, dict] = {}
         for path, data in sorted(commit.files.items()):
             for parent in PurePosixPath(path).parents[:-1]:
-                found[str(parent)] = {"type": "directory", "oid": commit.oid, "size": 0, "path": str(parent)}
+                found[str(parent)] = {
+                    "type": "directory",
+                    "oid": commit.oid,
+                    "size": 0,
+                    "path": str(parent),
+                }
             found[path] = {"type": "file", "oid": oid_of(data), "size": len(data), "path": path}
             if is_large(path, len(data)):
                 found[path]["lfs"] = {"oid": sha256_of(data), "size": len(data), "pointerSize": 134}
@@ -244,12 +290,20 @@ class HubHandler(BaseHTTPRequestHandler):
     def tree(self, kind: str, repo_id: str, revision: str, path: str = "") -> int:
         folder = path.strip("/")
         entries = self._entries(self._repository(kind, repo_id).resolve(revision))
-        inside = {name: one for name, one in entries.items() if not folder or name.startswith(f"{folder}/")}
+        inside = {
+            name: one
+            for name, one in entries.items()
+            if not folder or name.startswith(f"{folder}/")
+        }
         if folder and not inside:
             raise HubError(404, f"{folder} does not exist", "EntryNotFound")
         recursive = self.query.get("recursive", [""])[0].lower() == "true"
         depth = len(PurePosixPath(folder).parts) + 1
-        listed = [one for name, one in inside.items() if recursive or len(PurePosixPath(name).parts) == depth]
+        listed = [
+            one
+            for name, one in inside.items()
+            if recursive or len(PurePosixPath(name).parts) == depth
+        ]
         return self._answer(200, listed)
 
     def branch(self, kind: str, repo_id: str, name: str) -> int:
@@ -262,8 +316,15 @@ class HubHandler(BaseHTTPRequestHandler):
     def validate(self) -> int:
         """The check of a card's metadata that refuses a commit."""
         metadata = front_matter(json.loads(self._body())["content"]) or {}
-        wrong = [code for code in metadata.get("language") or [] if not re.fullmatch(r"[a-z]{2,3}", str(code))]
-        errors = [{"message": f'"language" must only contain ISO 639 codes, found {code!r}'} for code in wrong]
+        wrong = [
+            code
+            for code in metadata.get("language") or []
+            if not re.fullmatch(r"[a-z]{2,3}", str(code))
+        ]
+        errors = [
+            {"message": f'"language" must only contain ISO 639 codes, found {code!r}'}
+            for code in wrong
+        ]
         if metadata.get("license", "other") not in LICENSES:
             errors.append({"message": f'"license" must be one of {", ".join(LICENSES)}'})
         return self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
@@ -271,21 +332,32 @@ class HubHandler(BaseHTTPRequestHandler):
     # ---- Uploads
 
     def preupload(self, kind: str, repo_id: str, revision: str) -> int:
-        files = self._repository(kind, repo_id, write="create_pr" not in self.query).resolve(revision).files
+        files = (
+            self._repository(kind, repo_id, write="create_pr" not in self.query)
+            .resolve(revision)
+            .files
+        )
         modes = []
         for asked in json.loads(self._body())["files"]:
             path, large = asked["path"], is_large(asked["path"], asked["size"])
             oid = path in files and (sha256_of if large else oid_of)(files[path])
-            modes.append({"path": path, "uploadMode": "lfs" if large else "regular", "oid": oid or None})
+            modes.append(
+                {"path": path, "uploadMode": "lfs" if large else "regular", "oid": oid or None}
+            )
         return self._answer(200, {"files": [mode | {"shouldIgnore": False} for mode in modes]})
 
     def lfs_batch(self, kind: str, repo_id: str) -> int:
         self._repository(kind, repo_id)
         self._account(needed=True)
-        objects = [{"oid": asked["oid"], "size": asked["size"]} for asked in json.loads(self._body())["objects"]]
+        objects = [
+            {"oid": asked["oid"], "size": asked["size"]}
+            for asked in json.loads(self._body())["objects"]
+        ]
         for entry in objects:
             if entry["oid"] not in self.server.objects:
-                entry["actions"] = {"upload": {"href": f"{self.server.endpoint}/lfs/{entry['oid']}", "header": {}}}
+                entry["actions"] = {
+                    "upload": {"href": f"{self.server.endpoint}/lfs/{entry['oid']}", "header": {}}
+                }
         return self._answer(200, {"transfer": "basic", "objects": objects})
 
     def lfs_put(self, oid: str) -> int:
@@ -315,7 +387,11 @@ class HubHandler(BaseHTTPRequestHandler):
         ref = f"refs/pr/{len(repository.refs)}" if pull_request else revision
         commit = repository.add(ref, head.oid, header["summary"], files)
         url = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
-        answer = {"success": True, "commitOid": commit.oid, "commitUrl": f"{url}/commit/{commit.oid}"}
+        answer = {
+            "success": True,
+            "commitOid": commit.oid,
+            "commitUrl": f"{url}/commit/{commit.oid}",
+        }
         request = f"{url}/discussions/1" if pull_request else None
         return self._answer(200, answer | {"pullRequestUrl": request, "hookOutput": ""})
 
@@ -334,7 +410,11 @@ class HubHandler(BaseHTTPRequestHandler):
         self.server.objects[sha] = data
         # Another host, as the Hub's: a client drops its token on the way.
         location = f"http://localhost:{self.server.server_address[1]}/cdn/{sha}"
-        headers |= {"X-Linked-Size": str(len(data)), "X-Linked-ETag": f'"{sha}"', "Location": location}
+        headers |= {
+            "X-Linked-Size": str(len(data)),
+            "X-Linked-ETag": f'"{sha}"',
+            "Location": location,
+        }
         return self._answer(302, b"", headers)
 
     def cdn(self, oid: str) -> int:

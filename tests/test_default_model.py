@@ -5,12 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
-from modeling_tmde.cli import quickstart
-from modeling_tmde.data.sample import sample_documents, sample_sentences
-from modeling_tmde.embedding import DEFAULT_FOLDER
-from modeling_tmde.hub_cards import describe_origins
-from modeling_tmde.training.building import (
+from modeling_tmde import BagConfig, BagModel
+from tests.cli.conftest import ok, write_rows
+from tests.conftest import LANGUAGES, save
+from tmde import DocumentEmbedder
+from tmde.cli import quickstart
+from tmde.data.sample import sample_documents, sample_sentences
+from tmde.embedding.loading import DEFAULT_FOLDER
+from tmde.hub_cards import describe_origins
+from tmde.training.building import (
     apply_warm_start,
     begin_with,
     build_model,
@@ -18,9 +21,7 @@ from modeling_tmde.training.building import (
     prepare_tokenizer,
     prepare_warm_start,
 )
-from modeling_tmde.training.recipe import load_recipe
-from tests.cli.conftest import ok, write_rows
-from tests.conftest import LANGUAGES, save
+from tmde.training.recipe import load_recipe
 
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
 
@@ -40,16 +41,22 @@ def test_the_package_is_small_and_complete(embedder):
     files = [path for path in DEFAULT_FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 20e6
     assert not [path.name for path in files if path.suffix == ".py"]  # AutoModel knows the class
-    assert (DEFAULT_FOLDER / "README.md").is_file() and tuple(embedder.model.config.languages) == LANGUAGES
+    assert (DEFAULT_FOLDER / "README.md").is_file() and tuple(
+        embedder.model.config.languages
+    ) == LANGUAGES
 
 
 def test_no_name_and_the_name(embedder, tmp_path, monkeypatch, tokenizer):
     """A folder that is called `default` too is another model."""
     expected = embedder.encode(TEXTS)
-    assert np.isfinite(expected).all() and np.linalg.norm(expected, axis=1) == pytest.approx(1, abs=1e-5)
+    assert np.isfinite(expected).all() and np.linalg.norm(expected, axis=1) == pytest.approx(
+        1, abs=1e-5
+    )
     monkeypatch.chdir(tmp_path)
     save(tmp_path / "default", BagModel(BagConfig(vocab_size=400, d_model=48)), tokenizer)
-    assert (DocumentEmbedder.from_pretrained("default", device="cpu").encode(TEXTS) == expected).all()
+    assert (
+        DocumentEmbedder.from_pretrained("default", device="cpu").encode(TEXTS) == expected
+    ).all()
     assert DocumentEmbedder.from_pretrained("./default").dimension == 48
 
 
@@ -65,18 +72,24 @@ def test_index_and_search(tmp_path, monkeypatch):
     rows = [{"id": f"{row['doc_id']}-{row['language']}", **row} for row in sample_documents(30)]
     out = tmp_path / "index"
     ok("index", write_rows(tmp_path / "docs.jsonl", rows), "-o", out)
-    assert json.loads((out / "index.json").read_text())["embedding"]["model"] == "default"  # wherever it is installed
+    assert (
+        json.loads((out / "index.json").read_text())["embedding"]["model"] == "default"
+    )  # wherever it is installed
     assert "150 unchanged" in ok("index", tmp_path / "docs.jsonl", "-o", out).stderr
     monkeypatch.chdir(tmp_path)
     query, right = next((row["text"], row["doc_id"]) for row in rows if row["language"] == "en")
     for code in LANGUAGES:
-        (hit,) = ok("search", query, "index", "-k", 1, "--filter", f"language={code}", "--json").stdout.splitlines()
+        (hit,) = ok(
+            "search", query, "index", "-k", 1, "--filter", f"language={code}", "--json"
+        ).stdout.splitlines()
         assert json.loads(hit)["id"].startswith(right), code
 
 
 def test_quickstart_begins_with_a_search(capsys):
     quickstart._search(sample_documents(20))
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[3:5] in LANGUAGES] == [*LANGUAGES]
+    assert [
+        line.split()[0] for line in capsys.readouterr().out.splitlines() if line[3:5] in LANGUAGES
+    ] == [*LANGUAGES]
 
 
 @pytest.mark.parametrize("name", ["bag", "small"])

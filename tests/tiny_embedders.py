@@ -4,9 +4,23 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
-from modeling_tmde import AlignedConfig, AlignedModel, BagConfig, BagModel, LaserConfig, NtdvConfig, TmdeEncoderConfig
+from modeling_tmde import (
+    AlignedConfig,
+    AlignedModel,
+    BagConfig,
+    BagModel,
+    LaserConfig,
+    NtdvConfig,
+    TmdeEncoderConfig,
+)
 
-TEXTS = ["Die Sitzung ist eröffnet.", "The sitting is open.", "", "Se abre la sesión; gracias por su atención.", "a"]
+TEXTS = [
+    "Die Sitzung ist eröffnet.",
+    "The sitting is open.",
+    "",
+    "Se abre la sesión; gracias por su atención.",
+    "a",
+]
 COMMON = {"vocab_size": 400, "languages": ["de", "en", "fr"], "pivot_languages": ["en"]}
 
 
@@ -20,8 +34,12 @@ def make_tokenizer(special: bool = True, pad: bool = True) -> PreTrainedTokenize
     tokenizer.train_from_iterator(TEXTS, trainer)
     if special:
         ids = [(name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>")]
-        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ids)
-    roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | ({"pad_token": "<pad>"} if pad else {})
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", special_tokens=ids
+        )
+    roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | (
+        {"pad_token": "<pad>"} if pad else {}
+    )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
 
 
@@ -49,7 +67,9 @@ def make_bag(**changes) -> BagModel:
 
 
 def laser() -> LaserConfig:
-    return LaserConfig(d_model=16, embedding_dim=8, encoder_layers=1, decoder_hidden_size=8, **COMMON)
+    return LaserConfig(
+        d_model=16, embedding_dim=8, encoder_layers=1, decoder_hidden_size=8, **COMMON
+    )
 
 
 def ntdv() -> NtdvConfig:

@@ -17,30 +17,53 @@ from typing import Any
 import datasets
 import torch
 from tabulate import tabulate
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
 from transformers.utils import cached_file, logging
 
-from modeling_tmde.data.checks import is_code
-from modeling_tmde.data.io import write_atomically
-from modeling_tmde.embedding import DocumentEmbedder, local_or_hub
-from modeling_tmde.eval.dev_retrieval import dev_retrieval, language_pairs
-from modeling_tmde.eval.dev_tasks import load_eval_tasks
+from modeling_tmde import TmdeError
 from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
-from modeling_tmde.training.evaluation import check_metric
-from modeling_tmde.training.hub_encoder import open_config
-from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, architecture_of, load_recipe, section_keys
-from modeling_tmde.training.train import check_run_folder, check_same_run, save_best, train_recipe, write_card
-from modeling_tmde.training.trainer import TmdeTrainer
-from modeling_tmde.training.warm_start import warm_start
+from tmde.data.checks import is_code
+from tmde.data.io import write_atomically
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.loading import local_or_hub
+from tmde.eval.dev_retrieval import dev_retrieval, language_pairs
+from tmde.eval.dev_tasks import load_eval_tasks
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
+from tmde.training.evaluation import check_metric
+from tmde.training.hub_encoder import open_config
+from tmde.training.recipe import (
+    ADAPTED,
+    Recipe,
+    RecipeError,
+    architecture_of,
+    load_recipe,
+    section_keys,
+)
+from tmde.training.train import (
+    check_run_folder,
+    check_same_run,
+    save_best,
+    train_recipe,
+    write_card,
+)
+from tmde.training.trainer import TmdeTrainer
+from tmde.training.warm_start import warm_start
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 REPORT_NAME = "languages.json"
 LEARNING_RATE_SHARE = 0.3  # of the recipe's rates: much of what there is stays
 LEARNING_CHARACTERS = 5_000_000  # of each language, from which tokens are learned
-SHARES = [number / 10 for number in range(10, -1, -1)]  # of the trained weights, tried until enough is kept
+SHARES = [
+    number / 10 for number in range(10, -1, -1)
+]  # of the trained weights, tried until enough is kept
 
 Report = dict[str, Any]  # what `languages.json` holds
 
@@ -77,7 +100,9 @@ def extension_recipe(
     """
     config = open_config(checkpoint, "Checkpoint")
     if config.model_type in ("tmde_ntdv", "tmde_aligned"):
-        raise RecipeError(f"{checkpoint} has an encoder for each language: train all of them, tmde train --warm-start")
+        raise RecipeError(
+            f"{checkpoint} has an encoder for each language: train all of them, tmde train --warm-start"
+        )
     old, new = list(config.languages), list(languages)
     if not new or len({*old, *new}) < len(old) + len(new) or not all(map(is_code, new)):
         raise RecipeError(
@@ -87,13 +112,20 @@ def extension_recipe(
     try:
         base = load_recipe(recipe or cached_file(local_or_hub(checkpoint), "recipe.yaml"))
     except OSError as error:
-        raise RecipeError(f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits") from error
+        raise RecipeError(
+            f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits"
+        ) from error
     sizes, architecture = json.loads(config.to_json_string(use_diff=False)), architecture_of(config)
     sizes = {key: sizes[key] for key in section_keys("model", architecture) if key in sizes}
     source = {"new": train, "new_languages": new, "replay": replay, "replay_share": replay_share}
     all_pivots = list(dict.fromkeys([*config.pivot_languages, *pivots]))
     sections = {
-        "data": {"train": source, "dev": dev, "languages": old + new, "pivot_languages": all_pivots},
+        "data": {
+            "train": source,
+            "dev": dev,
+            "languages": old + new,
+            "pivot_languages": all_pivots,
+        },
         "tokenizer": {},
         "warm_start": {"checkpoint": str(checkpoint)},
         "model": sizes | {"architecture": architecture},
@@ -106,7 +138,9 @@ def extension_recipe(
     extended.check()
     extended.override(overrides)
     if extended.sections["training"].get("push_to_hub"):
-        raise RecipeError("push_to_hub: push afterwards with `tmde push`, when you know what the old languages lost")
+        raise RecipeError(
+            "push_to_hub: push afterwards with `tmde push`, when you know what the old languages lost"
+        )
     return extended
 
 
@@ -165,7 +199,7 @@ def add_languages(
     if not resume:
         _prepare(recipe, folder, new_tokens, max_drop, overwrite)
     if not (start / REPORT_NAME).is_file():
-        raise ValueError(f"{folder} holds no run of add-language to resume")
+        raise TmdeError(f"{folder} holds no run of add-language to resume")
     check_same_run(recipe, folder, "data", "warm_start", "objectives")
     recipe.sections["tokenizer"]["path"] = str(start)
     trainer = train_recipe(recipe, folder, resume=True)
@@ -177,7 +211,9 @@ def add_languages(
 # ---- Before the first step
 
 
-def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: float | None, overwrite: bool) -> None:
+def _prepare(
+    recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: float | None, overwrite: bool
+) -> None:
     """Puts the extended tokenizer, and what is measured of the checkpoint, where the run will take them from."""
     check_run_folder(recipe, folder, False, overwrite)
     train, dev, _ = load_data(recipe)
@@ -190,13 +226,21 @@ def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: flo
     after = _extended(recipe, before, train, new_tokens)
     new_rows = sum(any(row.get(language) for language in new) for row in train["translation"])
     if new_rows == len(train):
-        logger.warning(f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows")
+        logger.warning(
+            f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows"
+        )
     model = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device)
     embedder = DocumentEmbedder(model, before, max_length=arguments.embed_max_length)
-    report = {"checkpoint": recipe.warm_start.checkpoint, "old_languages": old, "new_languages": new}
+    report = {
+        "checkpoint": recipe.warm_start.checkpoint,
+        "old_languages": old,
+        "new_languages": new,
+    }
     report["tokenizer"] = {"new_tokens": len(after) - len(before), "vocab_size": len(after)}
     report["data"] = {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}
-    report["before"] = {name: dev_retrieval(embedder, rows, languages, arguments) for name, rows in dev.items()}
+    report["before"] = {
+        name: dev_retrieval(embedder, rows, languages, arguments) for name, rows in dev.items()
+    }
     if max_drop is not None and fall(report) is None:
         raise RecipeError(
             f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
@@ -205,18 +249,29 @@ def _prepare(recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: flo
     if overwrite:
         shutil.rmtree(folder, ignore_errors=True)
     (folder / STAGE_FOLDER).mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "recipe.yaml", recipe.to_yaml())  # now --overwrite may delete the folder
+    write_atomically(
+        folder / "recipe.yaml", recipe.to_yaml()
+    )  # now --overwrite may delete the folder
     after.save_pretrained(folder / STAGE_FOLDER)
-    write_atomically(folder / STAGE_FOLDER / REPORT_NAME, json.dumps(report))  # the last: now it can be resumed
+    write_atomically(
+        folder / STAGE_FOLDER / REPORT_NAME, json.dumps(report)
+    )  # the last: now it can be resumed
 
 
 def _extended(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, new_tokens: int | None
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerBase,
+    train: datasets.Dataset,
+    new_tokens: int | None,
 ) -> PreTrainedTokenizerBase:
-    extendable = is_byte_level_bpe(tokenizer) and recipe.architecture != ADAPTED  # the Hub's encoders keep theirs
+    extendable = (
+        is_byte_level_bpe(tokenizer) and recipe.architecture != ADAPTED
+    )  # the Hub's encoders keep theirs
     added, languages = recipe.data.replay.new_languages, recipe.data.languages
     if new_tokens is None:
-        new_tokens = len(tokenizer) // (len(languages) - len(added)) * len(added) if extendable else 0
+        new_tokens = (
+            len(tokenizer) // (len(languages) - len(added)) * len(added) if extendable else 0
+        )
     if new_tokens and not extendable:
         raise RecipeError(
             f"new_tokens={new_tokens}: the tokenizer of {recipe.warm_start.checkpoint} is not one that this package "
@@ -225,7 +280,9 @@ def _extended(
     if not new_tokens:
         return tokenizer
     texts = texts_by_language(train, languages, LEARNING_CHARACTERS, recipe.seed)
-    texts = {language: list(dict.fromkeys(found)) for language, found in texts.items()}  # rows are repeated
+    texts = {
+        language: list(dict.fromkeys(found)) for language, found in texts.items()
+    }  # rows are repeated
     new = {language: texts.pop(language) for language in added}
     return extend_tokenizer(tokenizer, new, new_tokens, texts, max_characters=LEARNING_CHARACTERS)
 
@@ -256,32 +313,46 @@ def means(report: Report) -> dict[str, dict[str, float]]:
     for _, texts, pair, *both in measures(report):
         values[f"{'old' if pair in old else 'new'}_{texts}"].append(both)
     columns = {kind: zip(*found, strict=True) for kind, found in values.items()}
-    return {kind: {"before": fmean(before), "after": fmean(after)} for kind, (before, after) in columns.items()}
+    return {
+        kind: {"before": fmean(before), "after": fmean(after)}
+        for kind, (before, after) in columns.items()
+    }
 
 
 def fall(report: Report) -> float | None:
     """By how many points the mean over the old pairs is lower than before, of sentences or of documents, whichever
     fell more; 0 if both rose, None if no old pair was measured."""
-    old = [100 * (mean["before"] - mean["after"]) for kind, mean in means(report).items() if kind.startswith("old")]
+    old = [
+        100 * (mean["before"] - mean["after"])
+        for kind, mean in means(report).items()
+        if kind.startswith("old")
+    ]
     return max(0.0, *old) if old else None
 
 
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
     """Fills the report and writes it; averages weights until the old languages lose no more than they may."""
-    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).model, trainer.processing_class
+    model, tokenizer = (
+        trainer.accelerator.unwrap_model(trainer.model).model,
+        trainer.processing_class,
+    )
     args, dev, languages = trainer.args, trainer.eval_dataset or {}, recipe.data.languages
     embedder = DocumentEmbedder(model, tokenizer, max_length=args.embed_max_length)
     limit = report["max_drop"]
     for share in SHARES:
         if share == 0.9:  # too much was lost
-            logger.warning(f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged")
+            logger.warning(
+                f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged"
+            )
             first = _start_model(recipe, tokenizer).state_dict()
             last = {name: value.clone() for name, value in model.state_dict().items()}
         if share < 1:
             for name, value in model.state_dict().items():
                 if value.is_floating_point():
                     value.copy_(torch.lerp(first[name].to(value), last[name], share))
-        report["after"] = {name: dev_retrieval(embedder, rows, languages, args) for name, rows in dev.items()}
+        report["after"] = {
+            name: dev_retrieval(embedder, rows, languages, args) for name, rows in dev.items()
+        }
         report |= {"means": means(report), "fall": fall(report), "trained_share": share}
         too_far = limit is not None and (report["fall"] or 0.0) > limit + 1e-9
         if not too_far:
@@ -309,13 +380,24 @@ def describe(report: Report) -> str:
     for kind, mean in report["means"].items():
         pairs, texts = kind.split("_")
         rows.append(("all", texts, f"mean of {pairs} pairs", mean["before"], mean["after"]))
-    rows = [[*what, 100 * before, 100 * after, 100 * (after - before)] for *what, before, after in rows]
+    rows = [
+        [*what, 100 * before, 100 * after, 100 * (after - before)] for *what, before, after in rows
+    ]
     found = "was not measured" if report["fall"] is None else f"fell by {report['fall']:.1f} points"
-    allowed = "no limit was asked for" if report["max_drop"] is None else f"{report['max_drop']:g} were allowed"
+    allowed = (
+        "no limit was asked for"
+        if report["max_drop"] is None
+        else f"{report['max_drop']:g} were allowed"
+    )
     summary, share = f"The old languages' mean {found} ({allowed}).", report["trained_share"]
     if share < 1:
-        summary += f" The weights are {share:.0%} of the trained ones, the rest those before training."
-    tokenizer, (new, old) = report["tokenizer"], (report["data"][kind]["rows"] for kind in ("new", "old"))
+        summary += (
+            f" The weights are {share:.0%} of the trained ones, the rest those before training."
+        )
+    tokenizer, (new, old) = (
+        report["tokenizer"],
+        (report["data"][kind]["rows"] for kind in ("new", "old")),
+    )
     header = ("dev set", "texts", "pair", "before", "after", "change")
     parts = [
         f"# {', '.join(report['new_languages'])} added to {', '.join(report['old_languages'])}",

@@ -6,18 +6,24 @@ from typing import Literal
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
-from modeling_tmde.eval.dev_retrieval import MIN_ROWS
-from modeling_tmde.eval.heads import HEADS
-from modeling_tmde.training.objectives.base import check_range
+from tmde.eval.dev_retrieval import MIN_ROWS
+from tmde.eval.heads import HEADS
+from tmde.training.objectives.base import check_range
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
 # Smaller numbers would fail late, or leave no data.
-AT_LEAST = dict.fromkeys(("batch_tokens", "micro_batch_tokens", "micro_batch_rows", "buffer_rows"), 1)
+AT_LEAST = dict.fromkeys(
+    ("batch_tokens", "micro_batch_tokens", "micro_batch_rows", "buffer_rows"), 1
+)
 AT_LEAST |= dict.fromkeys(("gradient_accumulation_steps", "max_joined_rows", "eval_loss_rows"), 1)
 AT_LEAST |= {"early_stopping_patience": 1, "embedding_learning_rate": 0, "encoder_learning_rate": 0}
 AT_LEAST |= {"train_max_length": 3, "embed_max_length": 3}  # a token between <s> and </s>
-AT_LEAST |= {"eval_document_rows": MIN_ROWS, "languages_per_row": 2, "eval_pool": 2}  # among one, everything is found
+AT_LEAST |= {
+    "eval_document_rows": MIN_ROWS,
+    "languages_per_row": 2,
+    "eval_pool": 2,
+}  # among one, everything is found
 LESS_IS_BETTER = ("loss", "nll", "hinge")  # ends of names of what is measured on dev rows
 
 
@@ -72,7 +78,7 @@ class TmdeTrainingArguments(TrainingArguments):
         early_stopping_patience: Ends the run when so many evaluations one after the other have not bettered
             `metric_for_best_model`; None never does.
         keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to the system: a
-            quarter less time a step, up to twice the memory. See `modeling_tmde.training.memory`.
+            quarter less time a step, up to twice the memory. See `tmde.training.memory`.
 
     `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval of sentences, that
     of documents, and Same and Cross on the dev split of the classification tasks, of those of the four that are
@@ -130,7 +136,9 @@ class TmdeTrainingArguments(TrainingArguments):
         if unsettled:
             self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
         if self.metric_for_best_model is None:
-            self.metric_for_best_model = "mix"  # transformers would take "loss", which nothing here measures
+            self.metric_for_best_model = (
+                "mix"  # transformers would take "loss", which nothing here measures
+            )
         if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
         for name, least in AT_LEAST.items():
@@ -141,7 +149,9 @@ class TmdeTrainingArguments(TrainingArguments):
         super().__post_init__()
         if unsettled and self.device.type == "cpu":
             self.dataloader_num_workers = 0
-        for callback in get_reporting_integration_callbacks(self.report_to):  # errors before the data are read
+        for callback in get_reporting_integration_callbacks(
+            self.report_to
+        ):  # errors before the data are read
             callback()
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size

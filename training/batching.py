@@ -24,17 +24,18 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.data.parallel import LABEL, features_of
-from modeling_tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
-from modeling_tmde.training.objectives import BatchSizes
-from modeling_tmde.training.objectives.base import check_range
-from modeling_tmde.training.teacher import TeacherVectors, open_teacher_vectors
+from modeling_tmde import TmdeError
+from tmde.data.parallel import LABEL, features_of
+from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
+from tmde.training.objectives import BatchSizes
+from tmde.training.objectives.base import check_range
+from tmde.training.teacher import TeacherVectors, open_teacher_vectors
 
 if TYPE_CHECKING:
-    from modeling_tmde.training.arguments import TmdeTrainingArguments
-    from modeling_tmde.training.parallel_model import ParallelModel
+    from tmde.training.arguments import TmdeTrainingArguments
+    from tmde.training.parallel_model import ParallelModel
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 # The languages of a micro-batch by number, and its rows: (languages, joined, rows), -1 where nothing is joined.
 Plan = tuple[tuple[int, ...], np.ndarray]
@@ -166,15 +167,23 @@ class ParallelBatches(IterableDataset):
         check_range("pair_temperature", self.temperature, "(0, inf]")
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if self.max_joined_rows > 1 and joined != "a a":
-            raise ValueError(
+            raise TmdeError(
                 f"max_joined_rows={self.max_joined_rows}: the tokenizer makes {joined!r} of the texts 'a' and 'a' "
                 "joined, expected 'a a': train it with tokenizer.add_prefix_space=true, or set max_joined_rows=1"
             )
-        self.needed_languages = self.pivot_languages if isinstance(self.pivots_only, bool) else self.pivots_only
+        self.needed_languages = (
+            self.pivot_languages if isinstance(self.pivots_only, bool) else self.pivots_only
+        )
         if not set(self.needed_languages) <= set(self.pivot_languages):
-            raise ValueError(f"pivot_pairs={self.pivots_only}: expected some of the pivots {self.pivot_languages}")
-        if (self.max_joined_rows > 1 or self.neighbor_share) and LABEL in (self.dataset.column_names or ()):
-            raise ValueError("max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0")
+            raise TmdeError(
+                f"pivot_pairs={self.pivots_only}: expected some of the pivots {self.pivot_languages}"
+            )
+        if (self.max_joined_rows > 1 or self.neighbor_share) and LABEL in (
+            self.dataset.column_names or ()
+        ):
+            raise TmdeError(
+                "max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0"
+            )
         self.bos, self.eos, _ = text_bounds(self.tokenizer)
         if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
             self.tokens = open_tokens(self.dataset, self.tokenizer, self.languages, folder=None)
@@ -195,20 +204,38 @@ class ParallelBatches(IterableDataset):
                 yield batch
 
     def _batches(self) -> Iterator[tuple[Position, Tokens, Plan, Counter[str], float]]:
-        epochs = itertools.count(self.start.epoch) if self.epochs is None else range(self.start.epoch, self.epochs)
+        epochs = (
+            itertools.count(self.start.epoch)
+            if self.epochs is None
+            else range(self.start.epoch, self.epochs)
+        )
         for epoch in epochs:
             first_chunk = self.start.chunk if epoch == self.start.epoch else 0
             found = False
-            for chunk, (tokens, rows) in enumerate(self._chunks(epoch, first_chunk), start=first_chunk):
-                skip = self.start.batch if (epoch, chunk) == (self.start.epoch, self.start.chunk) else 0
-                planned, counts = self._plan(tokens, rows, np.random.default_rng([self.seed, epoch, chunk]))
+            for chunk, (tokens, rows) in enumerate(
+                self._chunks(epoch, first_chunk), start=first_chunk
+            ):
+                skip = (
+                    self.start.batch
+                    if (epoch, chunk) == (self.start.epoch, self.start.chunk)
+                    else 0
+                )
+                planned, counts = self._plan(
+                    tokens, rows, np.random.default_rng([self.seed, epoch, chunk])
+                )
                 found = found or bool(planned)
                 for index, plan in enumerate(planned):
                     if index >= skip:
-                        yield Position(epoch, chunk, index), tokens, plan, counts, (index + 1) / len(planned)
+                        yield (
+                            Position(epoch, chunk, index),
+                            tokens,
+                            plan,
+                            counts,
+                            (index + 1) / len(planned),
+                        )
             if not found and first_chunk == 0:
                 pivots = f" with one of the pivot languages {self.needed_languages} among them"
-                raise ValueError(
+                raise TmdeError(
                     f"No row of the training data has two of the languages {self.languages}"
                     f"{pivots if self.pivots_only else ''}; check data.languages and data.pivot_languages"
                 )
@@ -220,7 +247,9 @@ class ParallelBatches(IterableDataset):
             if self.shuffle:
                 order = np.random.default_rng([self.seed, epoch]).permutation(order)
             if self.neighbor_share and not self.tokens.documented:
-                logger.warning_once(f"neighbor_share={self.neighbor_share} has no effect without doc_id")
+                logger.warning_once(
+                    f"neighbor_share={self.neighbor_share} has no effect without doc_id"
+                )
             for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
                 yield self.tokens, order[begin : begin + self.buffer_rows]
             return
@@ -235,7 +264,9 @@ class ParallelBatches(IterableDataset):
         encoder = TextEncoder(self.tokenizer)
         type_of_rows = features_of(self.languages).arrow_schema
         for chunk in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
-            rows = pa.table({"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)})
+            rows = pa.table(
+                {"translation": pa.array(chunk["translation"], type_of_rows.field(0).type)}
+            )
             labels = np.array(chunk[LABEL]) if LABEL in chunk else None
             tokens = Tokens(tokenize(rows, encoder, self.languages), texts=rows, labels=labels)
             yield tokens, np.arange(len(tokens))
@@ -244,19 +275,37 @@ class ParallelBatches(IterableDataset):
 
     def _choices(self, available: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The sets of languages (by number) that a row with these can give: every one holds a pivot, if needed."""
-        size = len(available) if self.languages_per_row is None else min(self.languages_per_row, len(available))
+        size = (
+            len(available)
+            if self.languages_per_row is None
+            else min(self.languages_per_row, len(available))
+        )
         sets = itertools.combinations(available, size) if size >= 2 else ()
-        pivots = [number for number, language in enumerate(self.languages) if language in self.needed_languages]
-        return [languages for languages in sets if not self.pivots_only or not set(languages).isdisjoint(pivots)]
+        pivots = [
+            number
+            for number, language in enumerate(self.languages)
+            if language in self.needed_languages
+        ]
+        return [
+            languages
+            for languages in sets
+            if not self.pivots_only or not set(languages).isdisjoint(pivots)
+        ]
 
-    def _plan(self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator) -> tuple[list[Plan], Counter[str]]:
+    def _plan(
+        self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator
+    ) -> tuple[list[Plan], Counter[str]]:
         """The micro-batches of a chunk, in their final order."""
         groups, counts = self._draw_languages(tokens, rows, rng)
         planned = []
         for languages, group in sorted(groups.items()):
             cells = self._join(tokens, languages, group, rng)  # (languages, joined, rows)
-            lengths = np.where(cells >= 0, tokens.lengths[cells, np.array(languages)[:, None, None]], 0)
-            lengths = lengths.sum(axis=1, dtype=np.int64) + 2  # (languages, rows), with <s> and </s>
+            lengths = np.where(
+                cells >= 0, tokens.lengths[cells, np.array(languages)[:, None, None]], 0
+            )
+            lengths = (
+                lengths.sum(axis=1, dtype=np.int64) + 2
+            )  # (languages, rows), with <s> and </s>
             counts["texts"] += lengths.size
             counts["truncated_texts"] += int((lengths > self.max_length).sum())
             longest = np.minimum(lengths, self.max_length).max(axis=0)
@@ -285,11 +334,18 @@ class ParallelBatches(IterableDataset):
         for kind, sets in enumerate(choices):
             if sets:
                 of_kind = np.flatnonzero(kind_of_row == kind)
-                weights = np.cumsum([float(frequency[languages]) ** (1 / self.temperature - 1) for languages in sets])
+                weights = np.cumsum(
+                    [
+                        float(frequency[languages]) ** (1 / self.temperature - 1)
+                        for languages in sets
+                    ]
+                )
                 drawn = np.searchsorted(weights, draws[of_kind] * weights[-1])
                 for number in np.unique(drawn):
                     members[sets[number]].append(of_kind[drawn == number])
-        return {languages: rows[np.sort(np.concatenate(parts))] for languages, parts in members.items()}, counts
+        return {
+            languages: rows[np.sort(np.concatenate(parts))] for languages, parts in members.items()
+        }, counts
 
     def _join(
         self, tokens: Tokens, languages: tuple[int, ...], rows: np.ndarray, rng: np.random.Generator
@@ -305,7 +361,9 @@ class ParallelBatches(IterableDataset):
 
         def next_of(before: np.ndarray) -> np.ndarray:
             after = np.where(before >= 0, tokens.following[before], -1)
-            return np.where((after >= 0) & (tokens.lengths[after][:, languages] >= 0).all(axis=1), after, -1)
+            return np.where(
+                (after >= 0) & (tokens.lengths[after][:, languages] >= 0).all(axis=1), after, -1
+            )
 
         cells = np.full((self.max_joined_rows, len(rows)), -1, dtype=np.int64)
         cells[0] = rows
@@ -338,7 +396,9 @@ class ParallelBatches(IterableDataset):
 
     # ---- Tensors
 
-    def _collate(self, tokens: Tokens, plan: Plan, position: Position, counts: Counter[str]) -> ParallelBatch:
+    def _collate(
+        self, tokens: Tokens, plan: Plan, position: Position, counts: Counter[str]
+    ) -> ParallelBatch:
         numbers, cells = plan
         rows = cells.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
         columns = np.broadcast_to(np.array(numbers)[:, None, None], rows.shape)
@@ -351,12 +411,18 @@ class ParallelBatches(IterableDataset):
         lengths = pieces.sum(-1) + 2
         steps = np.arange(lengths.max())
         ends = lengths[..., None] - 1
-        input_ids = np.full((*lengths.shape, len(steps)), self.tokenizer.pad_token_id, dtype=np.int64)
-        input_ids[(steps > 0) & (steps < ends)] = tokens.gather(rows[there], columns[there], pieces[there])
+        input_ids = np.full(
+            (*lengths.shape, len(steps)), self.tokenizer.pad_token_id, dtype=np.int64
+        )
+        input_ids[(steps > 0) & (steps < ends)] = tokens.gather(
+            rows[there], columns[there], pieces[there]
+        )
         input_ids[..., 0] = self.bos
         np.put_along_axis(input_ids, ends, self.eos, axis=-1)
         languages = tuple(self.languages[number] for number in numbers)
-        targets = [index for index, language in enumerate(languages) if language in self.pivot_languages]
+        targets = [
+            index for index, language in enumerate(languages) if language in self.pivot_languages
+        ]
         sources = len(languages) - 1  # of each pivot
         teacher_vectors = taught = None
         if self.teacher is not None:

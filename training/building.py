@@ -16,23 +16,44 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTr
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import logging
 
-from modeling_tmde.data import CorpusReport, load_parallel
-from modeling_tmde.data.dev_rows import hold_out_rows
-from modeling_tmde.embedding import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub, reading
-from modeling_tmde.eval.dev_retrieval import language_pairs
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer, train_tokenizer
-from modeling_tmde.training.checkpoints import find_checkpoint
-from modeling_tmde.training.hub_encoder import build_adapted, open_config, open_encoder, open_tokenizer, token_settings
-from modeling_tmde.training.recipe import ADAPTED, SECTIONS, Recipe, RecipeError, architecture_of, load_recipe
-from modeling_tmde.training.replay import load_present, load_replayed
-from modeling_tmde.training.token_vectors import save_encoder_bag
-from modeling_tmde.training.warm_start import BAG, warm_start
+from tmde.data import CorpusReport, load_parallel
+from tmde.data.dev_rows import hold_out_rows
+from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL, local_or_hub, reading
+from tmde.eval.dev_retrieval import language_pairs
+from tmde.training.checkpoints import find_checkpoint
+from tmde.training.hub_encoder import (
+    build_adapted,
+    open_config,
+    open_encoder,
+    open_tokenizer,
+    token_settings,
+)
+from tmde.training.recipe import (
+    ADAPTED,
+    SECTIONS,
+    Recipe,
+    RecipeError,
+    architecture_of,
+    load_recipe,
+)
+from tmde.training.replay import load_present, load_replayed
+from tmde.training.token_vectors import save_encoder_bag
+from tmde.training.warm_start import BAG, warm_start
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 STAGE_FOLDER = "warm_start"
 # Training keys that a first stage takes from the run: the same rows are held out, and curves are comparable.
-SHARED_KEYS = ("seed", "data_seed", "use_cpu", "token_cache_dir", "fsdp", "fsdp_config", "disable_tqdm")
+SHARED_KEYS = (
+    "seed",
+    "data_seed",
+    "use_cpu",
+    "token_cache_dir",
+    "fsdp",
+    "fsdp_config",
+    "disable_tqdm",
+)
 SHARED_KEYS += ("eval_pairs", "eval_pool", "eval_loss_rows", "eval_head")
 
 
@@ -49,8 +70,12 @@ def load_data(recipe: Recipe) -> tuple[Any, dict[str, datasets.Dataset], CorpusR
     options["labels"] = "nli" in recipe.sections["objectives"]
     load = load_parallel if data.replay is None else load_present
     dev = {}
-    for name, source in (data.dev if isinstance(data.dev, dict) else named_sources(data.dev)).items():
-        split = {"split": "dev", "max_rows": 2000} if source == "sample" else {"split": data.dev_split}
+    for name, source in (
+        data.dev if isinstance(data.dev, dict) else named_sources(data.dev)
+    ).items():
+        split = (
+            {"split": "dev", "max_rows": 2000} if source == "sample" else {"split": data.dev_split}
+        )
         dev[name] = load(source, **options, **split, document_ids=True)
     if data.replay is not None:
         return *load_replayed(recipe, dev, report), report
@@ -74,7 +99,9 @@ def named_sources(values: Any) -> dict[str, Any]:
         if not separator or "/" in name:  # a path may hold an equals sign
             name, source = Path(value).name.partition(".")[0].replace("*", "") or "dev", value
         if name in named:
-            raise RecipeError(f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE")
+            raise RecipeError(
+                f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE"
+            )
         named[name] = source
     return named
 
@@ -94,10 +121,14 @@ def prepare_tokenizer(
     if path == folder and not (folder / "tokenizer_config.json").exists():
         temporary = folder.with_name(f".{folder.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
-        length = getattr(recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER)  # a bag has no limit
+        length = getattr(
+            recipe.build_config(), "max_position_embeddings", VERY_LARGE_INTEGER
+        )  # a bag has no limit
         options = {"model_max_length": length, **options}
         if options.pop("whole_words", 0):
-            raise RecipeError("tokenizer.whole_words: only for a bag that begins with an encoder (--warm-start)")
+            raise RecipeError(
+                "tokenizer.whole_words: only for a bag that begins with an encoder (--warm-start)"
+            )
         train_tokenizer(tokenizer_texts(recipe, train), **options).save_pretrained(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
@@ -111,12 +142,16 @@ def tokenizer_texts(recipe: Recipe, rows: Any) -> dict[str, list[str]]:
     return texts_by_language(rows, recipe.texts, characters, recipe.seed)
 
 
-def texts_by_language(train, languages: Sequence[str], max_characters: int, seed: int) -> dict[str, list[str]]:
+def texts_by_language(
+    train, languages: Sequence[str], max_characters: int, seed: int
+) -> dict[str, list[str]]:
     """Texts of shuffled rows until every language has its characters or the rows end."""
     texts: dict[str, list[str]] = {language: [] for language in languages}
     sizes = dict.fromkeys(languages, 0)
     buffer = {} if isinstance(train, datasets.Dataset) else {"buffer_size": 10_000}
-    for batch in train.shuffle(seed=seed, **buffer).iter(batch_size=1000):  # much faster than row by row
+    for batch in train.shuffle(seed=seed, **buffer).iter(
+        batch_size=1000
+    ):  # much faster than row by row
         for row, language in itertools.product(batch["translation"], languages):
             text = row.get(language)
             if text and sizes[language] < max_characters:
@@ -127,7 +162,9 @@ def texts_by_language(train, languages: Sequence[str], max_characters: int, seed
     return texts
 
 
-def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Path | None = None) -> PreTrainedModel:
+def build_model(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Path | None = None
+) -> PreTrainedModel:
     """A new model of the recipe's architecture, for this tokenizer.
 
     Args:
@@ -140,11 +177,18 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, resumed: Pat
         return recipe.model_class(open_config(resumed))
     if recipe.architecture == ADAPTED:
         return build_adapted(recipe, tokenizer)
-    settings = token_settings(tokenizer) | {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
+    settings = token_settings(tokenizer) | {
+        "vocab_size": len(tokenizer),
+        "mask_token_id": tokenizer.mask_token_id,
+    }
     if not settings.pop("reads_bos"):
-        raise RecipeError(f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take another")
+        raise RecipeError(
+            f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take another"
+        )
     known = {field.name for field in fields(recipe.model_class.config_class)}
-    return recipe.model_class(recipe.build_config(**{name: settings[name] for name in known & settings.keys()}))
+    return recipe.model_class(
+        recipe.build_config(**{name: settings[name] for name in known & settings.keys()})
+    )
 
 
 # ---- Warm starts
@@ -171,12 +215,16 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
         stage.set(name, value)
     found, known = stage.data.languages, recipe.data.languages
     if not set(found) <= set(known):
-        raise RecipeError(f"warm_start.overrides: found languages={found}, expected some of {known}")
+        raise RecipeError(
+            f"warm_start.overrides: found languages={found}, expected some of {known}"
+        )
     if pairs := stage.sections["training"].get("eval_pairs"):
         kept = [pair for pair in pairs if pair in language_pairs(stage.data.languages)]
         stage.sections["training"]["eval_pairs"] = kept or None
     if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
-        raise RecipeError(f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own")
+        raise RecipeError(
+            f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own"
+        )
     return stage
 
 
@@ -207,7 +255,9 @@ def begin_with(recipe: Recipe, checkpoint: str) -> None:
         return
     if _stays_narrow(recipe, start) or (recipe.architecture == "bag" and start.model_type == BAG):
         recipe.set("model.d_model", start.d_model)
-    if recipe.sections["tokenizer"] and not is_byte_level_bpe(load_tokenizer(local_or_hub(checkpoint))):
+    if recipe.sections["tokenizer"] and not is_byte_level_bpe(
+        load_tokenizer(local_or_hub(checkpoint))
+    ):
         recipe.sections["tokenizer"] = {}
 
 
@@ -248,7 +298,9 @@ def share_tokenizer(recipe: Recipe, rows: Any, folder: Path) -> None:
         recipe.set("warm_start.overrides.tokenizer.path", str(folder))
 
 
-def prepare_warm_start(recipe: Recipe, folder: Path, rows: Any, train: Callable[..., Any]) -> str | None:
+def prepare_warm_start(
+    recipe: Recipe, folder: Path, rows: Any, train: Callable[..., Any]
+) -> str | None:
     """
     The checkpoint that a new run begins with, or None. What has to be made for it is made in `warm_start/` of the
     folder, unless it is there: a first stage is trained, or resumed, and an encoder's token vectors become a bag.
@@ -263,7 +315,12 @@ def prepare_warm_start(recipe: Recipe, folder: Path, rows: Any, train: Callable[
     Raises:
         RecipeError: The checkpoint is missing or no model that the run can begin with.
     """
-    start, found, stage, state = recipe.warm_start, open_start(recipe), folder / STAGE_FOLDER, PartialState()
+    start, found, stage, state = (
+        recipe.warm_start,
+        open_start(recipe),
+        folder / STAGE_FOLDER,
+        PartialState(),
+    )
     if found is None:
         return None
     checkpoint = start.checkpoint or str(stage)
@@ -274,7 +331,12 @@ def prepare_warm_start(recipe: Recipe, folder: Path, rows: Any, train: Callable[
             with state.main_process_first():
                 share_tokenizer(recipe, rows, folder / "tokenizer")
             kind = state.distributed_type
-            train(stage_recipe(recipe), stage, resume=find_checkpoint(stage) is not None, overwrite=True)
+            train(
+                stage_recipe(recipe),
+                stage,
+                resume=find_checkpoint(stage) is not None,
+                overwrite=True,
+            )
             state.wait_for_everyone()
             AcceleratorState._reset_state()  # which holds the stage's precision, and refuses another
             state.distributed_type = kind  # which FSDP of the stage may have changed
@@ -293,7 +355,9 @@ def prepare_warm_start(recipe: Recipe, folder: Path, rows: Any, train: Callable[
     direct = start.direct_path if is_bag else getattr(config, "bag_residual", False)
     if recipe.architecture == "tmde" and direct:
         model.setdefault("bag_residual", True)
-    if (recipe.architecture == "tmde" and direct) or (recipe.architecture in ("bag", ADAPTED) and is_bag):
+    if (recipe.architecture == "tmde" and direct) or (
+        recipe.architecture in ("bag", ADAPTED) and is_bag
+    ):
         model.setdefault("sublinear_counts", config.sublinear_counts)
     return checkpoint
 
@@ -304,8 +368,14 @@ def apply_warm_start(
     """Changes a new model to begin as the checkpoint ended; returns the `warm_start` of `run.json`."""
     report = warm_start(model, tokenizer, checkpoint, recipe.warm_start.direct_path)
     if PartialState().is_main_process:
-        counts = [f"{report[f'tokens_{kind}']:,} tokens {kind}" for kind in ("copied", "mapped", "left")]
+        counts = [
+            f"{report[f'tokens_{kind}']:,} tokens {kind}" for kind in ("copied", "mapped", "left")
+        ]
         kept = f"{len(report['tensors_kept'])} parameters as initialized"
-        logger.warning(f"Warm start from {checkpoint} ({report['model_type']}): {', '.join(counts)}, {kept}")
+        logger.warning(
+            f"Warm start from {checkpoint} ({report['model_type']}): {', '.join(counts)}, {kept}"
+        )
     results = Path(checkpoint) / "results.json"
-    return report | {"minutes": json.loads(results.read_text()).get("minutes") if results.is_file() else None}
+    return report | {
+        "minutes": json.loads(results.read_text()).get("minutes") if results.is_file() else None
+    }

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.utils import logging
 
-from modeling_tmde.embedding import progress_bar
-from modeling_tmde.eval.figures import LOG_NAME, draw_training_curves
+from tmde.embedding.progress import progress_bar
+from tmde.eval.figures import LOG_NAME, draw_training_curves
 
 if TYPE_CHECKING:
-    from modeling_tmde.training.trainer import TmdeTrainer
+    from tmde.training.trainer import TmdeTrainer
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
-SHOWN = {"loss": "loss {:.3f}", "words_per_second": "{:,.0f} words/s", "eval_retrieval": "dev P@1 {:.1%}"}
+SHOWN = {
+    "loss": "loss {:.3f}",
+    "words_per_second": "{:,.0f} words/s",
+    "eval_retrieval": "dev P@1 {:.1%}",
+}
 
 
 class RunSchedule(TrainerCallback):
@@ -49,7 +53,9 @@ class RunSchedule(TrainerCallback):
         if self.trainer.whole_epochs > self.epochs:
             self.epochs = self.trainer.whole_epochs
             control.should_log |= args.logging_strategy == "epoch"
-            control.should_evaluate |= args.eval_strategy == "epoch" and self.epochs >= args.eval_delay
+            control.should_evaluate |= (
+                args.eval_strategy == "epoch" and self.epochs >= args.eval_delay
+            )
             control.should_save |= args.save_strategy == "epoch"
         control.should_training_stop |= self.trainer.progress() >= 1.0
         return control
@@ -75,8 +81,12 @@ class EarlyStopping(EarlyStoppingCallback):
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks.get(type(self).__name__)
         if state.global_step and saved:
-            self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
-        control.should_training_stop |= self.early_stopping_patience_counter >= self.early_stopping_patience
+            self.early_stopping_patience_counter = saved["attributes"][
+                "early_stopping_patience_counter"
+            ]
+        control.should_training_stop |= (
+            self.early_stopping_patience_counter >= self.early_stopping_patience
+        )
         return control
 
 

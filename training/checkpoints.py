@@ -7,9 +7,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import logging
 
-from modeling_tmde.data.io import digests, write_atomically
+from tmde.data.io import digests, write_atomically
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 SEAL = "sha256"  # the last file of a checkpoint; `sha256sum -c sha256` reads it
 
@@ -39,7 +39,9 @@ def damage(folder: Path, only: str = "") -> str | None:
 def find_checkpoint(folder: Path) -> Path | None:
     """The newest complete checkpoint. One that was cut off while it was written is not sealed; one that was damaged
     later, as by a crash of the machine, has other digests."""
-    steps = [Path(name) for name in sort_checkpoints(str(folder)) if name.rpartition("-")[2].isdigit()]
+    steps = [
+        Path(name) for name in sort_checkpoints(str(folder)) if name.rpartition("-")[2].isdigit()
+    ]
     for path in reversed(steps):
         if (reason := damage(path)) is None:
             return path

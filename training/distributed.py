@@ -7,17 +7,24 @@ import torch
 from accelerate import Accelerator, PartialState, init_empty_weights
 from safetensors.torch import load_file
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde import TmdeError
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.parallel_model import ParallelModel
 
 
-def prepare_fsdp(accelerator: Accelerator, args: TmdeTrainingArguments, model: ParallelModel) -> None:
+def prepare_fsdp(
+    accelerator: Accelerator, args: TmdeTrainingArguments, model: ParallelModel
+) -> None:
     """Sets what transformers leaves to accelerate, before the model is wrapped.
 
     Raises:
@@ -26,15 +33,21 @@ def prepare_fsdp(accelerator: Accelerator, args: TmdeTrainingArguments, model: P
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     if args.fsdp and args.world_size > 1 and (plugin is None or plugin.fsdp_version != 2):
-        raise ValueError(
+        raise TmdeError(
             f"fsdp: found processes on {accelerator.device.type} and fsdp_config={args.fsdp_config}, expected "
             'accelerators and {"version": 2}'
         )
     if plugin is not None and any(True for _ in model.objectives.parameters()):
-        raise ValueError("fsdp: found an objective with weights of its own, such as nli, expected none: use DDP")
-    if plugin is not None and plugin.mixed_precision_policy is not None:  # it would round losses and gradients' sums
+        raise TmdeError(
+            "fsdp: found an objective with weights of its own, such as nli, expected none: use DDP"
+        )
+    if (
+        plugin is not None and plugin.mixed_precision_policy is not None
+    ):  # it would round losses and gradients' sums
         dtype = plugin.mixed_precision_policy.param_dtype
-        plugin.mixed_precision_policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        plugin.mixed_precision_policy = MixedPrecisionPolicy(
+            param_dtype=dtype, reduce_dtype=torch.float32
+        )
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -49,7 +62,9 @@ def gathered_weights(model: PreTrainedModel, everywhere: bool = False) -> dict[s
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=not everywhere)
     weights = get_model_state_dict(model, options=options)
-    return {name: tensor for name, tensor in weights.items() if name not in model.all_tied_weights_keys}
+    return {
+        name: tensor for name, tensor in weights.items() if name not in model.all_tied_weights_keys
+    }
 
 
 def whole_model(parallel: ParallelModel) -> ParallelModel:
@@ -81,5 +96,7 @@ def load_weights(model: PreTrainedModel, folder: str) -> None:
     missing = sorted(set(found.missing_keys) - set(model.all_tied_weights_keys))
     if missing or found.unexpected_keys:
         wrong = f"missing {missing[:5]}, unexpected {found.unexpected_keys[:5]}"
-        raise ValueError(f"The weights in {folder} do not fit the model: {wrong}; resume with the recipe of the run")
+        raise TmdeError(
+            f"The weights in {folder} do not fit the model: {wrong}; resume with the recipe of the run"
+        )
     model.tie_weights()

@@ -9,21 +9,30 @@ import datasets
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.dev_retrieval import dev_retrieval, language_pairs
-from modeling_tmde.eval.dev_tasks import TASK_METRICS, measure_task
-from modeling_tmde.eval.tasks import ClassificationData
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.batching import batches_of
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.throughput import ComponentSums
+from modeling_tmde import TmdeError
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval.dev_retrieval import dev_retrieval, language_pairs
+from tmde.eval.dev_tasks import TASK_METRICS, measure_task
+from tmde.eval.tasks import ClassificationData
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.batching import batches_of
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.throughput import ComponentSums
 
 DEV_METRICS = ("retrieval", "document_retrieval", "nli_accuracy")
-MIX = ("retrieval", "document_retrieval", "same", "cross")  # means, each of which counts once in `mix`
+MIX = (
+    "retrieval",
+    "document_retrieval",
+    "same",
+    "cross",
+)  # means, each of which counts once in `mix`
 
 
 def check_metric(
-    args: TmdeTrainingArguments, dev_sets: Collection[str], tasks: Collection[str], languages: Sequence[str]
+    args: TmdeTrainingArguments,
+    dev_sets: Collection[str],
+    tasks: Collection[str],
+    languages: Sequence[str],
 ) -> None:
     """Checks `eval_pairs` and `metric_for_best_model` before training instead of at the first evaluation.
 
@@ -36,12 +45,12 @@ def check_metric(
     for pair in args.eval_pairs or ():
         if pair not in language_pairs(languages):
             expected = f"pairs of the languages {', '.join(languages)}, or null for all of them"
-            raise ValueError(f"eval_pairs: found {pair!r}, expected {expected}")
+            raise TmdeError(f"eval_pairs: found {pair!r}, expected {expected}")
     measured = ["mix", *(DEV_METRICS if dev_sets else []), *(TASK_METRICS if tasks else [])]
     prefixes = tuple(f"{name}_" for name in [*dev_sets, *(tasks if len(tasks) > 1 else [])])
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
     if metric not in measured and not metric.startswith(prefixes):
-        raise ValueError(
+        raise TmdeError(
             f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected one of "
             + ", ".join([*measured, *(f"{prefix}..." for prefix in prefixes)])
         )
@@ -56,7 +65,10 @@ def loss_rows(rows: datasets.Dataset, args: TmdeTrainingArguments) -> datasets.D
 
 
 def dev_losses(
-    model: ParallelModel, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset, args: TmdeTrainingArguments
+    model: ParallelModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: datasets.Dataset,
+    args: TmdeTrainingArguments,
 ) -> dict[str, float]:
     """Every component of every objective, `<objective>_<component>`, on the first `args.eval_loss_rows` rows.
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from modeling_tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
-from modeling_tmde.training.parallel_model import ParallelModel
+from modeling_tmde import TmdeError
+from tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
+from tmde.training.parallel_model import ParallelModel
 
 
 def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
@@ -16,16 +17,29 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
         ValueError: The schedule needs a number of steps that is not known, or has no cooldown.
     """
     if args.cooldown and args.lr_scheduler_type == "reduce_lr_on_plateau":
-        raise ValueError(f"cooldown={args.cooldown}: expected 0 with lr_scheduler_type=reduce_lr_on_plateau")
+        raise TmdeError(
+            f"cooldown={args.cooldown}: expected 0 with lr_scheduler_type=reduce_lr_on_plateau"
+        )
     if 0 < args.max_steps < NO_STEP_LIMIT:
         return args.max_steps
-    if args.lr_scheduler_type not in ("inverse_sqrt", "constant", "constant_with_warmup", "reduce_lr_on_plateau"):
-        raise ValueError(f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set")
+    if args.lr_scheduler_type not in (
+        "inverse_sqrt",
+        "constant",
+        "constant_with_warmup",
+        "reduce_lr_on_plateau",
+    ):
+        raise TmdeError(
+            f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set"
+        )
     for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
         if 0 < (getattr(args, name) or 0) < 1:
-            raise ValueError(f"{name}={getattr(args, name)} is a share of all steps and needs max_steps")
+            raise TmdeError(
+                f"{name}={getattr(args, name)} is a share of all steps and needs max_steps"
+            )
     if args.cooldown and streaming and not (args.max_minutes or args.max_cpu_minutes):
-        raise ValueError("cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown length")
+        raise TmdeError(
+            "cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown length"
+        )
     args.max_steps = NO_STEP_LIMIT
     return None
 
@@ -36,16 +50,20 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
     Raises:
         ValueError: A prefix of no parameter, or nothing is left to train.
     """
-    named = list(model.named_parameters(remove_duplicate=False))  # a tied table by each of its names
+    named = list(
+        model.named_parameters(remove_duplicate=False)
+    )  # a tied table by each of its names
     for prefix in prefixes or ():
         found = [parameter for name, parameter in named if f"{name}.".startswith(f"{prefix}.")]
         if not found:
             known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in named)
-            raise ValueError(f"freeze: found {prefix!r}, expected a prefix of parameters, such as {', '.join(known)}")
+            raise TmdeError(
+                f"freeze: found {prefix!r}, expected a prefix of parameters, such as {', '.join(known)}"
+            )
         for parameter in found:
             parameter.requires_grad_(False)
     if prefixes and not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ValueError(f"freeze={list(prefixes)} leaves nothing to train")
+        raise TmdeError(f"freeze={list(prefixes)} leaves nothing to train")
 
 
 def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> dict[nn.Parameter, float]:

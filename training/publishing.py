@@ -13,22 +13,39 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, RepoCard, run_as_future
+from huggingface_hub import (
+    CommitInfo,
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    RepoCard,
+    run_as_future,
+)
 from huggingface_hub.errors import HfHubHTTPError, HTTPError
 from transformers import AutoModel, AutoTokenizer, Trainer
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
-from modeling_tmde import hub_cards
-from modeling_tmde.data import DOCUMENT_ID, load_parallel
-from modeling_tmde.embedding import reading
-from modeling_tmde.export import write_sentence_transformers_files
+from modeling_tmde import TmdeError
+from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
+from tmde import hub_cards
+from tmde.data import DOCUMENT_ID, load_parallel
+from tmde.embedding.loading import reading
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 CARD = "README.md"
 STALE_CORPUS = ("data/train-*",)
-NEUTRAL = (".gitattributes", ".gitignore", "*.md", "LICENSE*", "tokenizer*", "vocab*", "*.model", "merges.txt")
+NEUTRAL = (
+    ".gitattributes",
+    ".gitignore",
+    "*.md",
+    "LICENSE*",
+    "tokenizer*",
+    "vocab*",
+    "*.model",
+    "merges.txt",
+)
 SHARD_BYTES = 500_000_000
 
 
@@ -72,11 +89,13 @@ def push_model(
     """
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file() or not list(folder.glob("model*.safetensors")):
-        raise ValueError(
+        raise TmdeError(
             f"{folder}: found no config.json and model*.safetensors, expected the folder of a trained model (parallel "
             "rows need --repo-type dataset)"
         )
-    model = AutoModel.from_pretrained(folder, local_files_only=True)  # raises if files are missing or damaged
+    model = AutoModel.from_pretrained(
+        folder, local_files_only=True
+    )  # raises if files are missing or damaged
     AutoTokenizer.from_pretrained(folder, local_files_only=True)
     repository = Repository(repo_id, "model", **options)
     repository.check_kind(model.config.model_type)
@@ -90,14 +109,20 @@ def push_model(
             license = license or repository.license
             card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results)
         repository.write_card(stage, card, folder / CARD)
-        return repository.commit(stage, message or f"Upload {folder.resolve().name}", hub_cards.STALE_MODEL)
+        return repository.commit(
+            stage, message or f"Upload {folder.resolve().name}", hub_cards.STALE_MODEL
+        )
 
 
 # ---- Corpora
 
 
 def push_corpus(
-    source: str | os.PathLike, repo_id: str, license: str | None = None, message: str | None = None, **options: Any
+    source: str | os.PathLike,
+    repo_id: str,
+    license: str | None = None,
+    message: str | None = None,
+    **options: Any,
 ) -> tuple[dict[str, int], CommitInfo | None]:
     """Uploads parallel rows in one commit, as parquet shards in the schema of Europarl, with a card.
 
@@ -134,17 +159,29 @@ def _read_rows(source: Path) -> datasets.Dataset:
     rows = load_parallel(str(source), document_ids=True)
     if not any(rows.unique(DOCUMENT_ID)):
         rows = rows.remove_columns(DOCUMENT_ID)
-    rows = rows.cast_column("translation", datasets.Translation(sorted(rows.features["translation"])))
-    files = [str(path) for path in (*sorted(source.glob("*")), source) if path.suffix in (".parquet", ".jsonl")]
+    rows = rows.cast_column(
+        "translation", datasets.Translation(sorted(rows.features["translation"]))
+    )
+    files = [
+        str(path)
+        for path in (*sorted(source.glob("*")), source)
+        if path.suffix in (".parquet", ".jsonl")
+    ]
     if not files:
         return rows
     kind = "parquet" if files[0].endswith(".parquet") else "json"
     whole = datasets.load_dataset(kind, data_files=files, split="train")
     extra = [name for name in ("score", "ids", "segment") if name in whole.column_names]
     if extra and len(whole) != len(rows):
-        logger.warning(f"Left out the columns {', '.join(extra)}: {len(whole) - len(rows):,} rows were dropped")
+        logger.warning(
+            f"Left out the columns {', '.join(extra)}: {len(whole) - len(rows):,} rows were dropped"
+        )
         return rows
-    return datasets.concatenate_datasets([rows, whole.select_columns(extra)], axis=1) if extra else rows
+    return (
+        datasets.concatenate_datasets([rows, whole.select_columns(extra)], axis=1)
+        if extra
+        else rows
+    )
 
 
 # ---- The Hub
@@ -164,7 +201,9 @@ def _hub_errors() -> Iterator[None]:
             401: "run `hf auth login`, or set HF_TOKEN to a token with write permission",
             403: "take a token with write permission, or choose another name",
         }.get(status, "run the same again: files that arrived are not sent twice")
-        raise HubUploadError(f"Nothing was published: {message[-1].rstrip('.')}; {advice}") from error
+        raise HubUploadError(
+            f"Nothing was published: {message[-1].rstrip('.')}; {advice}"
+        ) from error
 
 
 @dataclass
@@ -205,12 +244,16 @@ class Repository:
         self.files, self.license = [], None
         if self.dry_run:
             return
-        self.repo_id = self.api.create_repo(self.repo_id, private=self.private, exist_ok=True, **kind).repo_id
+        self.repo_id = self.api.create_repo(
+            self.repo_id, private=self.private, exist_ok=True, **kind
+        ).repo_id
         if self.revision is not None and not self.create_pr:
             self.api.create_branch(self.repo_id, branch=self.revision, exist_ok=True, **kind)
         info = self.api.repo_info(self.repo_id, revision=self.revision, **kind)
         if self.private and not info.private:
-            raise HubUploadError(f"{self.repo_id} is public, expected a private repository; change its settings")
+            raise HubUploadError(
+                f"{self.repo_id} is public, expected a private repository; change its settings"
+            )
         self.head, self.files = info.sha, [file.rfilename for file in info.siblings or ()]
         self.license = (info.card_data or {}).get("license")
 
@@ -219,7 +262,9 @@ class Repository:
         """The text of a file; empty if there is none."""
         if path not in self.files:
             return ""
-        found = self.api.hf_hub_download(self.repo_id, path, repo_type=self.repo_type, revision=self.head)
+        found = self.api.hf_hub_download(
+            self.repo_id, path, repo_type=self.repo_type, revision=self.head
+        )
         return Path(found).read_text("utf-8-sig")
 
     def check_kind(self, model_type: str | None) -> None:
@@ -231,11 +276,15 @@ class Repository:
         Raises:
             HubUploadError: The repository holds something else.
         """
-        held = [path for path in self.files if not any(fnmatch(path, pattern) for pattern in NEUTRAL)]
+        held = [
+            path for path in self.files if not any(fnmatch(path, pattern) for pattern in NEUTRAL)
+        ]
         if model_type is None:
             found = next((path for path in held if not fnmatch(path, "data/*.parquet")), None)
         else:
-            found = json.loads(self.read("config.json") or "{}").get("model_type") or next(iter(held), None)
+            found = json.loads(self.read("config.json") or "{}").get("model_type") or next(
+                iter(held), None
+            )
         expected = model_type or "parquet files in data/"
         if found not in (None, model_type) and not self.overwrite:
             raise HubUploadError(
@@ -252,7 +301,9 @@ class Repository:
         (stage / CARD).write_text(str(hub_cards.merge_card(card, here)), "utf-8")
 
     @_hub_errors()
-    def commit(self, stage: Path, message: str, stale: Sequence[str]) -> tuple[dict[str, int], CommitInfo | None]:
+    def commit(
+        self, stage: Path, message: str, stale: Sequence[str]
+    ) -> tuple[dict[str, int], CommitInfo | None]:
         """Uploads all files of `stage` in one commit, which deletes those that match `stale` and are not replaced.
 
         `HfApi.upload_folder` may make several commits of a large folder.
@@ -264,10 +315,19 @@ class Repository:
         stale = ("*",) if self.overwrite else stale
         gone = [path for path in self.files if any(fnmatch(path, pattern) for pattern in stale)]
         kept = {*sizes, ".gitattributes"}
-        operations = [CommitOperationDelete(path, is_folder=False) for path in gone if path not in kept]
+        operations = [
+            CommitOperationDelete(path, is_folder=False) for path in gone if path not in kept
+        ]
         operations += [CommitOperationAdd(path, str((stage / path).resolve())) for path in sizes]
-        options = {"repo_type": self.repo_type, "revision": self.revision, "create_pr": self.create_pr}
-        options |= {"commit_message": message, "parent_commit": None if self.create_pr else self.head}
+        options = {
+            "repo_type": self.repo_type,
+            "revision": self.revision,
+            "create_pr": self.create_pr,
+        }
+        options |= {
+            "commit_message": message,
+            "parent_commit": None if self.create_pr else self.head,
+        }
         return sizes, self.api.create_commit(self.repo_id, operations, **options)
 
 
@@ -281,7 +341,9 @@ def open_hub_repository(args: Any, model_type: str) -> Repository:
         HubUploadError: It cannot be pushed to, or holds something else; or another `hub_strategy` than these two.
     """
     if args.hub_strategy not in ("end", "every_save"):
-        raise HubUploadError(f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'")
+        raise HubUploadError(
+            f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'"
+        )
     name = args.hub_model_id or Path(args.output_dir).absolute().name
     repository = Repository(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
     repository.check_kind(model_type)
@@ -291,7 +353,9 @@ def open_hub_repository(args: Any, model_type: str) -> Repository:
 class HubTrainer(Trainer):
     """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of the run's folder."""
 
-    def push_to_hub(self, commit_message: str | None = "End of training", **options: Any) -> CommitInfo | None:
+    def push_to_hub(
+        self, commit_message: str | None = "End of training", **options: Any
+    ) -> CommitInfo | None:
         """Pushes the model that the run's folder holds in one commit.
 
         Args:
@@ -302,16 +366,26 @@ class HubTrainer(Trainer):
         args, folder = self.args, Path(self.args.output_dir).absolute()
         self._finish_current_push()
         name = self.hub_model_id or folder.name
-        defaults = {"revision": args.hub_revision, "token": args.hub_token, "private": args.hub_private_repo}
+        defaults = {
+            "revision": args.hub_revision,
+            "token": args.hub_token,
+            "private": args.hub_private_repo,
+        }
         try:
             return push_model(folder, name, message=commit_message, **(defaults | options))[1]
         except HubUploadError as error:
-            raise HubUploadError(f"{error}. The model is saved: `tmde push {folder} {name}`") from error
+            raise HubUploadError(
+                f"{error}. The model is saved: `tmde push {folder} {name}`"
+            ) from error
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Pushes the model of a checkpoint in the background. If a later one deletes it first, a warning says so."""
         args, step = self.args, self.state.global_step
-        busy = self.push_in_progress is not None and not self.push_in_progress.is_done() and not args.hub_always_push
+        busy = (
+            self.push_in_progress is not None
+            and not self.push_in_progress.is_done()
+            and not args.hub_always_push
+        )
         if busy or not self.is_world_process_zero() or args.hub_strategy == "end":
             return
         model_type = self.accelerator.unwrap_model(self.model).model.config.model_type
@@ -321,9 +395,13 @@ class HubTrainer(Trainer):
                 with tempfile.TemporaryDirectory() as name:
                     hub_cards.stage_model(Path(checkpoint_folder), Path(name))
                     repository = open_hub_repository(args, model_type)
-                    repository.commit(Path(name), f"Training in progress, step {step}", hub_cards.STALE_MODEL)
+                    repository.commit(
+                        Path(name), f"Training in progress, step {step}", hub_cards.STALE_MODEL
+                    )
             except Exception as error:
-                logger.warning(f"A push during training failed, the next one makes up for it: {error}")
+                logger.warning(
+                    f"A push during training failed, the next one makes up for it: {error}"
+                )
 
         # One thread runs all of these jobs in turn: the last one ends last.
         self.push_in_progress = PushInProgress([run_as_future(push)])

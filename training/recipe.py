@@ -17,9 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from modeling_tmde.data.io import PlainLoader
-from modeling_tmde.data.parallel import NLI_TEXTS
-from modeling_tmde.embedding import has_fast_bf16
+from modeling_tmde import TmdeError
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.modeling_aligned import AlignedModel
 from modeling_tmde.modeling_bag import BagModel
@@ -27,13 +25,16 @@ from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
 from modeling_tmde.modeling_laser import LaserForConditionalGeneration
 from modeling_tmde.modeling_ntdv import NtdvForConditionalGeneration
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.objectives import OBJECTIVES
-from modeling_tmde.training.objectives.base import check_range
+from tmde.data.io import PlainLoader
+from tmde.data.parallel import NLI_TEXTS
+from tmde.embedding.document_embedder import has_fast_bf16
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.objectives import OBJECTIVES
+from tmde.training.objectives.base import check_range
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
-RECIPES = "modeling_tmde.training.recipes"
+RECIPES = "tmde.training.recipes"
 # By the name of `architecture` in the `model` section of a recipe.
 ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
     "tmde": TmdeForConditionalGeneration,
@@ -48,11 +49,18 @@ ADAPTED = "adapted"  # the architecture on an encoder of the Hub
 NOT_IN_CONFIG = {"architecture", "encoder", "encoder_layers"}  # of its `model` section
 MIN_PYRAMID_LAYERS = 4  # its queries attend the output of the third layer from the top
 # Keys of a config that the tokenizer, the `data` section or the encoder decides.
-SETTLED_KEYS = {"languages", "pivot_languages", "vocab_size", "encoder_config", "reads_bos", "prompt_ids"}
+SETTLED_KEYS = {
+    "languages",
+    "pivot_languages",
+    "vocab_size",
+    "encoder_config",
+    "reads_bos",
+    "prompt_ids",
+}
 SETTLED_KEYS |= {"decoder_embedding_scale"}
 
 
-class RecipeError(ValueError):
+class RecipeError(TmdeError):
     """A recipe, or a key of one, that does not exist or does not fit."""
 
 
@@ -120,12 +128,18 @@ class DataSection:
         check_range("dev_rows", self.dev_rows, "[0, inf)")
         check_range("temperature", self.temperature, "(0, inf]")
         if self.replay is not None and self.streaming:
-            raise ValueError("streaming: found true, but rows of a stream cannot be replayed in a stated share")
+            raise TmdeError(
+                "streaming: found true, but rows of a stream cannot be replayed in a stated share"
+            )
 
     @property
     def replay(self) -> ReplaySources | None:
         """The sources of a run that adds languages; None where `train` is ordinary."""
-        return ReplaySources(**self.train) if isinstance(self.train, Mapping) and "new" in self.train else None
+        return (
+            ReplaySources(**self.train)
+            if isinstance(self.train, Mapping) and "new" in self.train
+            else None
+        )
 
 
 @dataclass
@@ -141,7 +155,7 @@ class WarmStartSection:
         overrides: Keys of the first stage's recipe and their values. On the command line,
             `warm_start.overrides.max_minutes=5` changes one of them. Data, seed and what is evaluated are the run's;
             `data.languages` and `data.pivot_languages` may be fewer.
-        direct_path: See `modeling_tmde.training.warm_start.warm_start`.
+        direct_path: See `tmde.training.warm_start.warm_start`.
     """
 
     checkpoint: str | None = None
@@ -151,7 +165,12 @@ class WarmStartSection:
 
 
 # The options of `train_tokenizer`, or the path of a tokenizer to use; `whole_words`: see `save_encoder_bag`.
-TOKENIZER_KEYS = {"path": str | None, "vocab_size": int, "max_characters": int, "model_max_length": int}
+TOKENIZER_KEYS = {
+    "path": str | None,
+    "vocab_size": int,
+    "max_characters": int,
+    "model_max_length": int,
+}
 TOKENIZER_KEYS |= {"lowercase": bool, "add_prefix_space": bool, "whole_words": int}
 # What the model card says that a run cannot know: the model's license, as the Hub calls it; those of the training text
 # by source, as `data.train` names it or by its last component; and Markdown for the top of the card.
@@ -177,10 +196,14 @@ def section_keys(section: str, architecture: str) -> dict[str, Any]:
     if section != "model":
         return SECTIONS[section]
     if architecture not in ARCHITECTURES:
-        raise ValueError(unknown("model.architecture", architecture, ARCHITECTURES))
+        raise TmdeError(unknown("model.architecture", architecture, ARCHITECTURES))
     left_out = SETTLED_KEYS if architecture == ADAPTED else SETTLED_KEYS - {"encoder_config"}
     hints = ARCHITECTURES[architecture].config_class.__annotations__
-    keys = {name: hint for name, hint in hints.items() if name not in left_out and not name.endswith("_token_id")}
+    keys = {
+        name: hint
+        for name, hint in hints.items()
+        if name not in left_out and not name.endswith("_token_id")
+    }
     own = {"encoder": str | None, "encoder_layers": list[int] | None}
     return keys | {"architecture": str} | (own if architecture == ADAPTED else {})
 
@@ -202,7 +225,7 @@ def _check_values(values: dict[str, Any], hints: Mapping[str, Any]) -> None:
     """
     for key, value in values.items():
         if key not in hints:
-            raise ValueError(unknown("key", key, hints))
+            raise TmdeError(unknown("key", key, hints))
         types = typing.get_args(hints[key]) or (hints[key],)
         if isinstance(value, float) and value.is_integer() and int in types and float not in types:
             values[key] = int(value)
@@ -290,7 +313,10 @@ class Recipe:
         return NLI_TEXTS if "nli" in self.sections["objectives"] else self.data.languages
 
     def build_objectives(self) -> dict:
-        return {name: OBJECTIVES[name](**(options or {})) for name, options in self.sections["objectives"].items()}
+        return {
+            name: OBJECTIVES[name](**(options or {}))
+            for name, options in self.sections["objectives"].items()
+        }
 
     def build_arguments(self, output_dir: str) -> TmdeTrainingArguments:
         values = dict(self.sections["training"])
@@ -310,7 +336,11 @@ class Recipe:
         Data, objectives and training stay. Tokenizer and warm start are left out, with a warning.
         """
         if self.architecture != ADAPTED:
-            self.sections |= {"tokenizer": {}, "warm_start": {}, "model": load_recipe(ADAPTED).sections["model"]}
+            self.sections |= {
+                "tokenizer": {},
+                "warm_start": {},
+                "model": load_recipe(ADAPTED).sections["model"],
+            }
             logger.warning(
                 f"Recipe {self.name} on {encoder}: the model is that of recipe adapted; sizes, tokenizer and warm "
                 "start are left out. If learning_rate is high for a pretrained encoder, set encoder_learning_rate"
@@ -325,7 +355,11 @@ class Recipe:
         """
         section, _, rest = key.partition(".")
         if section not in SECTIONS:
-            keys = {name: section_keys(name, self.architecture) for name in SECTIONS if name != "objectives"}
+            keys = {
+                name: section_keys(name, self.architecture)
+                for name in SECTIONS
+                if name != "objectives"
+            }
             owners = [name for name in keys if section in keys[name]]
             if len(owners) != 1:
                 raise RecipeError(unknown("Recipe key", key, set().union(*keys.values())))
@@ -345,7 +379,9 @@ class Recipe:
         for override in overrides:
             key, separator, value = override.partition("=")
             if not separator:
-                raise RecipeError(f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4")
+                raise RecipeError(
+                    f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4"
+                )
             try:
                 content = yaml.load(value, PlainLoader)
             except yaml.YAMLError as error:
@@ -364,23 +400,29 @@ class Recipe:
                 raise RecipeError(unknown(f"Recipe {self.name}: section", section, SECTIONS))
             with self._errors_of(section):
                 if not isinstance(values, Mapping | None):
-                    raise ValueError(f"found {values!r}, expected a mapping")
+                    raise TmdeError(f"found {values!r}, expected a mapping")
                 self.sections[section] = values = dict(values or {})
                 _check_values(values, section_keys(section, values.get("architecture", "tmde")))
                 if section == "objectives":
                     for name, options in values.items():
                         values[name] = dict(options or {})
-                        _check_values(values[name], typing.get_type_hints(OBJECTIVES[name].__init__))
+                        _check_values(
+                            values[name], typing.get_type_hints(OBJECTIVES[name].__init__)
+                        )
                 elif section == "data":
                     DataSection(**values)
 
     def to_yaml(self) -> str:
-        return yaml.safe_dump({"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(
+            {"description": self.description, **self.sections}, sort_keys=False, allow_unicode=True
+        )
 
 
 def packaged_names(package: str = RECIPES) -> list[str]:
     """Names of the YAML files that come with a package, of the recipes by default."""
-    return sorted(path.name.removesuffix(".yaml") for path in resources.files(package).glob("*.yaml"))
+    return sorted(
+        path.name.removesuffix(".yaml") for path in resources.files(package).glob("*.yaml")
+    )
 
 
 def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
@@ -390,19 +432,29 @@ def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
         RecipeError: There is none, or it is no mapping.
     """
     names = packaged_names(package)
-    path = resources.files(package).joinpath(f"{name_or_path}.yaml") if name_or_path in names else Path(name_or_path)
+    path = (
+        resources.files(package).joinpath(f"{name_or_path}.yaml")
+        if name_or_path in names
+        else Path(name_or_path)
+    )
     if not path.is_file():
-        raise RecipeError(f"{unknown(kind, name_or_path, names)}. Give one of these, or the path of a YAML file")
+        raise RecipeError(
+            f"{unknown(kind, name_or_path, names)}. Give one of these, or the path of a YAML file"
+        )
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise RecipeError(f"{name_or_path} is not YAML: {error}") from error
     if not isinstance(content, dict):
-        raise RecipeError(f"{name_or_path}: found {content!r}, expected a mapping of keys to values")
+        raise RecipeError(
+            f"{name_or_path}: found {content!r}, expected a mapping of keys to values"
+        )
     return content
 
 
-def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str | None = None) -> Recipe:
+def load_recipe(
+    name_or_path: str, overrides: Iterable[str] = (), encoder: str | None = None
+) -> Recipe:
     """Opens a recipe by its name or as a YAML file, puts it on an encoder of the Hub if one is given (see
     `Recipe.use_encoder`), and applies overrides of the form `key=value`. A distillation's teacher `encoder` is that
     encoder with its prompt.
@@ -413,12 +465,21 @@ def load_recipe(name_or_path: str, overrides: Iterable[str] = (), encoder: str |
     content = read_yaml(name_or_path, RECIPES, "Recipe")
     description = content.pop("description", "")
     content.pop("source", None)
-    recipe = Recipe(Path(name_or_path).stem, {section: {} for section in SECTIONS} | content, description)
+    recipe = Recipe(
+        Path(name_or_path).stem, {section: {} for section in SECTIONS} | content, description
+    )
     recipe.check()
     if encoder is not None:
         recipe.use_encoder(encoder)
     recipe.override(overrides)
-    model, distillation = recipe.sections["model"], recipe.sections["objectives"].get("distillation", {})
+    model, distillation = (
+        recipe.sections["model"],
+        recipe.sections["objectives"].get("distillation", {}),
+    )
     if distillation.get("teacher") == "encoder" and model.get("encoder"):
-        distillation |= {"teacher_prompt": model.get("prompt") or ""} | distillation | {"teacher": model["encoder"]}
+        distillation |= (
+            {"teacher_prompt": model.get("prompt") or ""}
+            | distillation
+            | {"teacher": model["encoder"]}
+        )
     return recipe

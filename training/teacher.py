@@ -26,25 +26,40 @@ from huggingface_hub import snapshot_download
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from modeling_tmde.data.io import digests, write_atomically
-from modeling_tmde.data.tokens import Tokens, map_once
-from modeling_tmde.embedding import default_prompt, has_fast_bf16, reading
-from modeling_tmde.training.objectives import Distillation
+from modeling_tmde import TmdeError
+from tmde.data.io import digests, write_atomically
+from tmde.data.tokens import Tokens, map_once
+from tmde.embedding.document_embedder import has_fast_bf16
+from tmde.embedding.loading import default_prompt, reading
+from tmde.training.objectives import Distillation
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from modeling_tmde.training.arguments import TmdeTrainingArguments
-    from modeling_tmde.training.parallel_model import ParallelModel
+    from tmde.training.arguments import TmdeTrainingArguments
+    from tmde.training.parallel_model import ParallelModel
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 KEY = "objectives.distillation.teacher"  # of a recipe
 RECORD = "teacher.json"  # in the run's folder
 NO_LIMIT = 10**9  # models without a limit of their own say inf or 1e30
 UNTAUGHT, TAUGHT, TRUNCATED = range(3)  # what became of a row
-WEIGHTS = {".safetensors", ".bin", ".json", ".txt", ".model", ".py"}  # files that decide the vectors of a folder
-REPORTS = {"results.json", "run.json", "data_state.json", "trainer_state.json", RECORD}  # of a run in that folder
+WEIGHTS = {
+    ".safetensors",
+    ".bin",
+    ".json",
+    ".txt",
+    ".model",
+    ".py",
+}  # files that decide the vectors of a folder
+REPORTS = {
+    "results.json",
+    "run.json",
+    "data_state.json",
+    "trainer_state.json",
+    RECORD,
+}  # of a run in that folder
 
 
 @dataclass(frozen=True)
@@ -78,17 +93,27 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     """
     folder = Path(name).expanduser()
     if not folder.exists():
-        with reading(f"{KEY}={name} is neither a folder nor a model that the Hub returns ({revision=})"):
-            path = snapshot_download(name, revision=revision, allow_patterns=["modules.json", "config.json"])
+        with reading(
+            f"{KEY}={name} is neither a folder nor a model that the Hub returns ({revision=})"
+        ):
+            path = snapshot_download(
+                name, revision=revision, allow_patterns=["modules.json", "config.json"]
+            )
         return TeacherVersion(name, revision, commit=Path(path).name)  # .../snapshots/<commit>
     if revision is not None:
-        raise ValueError(f"{KEY}_revision: found {revision!r} of the folder {name}, expected null")
-    modules = folder / "modules.json"  # without it, sentence-transformers takes the mean of an encoder's outputs
+        raise TmdeError(f"{KEY}_revision: found {revision!r} of the folder {name}, expected null")
+    modules = (
+        folder / "modules.json"
+    )  # without it, sentence-transformers takes the mean of an encoder's outputs
     if not (modules.is_file() or (folder / "config.json").is_file()):
-        raise ValueError(f"{KEY}={name}: found no modules.json and no config.json, expected the folder of an encoder")
+        raise TmdeError(
+            f"{KEY}={name}: found no modules.json and no config.json, expected the folder of an encoder"
+        )
     parts = [part["path"] for part in json.loads(modules.read_text())] if modules.is_file() else []
     modules = [folder / part for part in parts if part]
-    files = {path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS}
+    files = {
+        path for place in [folder, *modules] for path in place.glob("*") if path.suffix in WEIGHTS
+    }
     found = digests((path for path in files if path.name not in REPORTS), folder)
     return TeacherVersion(name, sha256=hashlib.sha256(found.encode()).hexdigest())
 
@@ -107,12 +132,20 @@ def settle_version(objective: Distillation, run_folder: Path) -> None:
     with PartialState().main_process_first():
         if not record.exists():
             run_folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(record, json.dumps(asdict(find_version(name, revision)), indent=2) + "\n")
+            write_atomically(
+                record, json.dumps(asdict(find_version(name, revision)), indent=2) + "\n"
+            )
     recorded = TeacherVersion(**json.loads(record.read_text(encoding="utf-8")))
-    pinned = name == recorded.name and recorded.commit and revision in (None, recorded.revision, recorded.commit)
-    objective.version = recorded if pinned else find_version(name, revision)  # whatever is the newest by now
+    pinned = (
+        name == recorded.name
+        and recorded.commit
+        and revision in (None, recorded.revision, recorded.commit)
+    )
+    objective.version = (
+        recorded if pinned else find_version(name, revision)
+    )  # whatever is the newest by now
     if objective.version.identity != recorded.identity:
-        raise ValueError(
+        raise TmdeError(
             f"{KEY}={name}: found {objective.version.identity}, and the run began with {recorded.name} "
             f"({recorded.identity}, in {record}): put that back, or begin a new run, in another folder or with "
             "--overwrite"
@@ -144,11 +177,15 @@ class Teacher:
         name, commit = self.version.name, self.version.commit
         options = {"device": str(self.device), "revision": commit}
         options["trust_remote_code"] = self.objective.trust_remote_code
-        options["model_kwargs"] = {"dtype": torch.bfloat16 if self.half_precision else torch.float32}
+        options["model_kwargs"] = {
+            "dtype": torch.bfloat16 if self.half_precision else torch.float32
+        }
         # Loading draws numbers, which must not depend on whether a teacher is loaded or its vectors are there already.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             with reading(f"{KEY}={name}: sentence-transformers can't open it"):
-                return SentenceTransformer(name if commit else str(Path(name).expanduser()), **options).eval()
+                return SentenceTransformer(
+                    name if commit else str(Path(name).expanduser()), **options
+                ).eval()
 
     @property
     def half_precision(self) -> bool:
@@ -161,19 +198,27 @@ class Teacher:
         Raises:
             ValueError: The vectors are not as wide as the student's, or hold NaN or numbers that float16 can't hold.
         """
-        prompt = self.objective.teacher_prompt or default_prompt(self.version.name, revision=self.version.commit)
-        options = {"batch_size": self.objective.teacher_batch_size, "show_progress_bar": False, "prompt": prompt}
-        if "language" in self.model.get_model_kwargs():  # one of this package with a part for each language
+        prompt = self.objective.teacher_prompt or default_prompt(
+            self.version.name, revision=self.version.commit
+        )
+        options = {
+            "batch_size": self.objective.teacher_batch_size,
+            "show_progress_bar": False,
+            "prompt": prompt,
+        }
+        if (
+            "language" in self.model.get_model_kwargs()
+        ):  # one of this package with a part for each language
             options["language"] = language
         with torch.autocast(self.device.type, enabled=False):  # of the training around it
             vectors = np.asarray(self.model.encode(texts, **options), dtype=np.float32)
         if vectors.shape[1] != self.width:
-            raise ValueError(
+            raise TmdeError(
                 f"{KEY}={self.version.name}: found vectors of d={vectors.shape[1]}, and the model that learns them "
                 f"has d={self.width}; set its width (model.d_model={vectors.shape[1]}), or take another teacher"
             )
         for index in np.flatnonzero(~(np.abs(vectors) <= np.finfo(np.float16).max).all(axis=1)):
-            raise ValueError(
+            raise TmdeError(
                 f"{KEY}={self.version.name}: found a vector of {texts[index][:60]!r} with NaN or too large numbers, "
                 "expected numbers between -65504 and 65504; leave the row out, or take another teacher"
             )
@@ -185,12 +230,20 @@ class Teacher:
         vectors = np.zeros((table.num_rows, self.width), np.float16)
         states = np.full(table.num_rows, UNTAUGHT, np.uint8)
         limit, tokenizer = self.model.max_seq_length, self.model.tokenizer
-        limited = limit is not None and limit < NO_LIMIT and isinstance(tokenizer, PreTrainedTokenizerBase)
+        limited = (
+            limit is not None
+            and limit < NO_LIMIT
+            and isinstance(tokenizer, PreTrainedTokenizerBase)
+        )
         rows = table["translation"].to_pylist()
         for language in self.languages:
             texts = [(row or {}).get(language) for row in rows]
             own = [index for index, text in enumerate(texts) if text and states[index] == UNTAUGHT]
-            own = [index for index in own if zlib.crc32(texts[index].encode()) < self.objective.teacher_share * 2**32]
+            own = [
+                index
+                for index in own
+                if zlib.crc32(texts[index].encode()) < self.objective.teacher_share * 2**32
+            ]
             if own:
                 texts = [texts[index] for index in own]
                 vectors[own], states[own] = self.encode(texts, language), TAUGHT
@@ -231,7 +284,9 @@ class TeacherVectors:
 
 
 def open_teacher_vectors(
-    rows: datasets.Dataset | datasets.IterableDataset, parallel: ParallelModel, args: TmdeTrainingArguments
+    rows: datasets.Dataset | datasets.IterableDataset,
+    parallel: ParallelModel,
+    args: TmdeTrainingArguments,
 ) -> TeacherVectors | None:
     """Return the teacher's vectors of a dataset; None if no objective has a teacher.
 
@@ -248,12 +303,14 @@ def open_teacher_vectors(
             or gives numbers that are none.
         ValueError: Rows are joined or paired with their neighbors.
     """
-    objective = next((each for each in parallel.objectives.values() if isinstance(each, Distillation)), None)
+    objective = next(
+        (each for each in parallel.objectives.values() if isinstance(each, Distillation)), None
+    )
     if objective is None:
         return None
     for name, expected in (("max_joined_rows", 1), ("neighbor_share", 0)):
         if (found := getattr(args, name)) > expected:
-            raise ValueError(
+            raise TmdeError(
                 f"objectives.distillation: the teacher's vectors are of single rows, and found {name}={found}, which "
                 f"puts texts together that it has not read: set training.{name}={expected}"
             )
@@ -261,7 +318,7 @@ def open_teacher_vectors(
     languages = tuple(objective.teacher_languages or config.pivot_languages)
     if unknown := [language for language in languages if language not in config.languages]:
         expected = f"some of data.languages=[{', '.join(config.languages)}]"
-        raise ValueError(f"{KEY}_languages: found {unknown}, expected {expected}")
+        raise TmdeError(f"{KEY}_languages: found {unknown}, expected {expected}")
     version = objective.version or find_version(objective.teacher, objective.teacher_revision)
     teacher = _open_teacher(version, objective, config.hidden_size, languages, args.device)
     if not isinstance(rows, datasets.Dataset):
@@ -269,7 +326,13 @@ def open_teacher_vectors(
         return TeacherVectors(teacher, None)
     vector = datasets.List(datasets.Value("float16"), length=config.hidden_size)
     features = datasets.Features({"vector": vector, "state": datasets.Value("uint8")})
-    content = ["teacher", version.identity, languages, objective.teacher_share, objective.teacher_prompt]
+    content = [
+        "teacher",
+        version.identity,
+        languages,
+        objective.teacher_share,
+        objective.teacher_prompt,
+    ]
     content += [config.hidden_size, teacher.half_precision]
     rows = rows.select_columns("translation")
     read = map_once(rows, teacher.read, features, content, args.token_cache_dir, "Teacher reading")
@@ -296,7 +359,9 @@ def prepare_teacher_vectors(
             if opened[0].rows is not None:
                 if not opened[0].states.any():
                     languages = ", ".join(opened[0].teacher.languages)
-                    raise ValueError(f"{KEY}_languages: found no row of the training data in {languages}")
+                    raise TmdeError(
+                        f"{KEY}_languages: found no row of the training data in {languages}"
+                    )
                 _open_teacher.cache_clear()  # its weights take memory, and it has read all
 
 

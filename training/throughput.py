@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from modeling_tmde.training.batching import ParallelBatch
+from tmde.training.batching import ParallelBatch
 
 
 class RunMeter:
@@ -35,12 +35,19 @@ class RunMeter:
 
     def start(self) -> None:
         """Starts the clocks, after the seconds that a resumed run has had."""
-        self._begin, self._cpu_begin = time.perf_counter() - self.elapsed, time.process_time() - self.cpu_elapsed
+        self._begin, self._cpu_begin = (
+            time.perf_counter() - self.elapsed,
+            time.process_time() - self.cpu_elapsed,
+        )
         self.start_interval()
 
     def start_interval(self) -> None:
         """Starts a new interval for the rates."""
-        self.interval_begin, self._before, self.data_wait = time.perf_counter(), self.seen.copy(), 0.0
+        self.interval_begin, self._before, self.data_wait = (
+            time.perf_counter(),
+            self.seen.copy(),
+            0.0,
+        )
 
     @property
     def seconds(self) -> float:
@@ -51,9 +58,14 @@ class RunMeter:
         return time.process_time() - self._cpu_begin
 
     def add(self, batch: ParallelBatch) -> None:
-        tokens = {"source_tokens": int(batch.lengths.sum()), "padded_tokens": batch.attention_mask.numel()}
+        tokens = {
+            "source_tokens": int(batch.lengths.sum()),
+            "padded_tokens": batch.attention_mask.numel(),
+        }
         words = {"source_words": batch.words[0], "target_words": batch.words[1]}
-        self.seen.update(tokens | words, rows=batch.sizes.rows, target_tokens=batch.sizes.target_tokens)
+        self.seen.update(
+            tokens | words, rows=batch.sizes.rows, target_tokens=batch.sizes.target_tokens
+        )
         chunk = (batch.position.epoch, batch.position.chunk)
         if chunk != self._chunk:
             self._chunk = chunk
@@ -72,10 +84,17 @@ class RunMeter:
     def rates(self, processes: int) -> dict[str, float]:
         """Words and tokens per second since the last call, and the share of the time spent waiting for data; of
         `processes`, each of which trains an equal share."""
-        seconds, new = max(time.perf_counter() - self.interval_begin, 1e-9), self.seen - self._before
+        seconds, new = (
+            max(time.perf_counter() - self.interval_begin, 1e-9),
+            self.seen - self._before,
+        )
         rates = {
-            "words_per_second": round((new["source_words"] + new["target_words"]) * processes / seconds, 1),
-            "tokens_per_second": round((new["source_tokens"] + new["target_tokens"]) * processes / seconds, 1),
+            "words_per_second": round(
+                (new["source_words"] + new["target_words"]) * processes / seconds, 1
+            ),
+            "tokens_per_second": round(
+                (new["source_tokens"] + new["target_tokens"]) * processes / seconds, 1
+            ),
             "padding": round(1 - new["source_tokens"] / max(new["padded_tokens"], 1), 4),
             "data_wait": round(self.data_wait / seconds, 4),
             "rows": self.seen["rows"] * processes,
@@ -88,7 +107,9 @@ class ComponentSums:
     """Every component of every loss, summed on its device until its mean is asked for."""
 
     def __init__(self):
-        self._sums: dict[tuple[str, str], tuple[torch.Tensor | float, float]] = {}  # with the count of terms
+        self._sums: dict[
+            tuple[str, str], tuple[torch.Tensor | float, float]
+        ] = {}  # with the count of terms
 
     def add(self, objective: str, components: Mapping[str, torch.Tensor], count: float) -> None:
         for name, value in components.items():
@@ -106,4 +127,8 @@ class ComponentSums:
         sums = torch.stack([total.float() for total in totals])
         both = torch.stack([sums, sums.new_tensor(counts)])
         sums, counts = (both if accelerator is None else accelerator.reduce(both)).tolist()
-        return {"_".join(key): total / count for key, total, count in zip(keys, sums, counts, strict=True) if count}
+        return {
+            "_".join(key): total / count
+            for key, total, count in zip(keys, sums, counts, strict=True)
+            if count
+        }

@@ -20,26 +20,27 @@ from tabulate import tabulate
 from transformers import set_seed
 from transformers.utils import logging
 
-from modeling_tmde.data import CorpusReport
-from modeling_tmde.data.io import locked, write_atomically
-from modeling_tmde.data.tokens import open_tokens
-from modeling_tmde.embedding import position_limit
-from modeling_tmde.eval.dev_retrieval import retrieval_pools
-from modeling_tmde.eval.dev_tasks import load_eval_tasks
-from modeling_tmde.eval.systems import environment
-from modeling_tmde.eval.tasks import ClassificationData, data_fingerprint
-from modeling_tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
-from modeling_tmde.training import building
-from modeling_tmde.training.checkpoints import find_checkpoint
-from modeling_tmde.training.evaluation import check_metric, loss_rows
-from modeling_tmde.training.hub_encoder import check_encoder
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.publishing import open_hub_repository
-from modeling_tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe
-from modeling_tmde.training.teacher import prepare_teacher_vectors
-from modeling_tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
+from modeling_tmde import TmdeError
+from modeling_tmde.inspection import position_limit
+from tmde.data import CorpusReport
+from tmde.data.io import locked, write_atomically
+from tmde.data.tokens import open_tokens
+from tmde.eval.dev_retrieval import retrieval_pools
+from tmde.eval.dev_tasks import load_eval_tasks
+from tmde.eval.systems import environment
+from tmde.eval.tasks import ClassificationData, data_fingerprint
+from tmde.hub_cards import check_licenses, describe_origins, describe_sources, write_model_card
+from tmde.training import building
+from tmde.training.checkpoints import find_checkpoint
+from tmde.training.evaluation import check_metric, loss_rows
+from tmde.training.hub_encoder import check_encoder
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.publishing import open_hub_repository
+from tmde.training.recipe import ADAPTED, Recipe, RecipeError, load_recipe
+from tmde.training.teacher import prepare_teacher_vectors
+from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
 
-logger = logging.get_logger("modeling_tmde.training")
+logger = logging.get_logger("tmde.training")
 
 
 # ---- The folder of a run
@@ -57,13 +58,19 @@ def check_run_folder(recipe: Recipe, folder: Path, resume: bool, overwrite: bool
     if resume:
         checkpoint = find_checkpoint(folder)
         if checkpoint is None and not (folder / building.STAGE_FOLDER).is_dir():
-            raise ValueError(f"{folder} holds no complete checkpoint to resume from; --overwrite begins again")
+            raise TmdeError(
+                f"{folder} holds no complete checkpoint to resume from; --overwrite begins again"
+            )
         return checkpoint
-    used = folder.exists() and any(path.name != f".{folder.resolve().name}.lock" for path in folder.iterdir())
+    used = folder.exists() and any(
+        path.name != f".{folder.resolve().name}.lock" for path in folder.iterdir()
+    )
     if used and not overwrite:
-        raise ValueError(f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it")
+        raise TmdeError(
+            f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it"
+        )
     if used and not (folder / "recipe.yaml").exists():
-        raise ValueError(f"{folder} does not look like a training run; it is not overwritten")
+        raise TmdeError(f"{folder} does not look like a training run; it is not overwritten")
     if overwrite:
         check_inputs_stay(recipe, folder)
     return None
@@ -96,19 +103,25 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
         RecipeError: Names one.
     """
     values = list(files)
-    sections = [recipe.sections[name] for name in ("data", "tokenizer", "warm_start", "model", "objectives")]
+    sections = [
+        recipe.sections[name] for name in ("data", "tokenizer", "warm_start", "model", "objectives")
+    ]
     recursively_apply(values.append, sections, test_type=lambda value: isinstance(value, str))
     for value in values:
         path = Path(value.rpartition("=")[2]).expanduser()  # NAME=SOURCE of a task
         inside = path.resolve().is_relative_to(folder.resolve())
         if inside and glob.glob(f"{path}*", recursive=True):  # else it is an id of the Hub
-            raise RecipeError(f"{value}: the run would overwrite it; choose another folder than {folder}, or move it")
+            raise RecipeError(
+                f"{value}: the run would overwrite it; choose another folder than {folder}, or move it"
+            )
 
 
 # ---- Training
 
 
-def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False) -> TmdeTrainer:
+def train_recipe(
+    recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False
+) -> TmdeTrainer:
     """
     Trains a recipe into `output_dir`: the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
     `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed), `results.json` and the last
@@ -133,18 +146,25 @@ def train_recipe(recipe: Recipe, output_dir: str | Path, resume: bool = False, o
         return _train_recipe(recipe, Path(output_dir), resume, overwrite, stack)
 
 
-def _clean_up(folder: Path, existed: bool, data: Any, kind: type | None, error: Any, *details: Any) -> None:
+def _clean_up(
+    folder: Path, existed: bool, data: Any, kind: type | None, error: Any, *details: Any
+) -> None:
     """After an error, deletes a new folder without a checkpoint. Arrow's errors do not name the file that is read."""
     begun = any(folder.glob("checkpoint-*")) or (folder / building.STAGE_FOLDER).exists()
     if isinstance(error, Exception) and not existed and not begun:
         shutil.rmtree(folder, ignore_errors=True)
     if kind is OSError and error.errno is None:  # of a damaged file that is streamed
-        raise ValueError(f"{' '.join(str(error).split())} (the training data is {data})") from error
+        raise TmdeError(f"{' '.join(str(error).split())} (the training data is {data})") from error
 
 
-def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, stack: ExitStack) -> TmdeTrainer:
+def _train_recipe(
+    recipe: Recipe, folder: Path, resume: bool, overwrite: bool, stack: ExitStack
+) -> TmdeTrainer:
     state = PartialState()
-    recipe_yaml, recipe = recipe.to_yaml(), copy.deepcopy(recipe)  # a warm start settles some keys of this run
+    recipe_yaml, recipe = (
+        recipe.to_yaml(),
+        copy.deepcopy(recipe),
+    )  # a warm start settles some keys of this run
     if not resume:
         recipe.check_pyramid()
     if recipe.architecture != ADAPTED:
@@ -153,7 +173,9 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, s
         building.check_warm_start(recipe)
         check_encoder(recipe)
     if recipe.sections["training"].get("hub_token"):
-        raise RecipeError("hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth login`")
+        raise RecipeError(
+            "hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth login`"
+        )
     arguments, languages = recipe.build_arguments(str(folder)), recipe.data.languages
     objectives = recipe.build_objectives()
     if state.is_main_process:  # known once the arguments are built
@@ -171,18 +193,28 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, s
         if dev or eval_tasks:
             check_metric(arguments, dev, eval_tasks, languages)
         else:
-            arguments.eval_strategy, arguments.load_best_model_at_end, arguments.eval_on_start = "no", False, False
+            arguments.eval_strategy, arguments.load_best_model_at_end, arguments.eval_on_start = (
+                "no",
+                False,
+                False,
+            )
         if arguments.early_stopping_patience and arguments.eval_strategy == "no":
-            raise RecipeError("early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy")
+            raise RecipeError(
+                "early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy"
+            )
         # Recorded where the run is: elsewhere `a/b` may be a folder.
         sources = describe_sources(recipe.data.train)
         check_licenses(sources, recipe.sections["card"].get("data_licenses"))
         origin = {"recipe": recipe.name, "sources": sources, **describe_origins(recipe.sections)}
         if state.is_main_process and checkpoint is None:
-            for path in folder.glob("[!.]*") if overwrite and not resume else ():  # a lock may be among the hidden
+            for path in (
+                folder.glob("[!.]*") if overwrite and not resume else ()
+            ):  # a lock may be among the hidden
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "recipe.yaml", recipe_yaml)  # now --overwrite may delete the folder
+            write_atomically(
+                folder / "recipe.yaml", recipe_yaml
+            )  # now --overwrite may delete the folder
     start = None if checkpoint else building.prepare_warm_start(recipe, folder, train, train_recipe)
     with state.main_process_first():
         tokenizer = building.prepare_tokenizer(recipe, train, folder / "tokenizer", checkpoint)
@@ -190,16 +222,24 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, s
     open_tokens(train, tokenizer, recipe.texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     model = building.build_model(recipe, tokenizer, checkpoint)
-    tokenizer.model_max_length = min(tokenizer.model_max_length, position_limit(model))  # one of a bag has no limit
+    tokenizer.model_max_length = min(
+        tokenizer.model_max_length, position_limit(model)
+    )  # one of a bag has no limit
     started_from = building.apply_warm_start(recipe, model, tokenizer, start) if start else None
     if arguments.train_max_length > position_limit(model):
         limit = f"max_position_embeddings={model.config.max_position_embeddings}"
-        raise RecipeError(f"train_max_length={arguments.train_max_length} is more than the model takes, {limit}")
+        raise RecipeError(
+            f"train_max_length={arguments.train_max_length} is more than the model takes, {limit}"
+        )
     if state.is_main_process and checkpoint is None:
-        data = {"train": _describe(train), "dev": {name: _describe(rows) for name, rows in dev.items()}}
+        data = {
+            "train": _describe(train),
+            "dev": {name: _describe(rows) for name, rows in dev.items()},
+        }
         record = {
             **environment(),
-            "data": data | {"eval_task": {name: _describe(task) for name, task in eval_tasks.items()}},
+            "data": data
+            | {"eval_task": {name: _describe(task) for name, task in eval_tasks.items()}},
             "parameters": model.num_parameters(),
             "seed": arguments.seed,
             "processes": state.num_processes,
@@ -207,10 +247,14 @@ def _train_recipe(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, s
             **origin,
         }
         write_atomically(folder / "run.json", json.dumps(record, indent=2, default=str))
-    parallel_model = ParallelModel(model, objectives, arguments.token_dropout, arguments.token_dropout_share)
+    parallel_model = ParallelModel(
+        model, objectives, arguments.token_dropout, arguments.token_dropout_share
+    )
     measured = [loss_rows(rows, arguments) for rows in dev.values()]
     prepare_teacher_vectors(train, measured, parallel_model, arguments)
-    trainer = TmdeTrainer(parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_tasks=eval_tasks)
+    trainer = TmdeTrainer(
+        parallel_model, arguments, train, tokenizer, eval_dataset=dev, eval_tasks=eval_tasks
+    )
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     save_best(trainer, folder)
     if state.is_main_process:
@@ -248,22 +292,34 @@ def _describe(data: Any) -> dict[str, Any]:
     return {"rows": None, "streaming": True, "shards": data.num_shards}
 
 
-def _write_results(trainer: TmdeTrainer, folder: Path, recipe: Recipe, report: CorpusReport, dev: dict) -> None:
+def _write_results(
+    trainer: TmdeTrainer, folder: Path, recipe: Recipe, report: CorpusReport, dev: dict
+) -> None:
     """Writes `results.json`, and warns of texts and rows that were not used in full."""
     evaluations = [entry for entry in trainer.state.log_history if "eval_minutes" in entry]
     best = trainer.state.best_global_step
-    pools = {name: retrieval_pools(rows, recipe.data.languages, trainer.args) for name, rows in dev.items()}
+    pools = {
+        name: retrieval_pools(rows, recipe.data.languages, trainer.args)
+        for name, rows in dev.items()
+    }
     counts = trainer.meter.chunk_counts
     results = {
         "steps": trainer.state.global_step,
         "best_step": best,
         "metric": trainer.args.metric_for_best_model,
-        "best": next((entry for entry in evaluations if entry["step"] == best), (evaluations or [None])[-1]),
+        "best": next(
+            (entry for entry in evaluations if entry["step"] == best), (evaluations or [None])[-1]
+        ),
         # By dev set and measure, how many texts were searched: chance is one in them.
-        "dev_pools": {name: {key: len(pool.sources) for key, pool in found.items()} for name, found in pools.items()},
+        "dev_pools": {
+            name: {key: len(pool.sources) for key, pool in found.items()}
+            for name, found in pools.items()
+        },
         "minutes": round(trainer.meter.seconds / 60, 6),
         "cpu_minutes": round(trainer.meter.cpu_seconds / 60, 6),
-        "seen": {name: value * trainer.args.world_size for name, value in trainer.meter.seen.items()},
+        "seen": {
+            name: value * trainer.args.world_size for name, value in trainer.meter.seen.items()
+        },
         "rows": dict(counts),
         "corpus": asdict(report),
     }
@@ -295,8 +351,15 @@ def _summarize(trainer: TmdeTrainer, output: Path) -> None:
         if "_p1_" in key or "cross" in key or "accuracy" in key
     }
     if shares:
-        typer.echo(tabulate([(key, f"{100 * value:.1f}") for key, value in shares.items()], ["Best checkpoint", "%"]))
-    typer.echo(f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}")
+        typer.echo(
+            tabulate(
+                [(key, f"{100 * value:.1f}") for key, value in shares.items()],
+                ["Best checkpoint", "%"],
+            )
+        )
+    typer.echo(
+        f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}"
+    )
     if trainer.hub_model_id is not None:
         typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")
 
@@ -305,9 +368,13 @@ def _summarize(trainer: TmdeTrainer, output: Path) -> None:
 
 TrainOption = Annotated[
     list[str] | None,
-    typer.Option("--train", help="Parallel text: file, folder, glob, Hub id or 'sample'. Repeatable."),
+    typer.Option(
+        "--train", help="Parallel text: file, folder, glob, Hub id or 'sample'. Repeatable."
+    ),
 ]
-DevOption = Annotated[list[str] | None, typer.Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")]
+DevOption = Annotated[
+    list[str] | None, typer.Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
+]
 
 
 def one_or_all(sources: list[str] | None) -> str | list[str] | None:
@@ -318,23 +385,38 @@ def one_or_all(sources: list[str] | None) -> str | list[str] | None:
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(help="Name of a recipe, or the path of a YAML file. With --encoder: adapted by default."),
+        typer.Argument(
+            help="Name of a recipe, or the path of a YAML file. With --encoder: adapted by default."
+        ),
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys, such as learning_rate=3e-4.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys, such as learning_rate=3e-4."),
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")] = Path("runs/tmde"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run.")] = Path(
+        "runs/tmde"
+    ),
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     warm_start: Annotated[
-        str | None, typer.Option("--warm-start", help="Begin with this bag or T-MDE model: folder, Hub id, `default`.")
+        str | None,
+        typer.Option(
+            "--warm-start", help="Begin with this bag or T-MDE model: folder, Hub id, `default`."
+        ),
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option("--encoder", help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer."),
+        typer.Option(
+            "--encoder",
+            help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer.",
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")
+    ] = False,
 ) -> None:
     """Train a document embedder on parallel text.
 
@@ -343,12 +425,14 @@ def train(
     Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on a CPU), small
     (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger), adapted (on a
     pretrained encoder, --encoder), distil (from a teacher's vectors), quickstart; docs/train.md has them all. Under
-    `accelerate launch -m modeling_tmde.cli.main train`, the same command trains on several processes.
+    `accelerate launch -m tmde train`, the same command trains on several processes.
     """
     if encoder and (recipe is None or ("=" in recipe and not Path(recipe).exists())):
         recipe, overrides = "adapted", [*([recipe] if recipe else []), *(overrides or [])]
     if recipe is None:
-        raise RecipeError("Name a recipe, such as quickstart; or give --encoder, for which there is one")
+        raise RecipeError(
+            "Name a recipe, such as quickstart; or give --encoder, for which there is one"
+        )
     chosen = load_recipe(recipe, overrides or (), encoder)
     if train_data:
         chosen.set("data.train", one_or_all(train_data))
@@ -362,7 +446,11 @@ def train(
     try:
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
     except KeyboardInterrupt:
-        typer.secho(f"Interrupted; `--resume -o {output}` goes on from the last checkpoint.", fg="yellow", err=True)
+        typer.secho(
+            f"Interrupted; `--resume -o {output}` goes on from the last checkpoint.",
+            fg="yellow",
+            err=True,
+        )
         raise typer.Exit(130) from None
     if PartialState().is_main_process:
         _summarize(trainer, output)

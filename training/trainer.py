@@ -18,20 +18,27 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import rotate_checkpoints
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from modeling_tmde.data.tokens import open_tokens
-from modeling_tmde.eval.tasks import ClassificationData
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
-from modeling_tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
-from modeling_tmde.training.checkpoints import damage, find_checkpoint, seal
-from modeling_tmde.training.distributed import gathered_weights, is_sharded, load_weights, prepare_fsdp, whole_model
-from modeling_tmde.training.evaluation import evaluate_model
-from modeling_tmde.training.memory import keep_freed_memory
-from modeling_tmde.training.objectives.gather import sum_on_host
-from modeling_tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.publishing import HubTrainer
-from modeling_tmde.training.throughput import ComponentSums, RunMeter
+from modeling_tmde import TmdeError
+from tmde.data.tokens import open_tokens
+from tmde.eval.tasks import ClassificationData
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
+from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
+from tmde.training.checkpoints import damage, find_checkpoint, seal
+from tmde.training.distributed import (
+    gathered_weights,
+    is_sharded,
+    load_weights,
+    prepare_fsdp,
+    whole_model,
+)
+from tmde.training.evaluation import evaluate_model
+from tmde.training.memory import keep_freed_memory
+from tmde.training.objectives.gather import sum_on_host
+from tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.publishing import HubTrainer
+from tmde.training.throughput import ComponentSums, RunMeter
 
 DATA_STATE_NAME = "data_state.json"
 OBJECTIVES_NAME = "objectives.safetensors"
@@ -73,7 +80,9 @@ class TmdeTrainer(HubTrainer):
         eval_tasks: dict[str, ClassificationData] | None = None,
         **kwargs,
     ):
-        self.step_limit = limit_steps(args, streaming=not isinstance(train_dataset, datasets.Dataset))
+        self.step_limit = limit_steps(
+            args, streaming=not isinstance(train_dataset, datasets.Dataset)
+        )
         self.eval_tasks = eval_tasks or {}
         args.remove_unused_columns = False
         args.ignore_data_skip = True  # the data resume at a position, see `train`
@@ -85,12 +94,16 @@ class TmdeTrainer(HubTrainer):
         freeze(model.model, args.freeze)
         # Parallel batches are made here, for this process, so `Trainer` gets no dataset to wrap and shard.
         dev_sets = eval_dataset or ({} if eval_tasks else None)
-        super().__init__(model, args, eval_dataset=dev_sets, processing_class=processing_class, **kwargs)
+        super().__init__(
+            model, args, eval_dataset=dev_sets, processing_class=processing_class, **kwargs
+        )
         model.config.use_cache = True  # which `Trainer` sets to False
         if not hasattr(model.model, "decoder"):
             del model.config.use_cache
         if self.accelerator.ddp_handler is not None:
-            self.accelerator.ddp_handler.gradient_as_bucket_view = True  # one copy of the gradients instead of two
+            self.accelerator.ddp_handler.gradient_as_bucket_view = (
+                True  # one copy of the gradients instead of two
+            )
         prepare_fsdp(self.accelerator, args, model)
         self.parallel_dataset = train_dataset
         self.model_accepts_loss_kwargs = True
@@ -124,7 +137,10 @@ class TmdeTrainer(HubTrainer):
     def progress(self, step: int | None = None) -> float:
         """Share of the run that is done at `step` (default: this one), between 0 and 1, by the nearest limit."""
         args, meter = self.args, self.meter
-        limits = [(meter.elapsed / 60, args.max_minutes), (meter.cpu_elapsed / 60, args.max_cpu_minutes)]
+        limits = [
+            (meter.elapsed / 60, args.max_minutes),
+            (meter.cpu_elapsed / 60, args.max_cpu_minutes),
+        ]
         if self.step_limit:
             limits.append((self.state.global_step if step is None else step, self.step_limit))
         else:
@@ -137,9 +153,21 @@ class TmdeTrainer(HubTrainer):
         args = self.args
         model: ParallelModel = self.accelerator.unwrap_model(self.model)
         rows, tokenizer = self.parallel_dataset, self.processing_class
-        names = ("languages_per_row", "buffer_rows", "micro_batch_rows", "max_joined_rows", "neighbor_share")
-        options = {name: getattr(args, name) for name in names} | {"temperature": args.pair_temperature}
-        options |= {"rank": args.process_index, "world_size": args.world_size, "start": self.position}
+        names = (
+            "languages_per_row",
+            "buffer_rows",
+            "micro_batch_rows",
+            "max_joined_rows",
+            "neighbor_share",
+        )
+        options = {name: getattr(args, name) for name in names} | {
+            "temperature": args.pair_temperature
+        }
+        options |= {
+            "rank": args.process_index,
+            "world_size": args.world_size,
+            "start": self.position,
+        }
         options |= {"seed": args.seed if args.data_seed is None else args.data_seed}
         options |= {"epochs": None if self.step_limit else math.ceil(args.num_train_epochs)}
         tokens = open_tokens(rows, tokenizer, model.texts, args.token_cache_dir)
@@ -153,7 +181,9 @@ class TmdeTrainer(HubTrainer):
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         """The micro-batches of one optimizer step, and every objective's count over all of them and all processes."""
-        if self.progress() >= 1.0 or self.control.should_training_stop:  # a finished run was resumed
+        if (
+            self.progress() >= 1.0 or self.control.should_training_stop
+        ):  # a finished run was resumed
             self.control.should_training_stop = True
             return [], None
         begin = time.perf_counter()
@@ -162,7 +192,9 @@ class TmdeTrainer(HubTrainer):
         if len(batches) < num_batches:
             if self.state.global_step == 0:
                 found = f"The training data fill {len(batches)} micro-batches per process, a step takes {num_batches}"
-                raise ValueError(f"{found}: lower batch_tokens or micro_batch_tokens, or give more rows")
+                raise TmdeError(
+                    f"{found}: lower batch_tokens or micro_batch_tokens, or give more rows"
+                )
             self.control.should_training_stop = True
             if self.epochs_done is None:  # the stream is over, which nothing else would show
                 self.position = Position(math.ceil(self.args.num_train_epochs))
@@ -171,7 +203,10 @@ class TmdeTrainer(HubTrainer):
             self.meter.add(batch)
         self.position, self.chunk_done = batches[-1].next_position, batches[-1].chunk_done
         objectives = self.accelerator.unwrap_model(self.model).objectives
-        totals = [sum(objective.count(batch.sizes) for batch in batches) for objective in objectives.values()]
+        totals = [
+            sum(objective.count(batch.sizes) for batch in batches)
+            for objective in objectives.values()
+        ]
         first = self.args.process_index == 0
         totals += [self.meter.seconds, self.meter.cpu_seconds] if first else [0.0, 0.0]
         *counts, self.meter.elapsed, self.meter.cpu_elapsed = sum_on_host(totals)
@@ -182,7 +217,9 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Loss
 
-    def compute_loss(self, model, inputs: ParallelBatch, return_outputs=False, num_items_in_batch=None):
+    def compute_loss(
+        self, model, inputs: ParallelBatch, return_outputs=False, num_items_in_batch=None
+    ):
         """The sum of `weight * loss / count` over the objectives, such that DDP's mean over processes is the loss."""
         outputs = model(inputs)
         objectives = self.accelerator.unwrap_model(model).objectives
@@ -226,7 +263,9 @@ class TmdeTrainer(HubTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         # transformers sets a share of the steps.
-        self.state.epoch = round(float(self.position.epoch) if self.epochs_done is None else self.epochs_done, 4)
+        self.state.epoch = round(
+            float(self.position.epoch) if self.epochs_done is None else self.epochs_done, 4
+        )
         if "loss" in logs:
             logs.update(self._components.means(self.accelerator))
             logs.update(self.meter.rates(self.args.world_size))
@@ -239,10 +278,12 @@ class TmdeTrainer(HubTrainer):
         try:
             return super()._determine_best_metric(metrics, trial)
         except KeyError as error:  # whose text names what was measured
-            raise ValueError(error.args[0]) from error
+            raise TmdeError(error.args[0]) from error
 
     @torch.no_grad()
-    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+    def evaluate(
+        self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
         """Retrieval precision at 1 for the language pairs of every dev set, the losses on its rows, and the tasks.
 
         Returns:
@@ -258,15 +299,23 @@ class TmdeTrainer(HubTrainer):
         dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
         tasks = self.eval_tasks if self.is_world_process_zero() else {}
         model, autocast = whole_model(trained).eval(), self.compute_loss_context_manager
-        measured = evaluate_model(model, self.processing_class, dev_sets, tasks, self.args, autocast)
+        measured = evaluate_model(
+            model, self.processing_class, dev_sets, tasks, self.args, autocast
+        )
         trained.train(was_training)
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in measured.items()}
         metrics[f"{metric_key_prefix}_minutes"] = round(self.meter.seconds / 60, 3)
-        if self.args.world_size > 1:  # which must choose the same checkpoint, and stop at the same step
+        if (
+            self.args.world_size > 1
+        ):  # which must choose the same checkpoint, and stop at the same step
             metrics = broadcast_object_list([metrics])[0]
         self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self.meter.interval_begin += time.perf_counter() - begin  # words per second are of training alone
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        self.meter.interval_begin += (
+            time.perf_counter() - begin
+        )  # words per second are of training alone
         return metrics
 
     # ---- Checkpoints
@@ -279,7 +328,9 @@ class TmdeTrainer(HubTrainer):
             return
         self._save(output_dir, state_dict=gathered_weights(model.model))
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+    def _save(
+        self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None
+    ) -> None:
         """Writes the inner model as a folder that every Auto class opens, and the position in the data.
 
         Args:
@@ -293,18 +344,26 @@ class TmdeTrainer(HubTrainer):
         self.processing_class.save_pretrained(folder)
         if weights := parallel.objectives.state_dict():
             save_file(weights, folder / OBJECTIVES_NAME)
-        state = {"position": asdict(self.position), "chunk_done": self.chunk_done, **self.meter.state()}
+        state = {
+            "position": asdict(self.position),
+            "chunk_done": self.chunk_done,
+            **self.meter.state(),
+        }
         (folder / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
         model = self.accelerator.unwrap_model(self.model if model is None else model)
         load_weights(model.model, resume_from_checkpoint)
         if model.objectives.state_dict():
-            model.objectives.load_state_dict(load_file(Path(resume_from_checkpoint) / OBJECTIVES_NAME))
+            model.objectives.load_state_dict(
+                load_file(Path(resume_from_checkpoint) / OBJECTIVES_NAME)
+            )
 
     def _save_checkpoint(self, model, trial) -> None:
         limit = self.args.save_total_limit
-        self.args.save_total_limit = None  # no older checkpoint is deleted before this one is complete
+        self.args.save_total_limit = (
+            None  # no older checkpoint is deleted before this one is complete
+        )
         try:
             super()._save_checkpoint(model, trial)
         finally:
@@ -318,7 +377,9 @@ class TmdeTrainer(HubTrainer):
     def _load_best_model(self) -> None:
         best = Path(self.state.best_model_checkpoint)
         if reason := damage(best, f" {SAFE_WEIGHTS_NAME}"):
-            raise ValueError(f"{best}, the best: {reason}; copy it back, or set load_best_model_at_end=false")
+            raise TmdeError(
+                f"{best}, the best: {reason}; copy it back, or set load_best_model_at_end=false"
+            )
         load_weights(self.accelerator.unwrap_model(self.model).model, str(best))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
@@ -327,9 +388,13 @@ class TmdeTrainer(HubTrainer):
         if resume_from_checkpoint is True:
             found = find_checkpoint(Path(self.args.output_dir))
             if found is None:
-                raise ValueError(f"{self.args.output_dir} holds no complete checkpoint to resume from")
+                raise TmdeError(
+                    f"{self.args.output_dir} holds no complete checkpoint to resume from"
+                )
             resume_from_checkpoint = str(found)
-        if isinstance(resume_from_checkpoint, str):  # before the batches are made; sharded weights are loaded after
+        if isinstance(
+            resume_from_checkpoint, str
+        ):  # before the batches are made; sharded weights are loaded after
             state = json.loads((Path(resume_from_checkpoint) / DATA_STATE_NAME).read_text())
             self.position, self.chunk_done = Position(**state["position"]), state["chunk_done"]
             self.meter.load_state(state, (self.position.epoch, self.position.chunk))

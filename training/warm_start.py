@@ -12,18 +12,26 @@ from tokenizers import decoders, pre_tokenizers
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde.embedding import local_or_hub, reading
+from modeling_tmde import TmdeError
 from modeling_tmde.tokenization import is_byte_level_bpe
-from modeling_tmde.training.hub_encoder import open_config
-from modeling_tmde.training.recipe import ARCHITECTURES, architecture_of
+from tmde.embedding.loading import local_or_hub, reading
+from tmde.training.hub_encoder import open_config
+from tmde.training.recipe import ARCHITECTURES, architecture_of
 
 BAG, ALIGNED = "tmde_bag", "tmde_aligned"
-TABLES = ("embed_tokens", "lm_head", "bag_tokens")  # modules with a row for every entry of the vocabulary
+TABLES = (
+    "embed_tokens",
+    "lm_head",
+    "bag_tokens",
+)  # modules with a row for every entry of the vocabulary
 
 
 @torch.no_grad()
 def warm_start(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, checkpoint: str | os.PathLike, direct_path: bool = True
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: str | os.PathLike,
+    direct_path: bool = True,
 ) -> dict[str, Any]:
     """
     Changes a new model in place to begin where a checkpoint ended.
@@ -68,8 +76,13 @@ def warm_start(
         ValueError: If the checkpoint cannot be opened or is of another kind, its width does not fit, it has token
             weights and the model no direct path for them, or the vocabularies cannot be compared.
     """
-    model_class, path = ARCHITECTURES[architecture_of(open_config(checkpoint))], local_or_hub(checkpoint)
-    source, loading = model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+    model_class, path = (
+        ARCHITECTURES[architecture_of(open_config(checkpoint))],
+        local_or_hub(checkpoint),
+    )
+    source, loading = model_class.from_pretrained(
+        path, dtype=torch.float32, output_loading_info=True
+    )
     with reading(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
         source_tokenizer = AutoTokenizer.from_pretrained(path)
     kind, source_kind = model.config.model_type, source.config.model_type
@@ -77,20 +90,32 @@ def warm_start(
     if names is None and source_kind != BAG:
         expected = " or ".join(sorted({BAG, kind, _kind_inside(model)} - {None}))
         start = f"Warm start of a model of type {kind!r}: expected a checkpoint of {expected}"
-        raise ValueError(f"{start}, found {source_kind!r} in {checkpoint}")
+        raise TmdeError(f"{start}, found {source_kind!r} in {checkpoint}")
     direct = kind == "tmde_adapted" or (kind == "tmde" and direct_path)
     if direct and hasattr(source.base_model, "token_weights") and not model.config.bag_residual:
         found = f"Warm start from {checkpoint}: its token weights need the direct path, found no bag_residual"
-        raise ValueError(f"{found}; set model.bag_residual, or for T-MDE warm_start.direct_path=false (tables alone)")
+        raise TmdeError(
+            f"{found}; set model.bag_residual, or for T-MDE warm_start.direct_path=false (tables alone)"
+        )
     width, source_width = _width(model.config), _width(source.config)
     if names is not None and width != source_width:
         key = "model.encoder_config.d_model" if kind == ALIGNED else "model.d_model"
-        found = f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}"
-        raise ValueError(f"{found}; set {key}={source_width} (only a warm start from a bag may change it)")
+        found = (
+            f"Warm start from {checkpoint}: it has d_model={source_width} and the new model {width}"
+        )
+        raise TmdeError(
+            f"{found}; set {key}={source_width} (only a warm start from a bag may change it)"
+        )
     old_table = source.get_input_embeddings().weight
-    vocabulary = map_vocabulary(tokenizer, source_tokenizer, model.config.vocab_size, len(old_table))
+    vocabulary = map_vocabulary(
+        tokenizer, source_tokenizer, model.config.vocab_size, len(old_table)
+    )
     known, copied = int(vocabulary.known.sum()), vocabulary.copied
-    report = {"checkpoint": str(checkpoint), "model_type": source_kind, "checkpoint_width": source_width}
+    report = {
+        "checkpoint": str(checkpoint),
+        "model_type": source_kind,
+        "checkpoint_width": source_width,
+    }
     report |= {"width": width, "tokens_copied": copied, "tokens_mapped": known - copied}
     report |= {"tokens_left": vocabulary.size - known, "tensors_copied": 0, "tensors_kept": []}
     if names is not None:
@@ -106,7 +131,11 @@ def _width(config: PreTrainedConfig) -> int:
 
 def _kind_inside(model: PreTrainedModel) -> str | None:
     """The type of the encoders of a model that has one for each language as a model of its own."""
-    return {"bilstm": "tmde_laser", "bag": BAG}[model.config.encoder] if model.config.model_type == ALIGNED else None
+    return (
+        {"bilstm": "tmde_laser", "bag": BAG}[model.config.encoder]
+        if model.config.model_type == ALIGNED
+        else None
+    )
 
 
 def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str], str] | None:
@@ -120,7 +149,9 @@ def _names_in(source: PreTrainedModel, model: PreTrainedModel) -> Callable[[str]
     return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
 
 
-def _from_bag(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, direct: bool) -> None:
+def _from_bag(
+    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, direct: bool
+) -> None:
     """Takes the tables of a bag. Each has its own width and scale, and those of the encoder are weighted. With the
     direct path, which takes the token weights, all are the same table, and the branches beside it begin at zero."""
     inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
@@ -130,9 +161,13 @@ def _from_bag(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: Vocabula
         model.model.bag_tokens.weight[known] = vocabulary.table(table, bag.token_weights)[known]
         model.model.token_weights[known] = log_weights[known]
         return
-    modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES]
+    modules = [
+        module for name, module in model.named_modules() if name.rpartition(".")[2] in TABLES
+    ]
     scale = None
-    for key, weight in {id(module.weight): module.weight for module in modules}.items():  # once if they are shared
+    for key, weight in {
+        id(module.weight): module.weight for module in modules
+    }.items():  # once if they are shared
         if scale is None or not direct:
             fitted = fit_width(bag.embed_tokens.weight, bag.token_weights, weight.shape[1])
             table = vocabulary.table(fitted, bag.token_weights)
@@ -146,7 +181,10 @@ def _from_bag(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: Vocabula
     if direct:
         encoder = model.model
         encoder.token_weights[known] = log_weights[known].to(encoder.token_weights)
-        for layer in [*encoder.layers, *([encoder.pyramid_layer] if model.config.bottleneck == "pyramid" else [])]:
+        for layer in [
+            *encoder.layers,
+            *([encoder.pyramid_layer] if model.config.bottleneck == "pyramid" else []),
+        ]:
             for output in (layer.self_attn.out_proj, layer.fc2):
                 output.weight.zero_()
                 output.bias.zero_()
@@ -184,7 +222,11 @@ def _copy(
         source_name = names(name)
         owner, _, last = source_name.removesuffix(".weight").rpartition(".")
         value, by_row = old.get(source_name), last in (*TABLES, "embed_languages", "token_weights")
-        if value is None or source_name in missing or parameter.shape[by_row:] != value.shape[by_row:]:
+        if (
+            value is None
+            or source_name in missing
+            or parameter.shape[by_row:] != value.shape[by_row:]
+        ):
             kept.append(name)
         elif last == "token_weights":
             parameter[known] = vocabulary.log_weights(value)[known].to(parameter)
@@ -235,9 +277,13 @@ class VocabularyMap:
 
     def table(self, old: torch.Tensor, log_weights: torch.Tensor) -> torch.Tensor:
         """(size, d): the means of the pieces' rows of `old`, weighted by `exp(log_weights)`; 0 without pieces."""
-        shares = (log_weights[self.pieces] - self.log_weights(log_weights)[self.rows]).exp()  # (pieces,)
+        shares = (
+            log_weights[self.pieces] - self.log_weights(log_weights)[self.rows]
+        ).exp()  # (pieces,)
         offsets = torch.searchsorted(self.rows, torch.arange(self.size))
-        return nn.functional.embedding_bag(self.pieces, old, offsets, mode="sum", per_sample_weights=shares)
+        return nn.functional.embedding_bag(
+            self.pieces, old, offsets, mode="sum", per_sample_weights=shares
+        )
 
 
 def map_vocabulary(
@@ -258,12 +304,12 @@ def map_vocabulary(
     new_ids, old_ids = new.get_vocab(), old.get_vocab()
     for tokenizer, ids, size in ((new, new_ids, new_size), (old, old_ids, old_size)):
         if max(ids.values()) >= size:
-            raise ValueError(
+            raise TmdeError(
                 f"The tokenizer {tokenizer.name_or_path!r} has the id {max(ids.values())}, but the embedding table of "
                 f"its model has {size} rows; expected the tokenizer that the model was made with"
             )
     if new_ids != old_ids and not (is_byte_level_bpe(new) and is_byte_level_bpe(old)):
-        raise ValueError(
+        raise TmdeError(
             f"The vocabularies of {new.name_or_path!r} and of the checkpoint {old.name_or_path!r} differ, which works "
             "between byte-level BPE tokenizers only; take the checkpoint's tokenizer (tokenizer.path in a recipe)"
         )
@@ -278,7 +324,11 @@ def map_vocabulary(
             found = [old_ids[seen]]
             copied += seen == token
         else:
-            found = [] if token in added else [piece.id for piece in old.backend_tokenizer.model.tokenize(seen)]
+            found = (
+                []
+                if token in added
+                else [piece.id for piece in old.backend_tokenizer.model.tokenize(seen)]
+            )
         rows += [row] * len(found)
         pieces += found
     return VocabularyMap(torch.tensor(rows), torch.tensor(pieces), new_size, copied)
@@ -289,5 +339,7 @@ def _lower_case(token: str) -> str:
     text = decoders.ByteLevel().decode([token])
     if "\ufffd" in text or text.lower() == text:
         return token
-    [(lower, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text.lower())
+    [(lower, _)] = pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=False
+    ).pre_tokenize_str(text.lower())
     return lower

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from datasets import Dataset, Features, Value
 
+from modeling_tmde import TmdeError
+
 from .grammar import LANGUAGES, NEUTRAL, TOPICS, Template, templates
 
 SPLITS = ("train", "dev", "test")
@@ -36,7 +38,7 @@ def _draw(rng: random.Random, group: Sequence[Template], split: str) -> tuple[Te
 
 def _random(kind: str, split: str, seed: int) -> random.Random:
     if split not in SPLITS:
-        raise ValueError(f"Split of the sample: found {split!r}, expected one of {SPLITS}")
+        raise TmdeError(f"Split of the sample: found {split!r}, expected one of {SPLITS}")
     return random.Random(f"{kind}/{split}/{seed}")
 
 
@@ -63,30 +65,44 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
         sentence = _draw(rng, groups[int(rng.random() * len(groups))], split)
         misses = misses + 1 if sentence in drawn else 0
         if misses == _PATIENCE:
-            raise ValueError(f"Rows of split {split!r}: found a request for {num_rows}, expected at most {len(drawn)}")
+            raise TmdeError(
+                f"Rows of split {split!r}: found a request for {num_rows}, expected at most {len(drawn)}"
+            )
         drawn[sentence] = None
-    rows = [{"translation": template.render(number), "topic": template.topic} for template, number in drawn]
+    rows = [
+        {"translation": template.render(number), "topic": template.topic}
+        for template, number in drawn
+    ]
     return Dataset.from_list(rows, features=Features(_TRANSLATION | {"topic": Value("string")}))
 
 
 def _document(rng: random.Random, topic: str, length: int, split: str) -> dict[str, str]:
     """The text of one document in every language. More than half of the sentences that have a topic have its own; no
     template comes twice."""
-    topics = [topic] + [NEUTRAL if rng.random() < _NEUTRAL_SHARE else topic for _ in range(length - 1)]
+    topics = [topic] + [
+        NEUTRAL if rng.random() < _NEUTRAL_SHARE else topic for _ in range(length - 1)
+    ]
     if topics.count(topic) >= 3 and rng.random() < _FOREIGN_SHARE:
         topics[topics.index(topic)] = rng.choice([other for other in TOPICS if other != topic])
     rng.shuffle(topics)
     used: list[Template] = []
     sentences: list[dict[str, str]] = []
     for name in topics:
-        template, number = _draw(rng, [template for template in templates()[name] if template not in used], split)
+        template, number = _draw(
+            rng, [template for template in templates()[name] if template not in used], split
+        )
         used.append(template)
         sentences.append(template.render(number))
-    return {language: " ".join(sentence[language] for sentence in sentences) for language in LANGUAGES}
+    return {
+        language: " ".join(sentence[language] for sentence in sentences) for language in LANGUAGES
+    }
 
 
 def sample_documents(
-    num_documents: int = 400, split: str = "test", seed: int = 0, languages: Sequence[str] = LANGUAGES
+    num_documents: int = 400,
+    split: str = "test",
+    seed: int = 0,
+    languages: Sequence[str] = LANGUAGES,
 ) -> Dataset:
     """Labelled documents that are parallel in the languages.
 
@@ -115,7 +131,9 @@ def sample_documents(
         for code in languages:
             values = (f"{split}-{seed}-{place:06d}", code, texts[code], label, split)
             rows.append(dict(zip(DOCUMENT_COLUMNS, values, strict=True)))
-    return Dataset.from_list(rows, features=Features({name: Value("string") for name in DOCUMENT_COLUMNS}))
+    return Dataset.from_list(
+        rows, features=Features({name: Value("string") for name in DOCUMENT_COLUMNS})
+    )
 
 
 def sample_parallel(num_rows: int = 20000, split: str = "train", seed: int = 0) -> Dataset:

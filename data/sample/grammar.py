@@ -19,14 +19,25 @@ NEUTRAL = "neutral"
 Row = list[str]  # one phrase in the five languages, in the order of LANGUAGES
 
 _SLOT = re.compile(r"\{([a-z_]+)(\d?)(?::([a-z]+|\d))?\}")
-_GERMAN_ARTICLES = {"acc": {"der": "den"}, "gen": {"die": "der"}, "dat": {"der": "dem", "das": "dem", "die": "der"}}
-_PREPOSITIONS = {"es": {"of": "de", "to": "a"}, "fr": {"of": "de", "to": "à"}, "it": {"of": "di", "to": "a"}}
+_GERMAN_ARTICLES = {
+    "acc": {"der": "den"},
+    "gen": {"die": "der"},
+    "dat": {"der": "dem", "das": "dem", "die": "der"},
+}
+_PREPOSITIONS = {
+    "es": {"of": "de", "to": "a"},
+    "fr": {"of": "de", "to": "à"},
+    "it": {"of": "di", "to": "a"},
+}
 _ITALIAN_STEMS = {"of": "de", "to": "a"}
 _ITALIAN_ENDINGS = {"il": "l ", "lo": "llo ", "la": "lla ", "i": "i ", "gli": "gli ", "le": "lle "}
 _CONTRACTIONS = {
     "es": {"of": {"el": "del "}, "to": {"el": "al "}},
     "fr": {"of": {"le": "du ", "les": "des "}, "to": {"le": "au ", "les": "aux "}},
-    "it": {name: {key: stem + end for key, end in _ITALIAN_ENDINGS.items()} for name, stem in _ITALIAN_STEMS.items()},
+    "it": {
+        name: {key: stem + end for key, end in _ITALIAN_ENDINGS.items()}
+        for name, stem in _ITALIAN_STEMS.items()
+    },
 }
 
 
@@ -90,8 +101,13 @@ class Template:
         slots = sorted({match[1] + match[2] for match in _SLOT.finditer(texts["en"])})
         bases = [slot.rstrip("0123456789") for slot in slots]
         # Per slot the slot before it that uses the same table, or -1.
-        self.earlier = [bases.index(base) if base in bases[:place] else -1 for place, base in enumerate(bases)]
-        self.radices = [len(tables[base]) - (before >= 0) for base, before in zip(bases, self.earlier, strict=True)]
+        self.earlier = [
+            bases.index(base) if base in bases[:place] else -1 for place, base in enumerate(bases)
+        ]
+        self.radices = [
+            len(tables[base]) - (before >= 0)
+            for base, before in zip(bases, self.earlier, strict=True)
+        ]
         self.capacity = prod(self.radices)
         self.patterns: list[tuple[str, list[tuple[int, list[str]]]]] = []  # per language
         for column, language in enumerate(LANGUAGES):
@@ -119,15 +135,22 @@ def templates() -> dict[str, tuple[Template, ...]]:
     """Return the compiled templates by topic, with those of no topic under `neutral`."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     read = {
-        name: yaml.load(files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), loader)
+        name: yaml.load(
+            files(__package__).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), loader
+        )
         for name in ("numbers", "common", *TOPICS)
     }
     tables = {}
     for part in read.values():
         for slot, rows in part["tables"].items():
-            tables[slot] = [row if isinstance(row, list) else [row] * len(LANGUAGES) for row in rows]
+            tables[slot] = [
+                row if isinstance(row, list) else [row] * len(LANGUAGES) for row in rows
+            ]
     groups = {NEUTRAL: read["common"], **{topic: read[topic] for topic in TOPICS}}
     return {
-        topic: tuple(Template(f"{topic}/{place}", topic, text, tables) for place, text in enumerate(part["templates"]))
+        topic: tuple(
+            Template(f"{topic}/{place}", topic, text, tables)
+            for place, text in enumerate(part["templates"])
+        )
         for topic, part in groups.items()
     }

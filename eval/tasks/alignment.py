@@ -6,8 +6,8 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import read_lines
+from tmde.data.checks import Words, bad_value
+from tmde.data.files import read_lines
 
 from .base import AlignmentData, DocumentCollection, Languages, Provenance, Source, Task
 from .sources import choose_languages, pair_of, provenance_of, source_of
@@ -70,10 +70,19 @@ class WMT16(Task):
         for number, line in read_lines(str(pairs_file)):
             urls = line.split("\t")
             if len(urls) != 2 or urls[0] not in site_of or site_of.get(urls[1]) != site_of[urls[0]]:
-                raise bad_value(str(pairs_file), number, None, line, "two URLs of one .lett file, tab between", advice)
+                raise bad_value(
+                    str(pairs_file),
+                    number,
+                    None,
+                    line,
+                    "two URLs of one .lett file, tab between",
+                    advice,
+                )
             pairs.setdefault(site_of[urls[0]], []).append(tuple(urls))
         collections = {
-            name: DocumentCollection(WMT16.languages, sites[name], pairs[name]) for name in sites if name in pairs
+            name: DocumentCollection(WMT16.languages, sites[name], pairs[name])
+            for name in sites
+            if name in pairs
         }
         provenance = provenance_of(self, str(folder), split, copy=True)
         return AlignmentData(collections, provenance, by_url, lawdr_rank)
@@ -113,18 +122,26 @@ class WMT19(Task):
         source = source_of(self, source, advice)
         files = {}
         for path in sorted(Path(source).rglob("news-commentary-*.tsv*")):
-            if pair := pair_of(path.name.removesuffix(".gz").removesuffix(".tsv").rpartition(".")[2]):
+            if pair := pair_of(
+                path.name.removesuffix(".gz").removesuffix(".tsv").rpartition(".")[2]
+            ):
                 files[pair] = str(path)
-        chosen = choose_languages(source, languages, sorted({code for pair in files for code in pair}), self.languages)
+        chosen = choose_languages(
+            source, languages, sorted({code for pair in files for code in pair}), self.languages
+        )
         collections = {}
         for pair, path in files.items():
             if set(pair) <= set(chosen):
                 sides = _read_commentaries(path, advice)
-                collections["-".join(pair)] = DocumentCollection(pair, sides, [(name, name) for name in sides[0]])
+                collections["-".join(pair)] = DocumentCollection(
+                    pair, sides, [(name, name) for name in sides[0]]
+                )
         if not collections:
             expected = f"both languages of one file: {', '.join(map('-'.join, files))}"
             raise bad_value(source, None, "languages", chosen, expected, "Pass languages=[...].")
-        return AlignmentData(collections, provenance_of(self, source, None, copy=True), lawdr_rank=lawdr_rank)
+        return AlignmentData(
+            collections, provenance_of(self, source, None, copy=True), lawdr_rank=lawdr_rank
+        )
 
 
 def _read_lett(path: str) -> Iterator[tuple[str, str, str]]:
@@ -135,7 +152,9 @@ def _read_lett(path: str) -> Iterator[tuple[str, str, str]]:
             yield language, url, base64.b64decode(text, validate=True).decode()
         except ValueError as error:  # binascii's and of Unicode among them
             expected = "six fields with tabs between, the last a text in Base64"
-            raise bad_value(path, number, None, Words(f"{error}"), expected, "Fetch the file again.") from error
+            raise bad_value(
+                path, number, None, Words(f"{error}"), expected, "Fetch the file again."
+            ) from error
 
 
 def _read_commentaries(path: str, advice: str) -> tuple[Documents, Documents]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from modeling_tmde.data.checks import CorpusError
+from tmde.data.checks import CorpusError
 
 TaskError = CorpusError  # bad data of a task: the message names file or split, row, value found and value expected
 Source = str | os.PathLike | None
@@ -87,12 +87,17 @@ class ClassificationData:
 
     def rows(self) -> dict[str, Any]:
         """Number of rows by language and split."""
-        return {code: {name: len(split) for name, split in by.items()} for code, by in self.splits.items()}
+        return {
+            code: {name: len(split) for name, split in by.items()}
+            for code, by in self.splits.items()
+        }
 
     def mapped_documents(self) -> list[tuple[str, Split]]:
         """Test documents for a map, with their language; none of pairs of texts. Where some languages have mirrored
         documents (thesis, figures 3.2-3.4), only these languages and both kinds."""
-        chosen = {code: by_name for code, by_name in self.splits.items() if "mirrored" in by_name} or self.splits
+        chosen = {
+            code: by_name for code, by_name in self.splits.items() if "mirrored" in by_name
+        } or self.splits
         return [
             (by_name[name].language or code, by_name[name])
             for code, by_name in chosen.items()
@@ -104,7 +109,13 @@ class ClassificationData:
         """Everything that decides a result, for a fingerprint."""
         for language, by_name in self.splits.items():
             for name, split in by_name.items():
-                yield from ([language, name], split.ids, split.texts, split.labels, split.second_texts or [])
+                yield from (
+                    [language, name],
+                    split.ids,
+                    split.texts,
+                    split.labels,
+                    split.second_texts or [],
+                )
 
 
 class _AlignedTexts:
@@ -193,7 +204,10 @@ class SimilarityData:
 
     def columns(self) -> Iterator[Sequence[str | None]]:
         """Everything that decides a result, for a fingerprint."""
-        for codes, pairs in [*self.pairs.items(), *(([name], pairs) for name, pairs in self.supervised.items())]:
+        for codes, pairs in [
+            *self.pairs.items(),
+            *(([name], pairs) for name, pairs in self.supervised.items()),
+        ]:
             scores = [repr(float(score)) for score in pairs.scores]
             yield from (codes, pairs.ids, pairs.first, pairs.second, scores)
 
@@ -228,7 +242,9 @@ class AlignmentData:
 
     @property
     def languages(self) -> list[str]:
-        return list(dict.fromkeys(code for each in self.collections.values() for code in each.languages))
+        return list(
+            dict.fromkeys(code for each in self.collections.values() for code in each.languages)
+        )
 
     def rows(self) -> dict[str, int]:
         """Number of documents by language."""
@@ -261,7 +277,9 @@ class Task(abc.ABC):
 
     name: ClassVar[str]
     description: ClassVar[str]
-    provenance: ClassVar[Provenance] = Provenance("as given by the source", "as given by the source")
+    provenance: ClassVar[Provenance] = Provenance(
+        "as given by the source", "as given by the source"
+    )
     languages: tuple[str, ...] = ()
     default_source: str | None = None
     local_names: tuple[str, ...] = ()
@@ -269,7 +287,9 @@ class Task(abc.ABC):
     train_languages: tuple[str, ...] | None = None
 
     @abc.abstractmethod
-    def load(self, source: Source = None, languages: Languages = None, streaming: bool = False, **options) -> TaskData:
+    def load(
+        self, source: Source = None, languages: Languages = None, streaming: bool = False, **options
+    ) -> TaskData:
         """Loads the data.
 
         Args:

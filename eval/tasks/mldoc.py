@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from modeling_tmde.data.checks import bad_value
-from modeling_tmde.data.files import read_lines
+from tmde.data.checks import bad_value
+from tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
@@ -24,10 +24,17 @@ from .sources import (
     source_of,
 )
 
-logger = logging.getLogger("modeling_tmde.eval.tasks")
+logger = logging.getLogger("tmde.eval.tasks")
 
 LABELS = ("CCAT", "ECAT", "GCAT", "MCAT")
-NAMES = {"german": "de", "english": "en", "spanish": "es", "french": "fr", "italian": "it", "japanese": "ja"}
+NAMES = {
+    "german": "de",
+    "english": "en",
+    "spanish": "es",
+    "french": "fr",
+    "italian": "it",
+    "japanese": "ja",
+}
 NAMES |= {"russian": "ru", "chinese": "zh"}
 SIZES = {"train": 1000, "dev": 1000, "test": 4000, "train_10k": 10000}
 ADVICE = (
@@ -36,7 +43,13 @@ ADVICE = (
     "folder of its output (mldoc.de.train.1000, mldoc.de.dev, mldoc.de.test ...), or a private Hub dataset with one "
     "config per language and the columns label and text."
 )
-_SPLITS = {"train": "train", "train1000": "train", "dev": "dev", "test": "test", "train10000": "train_10k"}
+_SPLITS = {
+    "train": "train",
+    "train1000": "train",
+    "dev": "dev",
+    "test": "test",
+    "train10000": "train_10k",
+}
 # LASER's tasks/mldoc/mldoc.sh. Its pattern `([cC])` is a basic regular expression of sed: the brackets are literal.
 _CLEANING = (
     (re.compile(r" Co \."), " Co."),
@@ -65,7 +78,11 @@ class MLDoc(Task):
     head = "ffn"
 
     def load(
-        self, source: Source = None, languages: Languages = None, streaming: bool = False, clean: bool = True
+        self,
+        source: Source = None,
+        languages: Languages = None,
+        streaming: bool = False,
+        clean: bool = True,
     ) -> ClassificationData:
         """Splits `train` (1,000 documents), `dev` (1,000), `test` (4,000), and `train_10k` where it is there.
 
@@ -88,7 +105,10 @@ class MLDoc(Task):
         else:
             files = _find_files(source)
             chosen = choose_languages(source, languages, files, self.languages)
-            tables = {code: {name: files[code][name] for name in SIZES if name in files[code]} for code in chosen}
+            tables = {
+                code: {name: files[code][name] for name in SIZES if name in files[code]}
+                for code in chosen
+            }
         splits = {
             code: {name: _read_split(table, code, name, clean) for name, table in by_name.items()}
             for code, by_name in tables.items()
@@ -100,11 +120,15 @@ def _find_files(folder: str) -> dict[str, dict[str, Table]]:
     """The files of a folder by language and split."""
     files: dict[str, dict[str, Table]] = {}
     for path in sorted(Path(folder).rglob("*")):
-        words = [word for word in path.name.lower().split(".") if word not in ("mldoc", "txt", "tsv")]
+        words = [
+            word for word in path.name.lower().split(".") if word not in ("mldoc", "txt", "tsv")
+        ]
         languages = [word for word in words if NAMES.get(word, word) in NAMES.values()]
         name = _SPLITS.get("".join(word for word in words if word not in languages))
         if len(languages) == 1 and name and path.is_file():
-            files.setdefault(NAMES.get(languages[0], languages[0]), {})[name] = Table(str(path), _read_file(str(path)))
+            files.setdefault(NAMES.get(languages[0], languages[0]), {})[name] = Table(
+                str(path), _read_file(str(path))
+            )
     if not files:
         raise bad_value(folder, None, "source", folder, "a folder with MLDoc's files", ADVICE)
     return files
@@ -116,9 +140,13 @@ def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
     for pattern, replacement in _CLEANING if clean else ():
         texts = [pattern.sub(replacement, text) for text in texts]
     if len(texts) != SIZES[name]:
-        message = "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results"
+        message = (
+            "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results"
+        )
         logger.warning(message, language, name, len(texts), SIZES[name])
-    return Split([f"{language}:{name}:{row}" for row in range(len(texts))], texts, labels, place=table.place)
+    return Split(
+        [f"{language}:{name}:{row}" for row in range(len(texts))], texts, labels, place=table.place
+    )
 
 
 def _read_file(path: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -126,7 +154,9 @@ def _read_file(path: str) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in read_lines(path):
         label, tab, text = line.partition("\t")
         if not tab:
-            advice = "Correct the line; MLDoc's index files must first go through generate_documents.py."
+            advice = (
+                "Correct the line; MLDoc's index files must first go through generate_documents.py."
+            )
             raise bad_value(path, number, None, line, "label<TAB>text", advice)
         yield number, {"label": label, "text": _decode(path, number, text)}
 
@@ -139,4 +169,6 @@ def _decode(path: str, number: int, text: str) -> str:
         return ast.literal_eval(text).decode("utf-8")
     except (ValueError, SyntaxError) as error:
         advice = "Run generate_documents.py again."
-        raise bad_value(path, number, "text", text, "UTF-8 text, or a bytes literal of it", advice) from error
+        raise bad_value(
+            path, number, "text", text, "UTF-8 text, or a bytes literal of it", advice
+        ) from error

@@ -8,9 +8,9 @@ from itertools import islice
 
 import datasets
 
-from modeling_tmde.data import load_parallel
-from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.parallel import select_configs
+from tmde.data import load_parallel
+from tmde.data.checks import Words, bad_value
+from tmde.data.parallel import select_configs
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .sources import (
@@ -41,7 +41,7 @@ def open_parts(
     """Opens a parallel source.
 
     Args:
-        source, **options: As for [`load_parallel`](modeling_tmde.data.load_parallel).
+        source, **options: As for [`load_parallel`](tmde.data.load_parallel).
         languages: None for the available ones of `defaults`; without defaults, for all.
         pivot: Only pairs with this language.
         config: Config of a dataset to open instead of all pairs of the languages.
@@ -53,9 +53,13 @@ def open_parts(
     configs = [config]
     if config is None and is_dataset(source):
         names = config_names(source)
-        pairs = [pair for name in names if (pair := pair_of(name)) and (pivot is None or pivot in pair)]
+        pairs = [
+            pair for name in names if (pair := pair_of(name)) and (pivot is None or pivot in pair)
+        ]
         if pairs:
-            languages = choose_languages(source, languages, sorted({c for pair in pairs for c in pair}), defaults)
+            languages = choose_languages(
+                source, languages, sorted({c for pair in pairs for c in pair}), defaults
+            )
         configs = select_configs(names, languages, pivot and [pivot], source)
     parts: Parts = {}
     for name in configs:
@@ -65,10 +69,14 @@ def open_parts(
     return choose_languages(source, languages, there, defaults), parts
 
 
-def rows_of(part: datasets.Dataset | datasets.IterableDataset, languages: Sequence[str] = ()) -> Iterator[Row]:
+def rows_of(
+    part: datasets.Dataset | datasets.IterableDataset, languages: Sequence[str] = ()
+) -> Iterator[Row]:
     """Yields the rows, `{language: text or None}`, that have all of `languages`."""
     for block in part.iter(BLOCK_ROWS):
-        yield from (row for row in block["translation"] if all(row[code] is not None for code in languages))
+        yield from (
+            row for row in block["translation"] if all(row[code] is not None for code in languages)
+        )
 
 
 def take(place: str, rows: Iterable[Row], count: int, option: str) -> list[Row]:
@@ -79,7 +87,10 @@ def take(place: str, rows: Iterable[Row], count: int, option: str) -> list[Row]:
     """
     chosen = list(islice(rows, count))
     if len(chosen) < count:
-        found, advice = Words(f"{len(chosen)} rows with all their languages"), f"Pass a smaller {option}=."
+        found, advice = (
+            Words(f"{len(chosen)} rows with all their languages"),
+            f"Pass a smaller {option}=.",
+        )
         raise bad_value(place, None, option, found, str(count), advice)
     return chosen
 
@@ -104,7 +115,7 @@ class SentenceRetrieval(Task):
 
         Args:
             source: A file, folder, glob, Moses prefix or Hub dataset, as
-                [`load_parallel`](modeling_tmde.data.load_parallel) reads them. Of a Hub dataset with a config
+                [`load_parallel`](tmde.data.load_parallel) reads them. Of a Hub dataset with a config
                 for each pair of languages, every pair of `languages` is taken.
             max_rows: Read only the first `max_rows` rows; if the source has a config for each pair, of each pair.
             split, config: Of a Hub dataset.
@@ -112,10 +123,14 @@ class SentenceRetrieval(Task):
         Raises:
             CorpusError: No source, missing languages, or a source that can't be read.
         """
-        source = source_of(self, source, "Pass source= with parallel text: a file, a folder, or a Hub dataset.")
+        source = source_of(
+            self, source, "Pass source= with parallel text: a file, a folder, or a Hub dataset."
+        )
         check_count(self, "max_rows", max_rows)
         streaming = streaming or max_rows is not None  # read no further than needed
-        chosen, parts = open_parts(source, languages, self.languages, streaming=streaming, split=split, config=config)
+        chosen, parts = open_parts(
+            source, languages, self.languages, streaming=streaming, split=split, config=config
+        )
         rows = ((pair, islice(rows_of(part), max_rows)) for pair, part in parts.items())
         tested = split if source == "sample" or is_dataset(source) else None
         return aligned(rows, chosen, provenance_of(self, source, tested))
@@ -162,12 +177,20 @@ class EuroparlMatrix(Task):
         check_count(self, "rows", rows)
         options = {"streaming": streaming, "split": split}
         chosen, parts = open_parts(source, languages, self.languages, PIVOT, **options)
-        complete = rows_of(parts[None], chosen) if None in parts else _join(parts, len(chosen), rows)
+        complete = (
+            rows_of(parts[None], chosen) if None in parts else _join(parts, len(chosen), rows)
+        )
         found = take(source, complete, rows, "rows")
-        return aligned([(None, found)], chosen, provenance_of(self, source, split if is_dataset(source) else None))
+        return aligned(
+            [(None, found)],
+            chosen,
+            provenance_of(self, source, split if is_dataset(source) else None),
+        )
 
 
-def _join(parts: Mapping[str, datasets.Dataset | datasets.IterableDataset], size: int, rows: int) -> Iterator[Row]:
+def _join(
+    parts: Mapping[str, datasets.Dataset | datasets.IterableDataset], size: int, rows: int
+) -> Iterator[Row]:
     """Reads pairs with English a block at a time, in turn, until `rows` English sentences have `size` languages.
 
     Yields:
@@ -227,7 +250,14 @@ class XSR(Task):
         check_count(self, "queries", queries)
         check_count(self, "candidates", candidates)
         if queries > candidates:
-            raise bad_value(self.name, None, "queries", queries, f"at most candidates={candidates}", "Correct one.")
+            raise bad_value(
+                self.name,
+                None,
+                "queries",
+                queries,
+                f"at most candidates={candidates}",
+                "Correct one.",
+            )
         options = {"streaming": streaming, "split": split}
         chosen, parts = open_parts(source, languages, self.languages, PIVOT, **options)
         rows = []

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
-from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import read_lines
+from tmde.data.checks import Words, bad_value
+from tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .parallel import open_parts, rows_of
 from .sources import choose_languages, provenance_of, source_of
 
-logger = logging.getLogger("modeling_tmde.eval.tasks")
+logger = logging.getLogger("tmde.eval.tasks")
 
 Items = list[tuple[str, str, str]]  # split, label, sentence
 SPLITS = {"tr": "train", "va": "dev", "te": "test"}
@@ -28,7 +28,10 @@ COMMON_WORDS = 200  # mostly function words
 
 def sentence_length(sentences: Mapping[int, list[str]], rng: random.Random) -> Items:
     """The number of words in six bins of equal width."""
-    return [(split_of(row), str((len(words) - WORDS[0]) // 4), " ".join(words)) for row, words in sentences.items()]
+    return [
+        (split_of(row), str((len(words) - WORDS[0]) // 4), " ".join(words))
+        for row, words in sentences.items()
+    ]
 
 
 def word_content(sentences: Mapping[int, list[str]], rng: random.Random) -> Items:
@@ -38,7 +41,11 @@ def word_content(sentences: Mapping[int, list[str]], rng: random.Random) -> Item
     n = max(2, len(sentences) // SENTENCES_PER_WORD)
     asked = {word for word, _ in counts.most_common(3 * n)[2 * n :]}
     found = {row: [word for word in words if word in asked] for row, words in plain.items()}
-    items = [(split_of(row), held[0], " ".join(sentences[row])) for row, held in found.items() if len(held) == 1]
+    items = [
+        (split_of(row), held[0], " ".join(sentences[row]))
+        for row, held in found.items()
+        if len(held) == 1
+    ]
     known = {label for split, label, _ in items if split == "train"}
     return [item for item in items if item[1] in known]
 
@@ -65,7 +72,10 @@ def odd_man_out(sentences: Mapping[int, list[str]], rng: random.Random) -> Items
     """
     counts = Counter(word for words in sentences.values() for word in words)
     content = set(filter(is_word, counts)) - {word for word, _ in counts.most_common(COMMON_WORDS)}
-    after, before = defaultdict(Counter), defaultdict(Counter)  # content words by their left and right neighbours
+    after, before = (
+        defaultdict(Counter),
+        defaultdict(Counter),
+    )  # content words by their left and right neighbours
     for words in sentences.values():
         for first, second in zip(words, words[1:], strict=False):
             after[first].update({second} & content)
@@ -155,32 +165,50 @@ class Probing(Task):
         Raises:
             CorpusError: No source; a line that is not as published; text for a task that needs a parser.
         """
-        source = source_of(self, source, "Pass the folder of SentEval's probing files, or parallel text.")
+        source = source_of(
+            self, source, "Pass the folder of SentEval's probing files, or parallel text."
+        )
         path = Path(source) / self.file if Path(source).is_dir() else Path(source)
         if path.name == self.file and path.exists():
             (chosen,) = choose_languages(source, languages, ["en"])
             items = {chosen: self._published(str(path))}
         elif self.generate is None:
-            expected, advice = f"SentEval's {self.file}", "The task can't be generated: its labels are a parser's."
+            expected, advice = (
+                f"SentEval's {self.file}",
+                "The task can't be generated: its labels are a parser's.",
+            )
             raise bad_value(source, None, None, Words("another source"), expected, advice)
         else:
             items = self._generated(source, languages, streaming, max_rows, seed)
         splits: dict[str, dict[str, Split]] = {}
         for language, found in items.items():
-            by_split = {name: [item for item in found if item[0] == name] for name in SPLITS.values()}
+            by_split = {
+                name: [item for item in found if item[0] == name] for name in SPLITS.values()
+            }
             if not all(by_split.values()):
-                logger.warning("%s: left %s out, which has too little text in %s", self.name, language, source)
+                logger.warning(
+                    "%s: left %s out, which has too little text in %s", self.name, language, source
+                )
                 continue
             for name, rows in by_split.items():
                 ids = [f"{language}:{name}:{number}" for number in range(len(rows))]
                 _, labels, texts = zip(*rows, strict=True)
-                splits.setdefault(language, {})[name] = Split(ids, texts, labels, place=f"{source}, {name}")
+                splits.setdefault(language, {})[name] = Split(
+                    ids, texts, labels, place=f"{source}, {name}"
+                )
         if lacking := [language for language in languages or items if language not in splits]:
             if languages or not splits:
-                found, expected = Words(f"too little text in {lacking[0]}"), "sentences of every label in every split"
-                raise bad_value(source, None, None, found, expected, "Pass more text, or other languages.")
+                found, expected = (
+                    Words(f"too little text in {lacking[0]}"),
+                    "sentences of every label in every split",
+                )
+                raise bad_value(
+                    source, None, None, found, expected, "Pass more text, or other languages."
+                )
         monolingual = self.generate is word_content
-        return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head, monolingual)
+        return ClassificationData(
+            splits, provenance_of(self, source, "test", copy=True), self.head, monolingual
+        )
 
     def _published(self, path: str) -> Items:
         items = []
@@ -196,7 +224,9 @@ class Probing(Task):
         self, source: str, languages: Languages, streaming: bool, max_rows: int | None, seed: int
     ) -> dict[str, Items]:
         chosen, parts = open_parts(source, languages, self.languages, streaming=streaming)
-        sentences: dict[str, dict[str, tuple[int, list[str]]]] = {language: {} for language in chosen}
+        sentences: dict[str, dict[str, tuple[int, list[str]]]] = {
+            language: {} for language in chosen
+        }
         rows = (row for part in parts.values() for row in rows_of(part))
         for number, row in enumerate(islice(rows, max_rows)):
             for language in chosen:
@@ -230,7 +260,8 @@ PROBING: list[type[Probing]] = [
         {
             "__doc__": f"Probing: {about}.",
             "name": f"probing_{name}",
-            "description": f"probing: {about}" + (" (published, or from parallel text)" if generate else ""),
+            "description": f"probing: {about}"
+            + (" (published, or from parallel text)" if generate else ""),
             "file": file,
             "local_names": (file, f"probing/{file}"),
             "generate": staticmethod(generate) if generate else None,

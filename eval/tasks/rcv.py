@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import read_lines
+from tmde.data.checks import Words, bad_value
+from tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .mldoc import LABELS
@@ -23,7 +23,9 @@ class RCV(Task):
     5,000 test documents of the other."""
 
     name = "rcv"
-    description = "news topics of RCV1/RCV2, 4 classes, English and German (licensed: needs a source)"
+    description = (
+        "news topics of RCV1/RCV2, 4 classes, English and German (licensed: needs a source)"
+    )
     provenance = Provenance(
         citation="Klementiev et al., Inducing Crosslingual Distributed Representations of Words, 2012",
         licence="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
@@ -33,7 +35,11 @@ class RCV(Task):
     head = "svm"
 
     def load(
-        self, source: Source = None, languages: Languages = None, streaming: bool = False, train_size: int = 1000
+        self,
+        source: Source = None,
+        languages: Languages = None,
+        streaming: bool = False,
+        train_size: int = 1000,
     ) -> ClassificationData:
         """Splits `train` and `dev` (nine tenths and one tenth of the train documents) and `test`; and `mirrored`, the
         documents of `test` in the other language, where there are any: the figures of thesis 3.4 are of these pairs.
@@ -52,7 +58,10 @@ class RCV(Task):
         splits: Splits = {}
         for code in choose_languages(source, languages, RCV.languages, self.languages):
             train = _read(Path(source, "train", f"{code.upper()}{train_size}"), f"{code}:train")
-            parts = {"train": [row for place, row in enumerate(train) if place % DEV_SHARE], "dev": train[::DEV_SHARE]}
+            parts = {
+                "train": [row for place, row in enumerate(train) if place % DEV_SHARE],
+                "dev": train[::DEV_SHARE],
+            }
             parts["test"] = _read(Path(source, "test", code), f"{code}:test")
             other = "en" if code == "de" else "de"
             if (mirrored := Path(source, "test", f"{code}-{other}")).is_dir():
@@ -61,8 +70,12 @@ class RCV(Task):
             for name, rows in parts.items():
                 columns = map(list, zip(*rows, strict=True))
                 language = other if name == "mirrored" else None
-                splits[code][name] = Split(*columns, language=language, place=f"{source}, {code} {name}")
-        return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head, six_folds=True)
+                splits[code][name] = Split(
+                    *columns, language=language, place=f"{source}, {code} {name}"
+                )
+        return ClassificationData(
+            splits, provenance_of(self, source, "test", copy=True), self.head, six_folds=True
+        )
 
 
 def _read(folder: Path, prefix: str) -> list[tuple[str, str, str]]:
@@ -71,9 +84,23 @@ def _read(folder: Path, prefix: str) -> list[tuple[str, str, str]]:
     for path in sorted(path for path in folder.glob("*/*") if path.is_file()):
         label = next((label for label in LABELS if path.parent.name in (label, label[0])), None)
         if label is None:
-            raise bad_value(str(path.parent), None, "class", path.parent.name, f"one of {', '.join(LABELS)}", ADVICE)
+            raise bad_value(
+                str(path.parent),
+                None,
+                "class",
+                path.parent.name,
+                f"one of {', '.join(LABELS)}",
+                ADVICE,
+            )
         text = "\n".join(line for _, line in read_lines(str(path)))
         rows.append((f"{prefix}:{label}/{path.name}", text, label))
     if not rows:
-        raise bad_value(str(folder), None, None, Words("no documents"), "folders of the classes with some", ADVICE)
+        raise bad_value(
+            str(folder),
+            None,
+            None,
+            Words("no documents"),
+            "folders of the classes with some",
+            ADVICE,
+        )
     return rows

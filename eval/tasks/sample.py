@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from modeling_tmde.data.sample import LANGUAGES, sample_documents
+from tmde.data.sample import LANGUAGES, sample_documents
 
 from .base import ClassificationData, Languages, Provenance, Split, Task, TaskError
 from .sources import Splits, check_count, choose_languages
@@ -13,7 +13,9 @@ class Sample(Task):
 
     name = "sample"
     description = "built-in sample documents, 4 topics, 5 languages (no files)"
-    provenance = Provenance("the built-in grammar of tmde", "Apache-2.0", source="sample", split="test")
+    provenance = Provenance(
+        "the built-in grammar of tmde", "Apache-2.0", source="sample", split="test"
+    )
     languages = LANGUAGES
     default_source = "sample"
 
@@ -32,12 +34,16 @@ class Sample(Task):
         """
         chosen = choose_languages("sample", languages, LANGUAGES, self.languages)
         if not isinstance(sizes, list | tuple) or len(sizes) != 3:
-            raise TaskError(f"{self.name}: found sizes={sizes!r}, expected three, such as [1000, 200, 200].")
+            raise TaskError(
+                f"{self.name}: found sizes={sizes!r}, expected three, such as [1000, 200, 200]."
+            )
         splits: Splits = {language: {} for language in chosen}
         for name, size in zip(("train", "dev", "test"), sizes, strict=True):
             check_count(self, "sizes", size)
             rows = sample_documents(size, name, seed=seed, languages=chosen).to_pandas()
             for language in chosen:
                 part = rows[rows["language"] == language]
-                splits[language][name] = Split(*(part[column].tolist() for column in ("doc_id", "text", "label")))
+                splits[language][name] = Split(
+                    *(part[column].tolist() for column in ("doc_id", "text", "label"))
+                )
         return ClassificationData(splits, self.provenance)

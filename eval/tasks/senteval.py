@@ -6,9 +6,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from modeling_tmde.data.checks import Words, bad_value
+from tmde.data.checks import Words, bad_value
 
-from .base import ClassificationData, Languages, Provenance, SimilarityData, SimilarityPairs, Source, Split, Task
+from .base import (
+    ClassificationData,
+    Languages,
+    Provenance,
+    SimilarityData,
+    SimilarityPairs,
+    Source,
+    Split,
+    Task,
+)
 from .sources import choose_languages, provenance_of, read_score, source_of
 
 Row = tuple[str, ...]  # label or score, text, and the second text of a pair
@@ -78,14 +87,20 @@ class SentEval(Task):
         splits: dict[str, list[Row]] = {}
         for split, name, label in self.files:
             rows = self._read(Path(source) / name, label)
-            splits.setdefault(split, []).extend((f"en:{split}:{name}:{number}", *row) for number, row in rows)
+            splits.setdefault(split, []).extend(
+                (f"en:{split}:{name}:{number}", *row) for number, row in rows
+            )
         if "dev" not in splits and "train" in splits:
             splits["dev"] = splits["train"][::DEV_SHARE]
             splits["train"] = [row for n, row in enumerate(splits["train"]) if n % DEV_SHARE]
         provenance = provenance_of(self, source, "test", copy=True)
-        columns = {split: list(map(list, zip(*rows, strict=True))) for split, rows in splits.items()}
+        columns = {
+            split: list(map(list, zip(*rows, strict=True))) for split, rows in splits.items()
+        }
         if self.scored:
-            pairs = {split: SimilarityPairs(*by[:1], *by[2:], by[1]) for split, by in columns.items()}
+            pairs = {
+                split: SimilarityPairs(*by[:1], *by[2:], by[1]) for split, by in columns.items()
+            }
             test = {("en", "en"): pairs.pop("test")}
             return SimilarityData(test, provenance, pairs)
         found = {
@@ -96,32 +111,40 @@ class SentEval(Task):
 
     def _read(self, path: Path, label: str | None) -> Iterator[tuple[int, Row]]:
         if not path.exists():
-            advice = (
-                f"Pass the folder that holds {'/'.join(path.parts[-2:])}, or run SentEval's get_transfer_data.bash."
-            )
+            advice = f"Pass the folder that holds {'/'.join(path.parts[-2:])}, or run SentEval's get_transfer_data.bash."
             raise bad_value(str(path), None, None, Words("no file"), "one of SentEval", advice)
         data = path.read_bytes()
         try:
             text = data.decode()
         except UnicodeDecodeError:  # some are as old as their tasks
             text = data.decode("latin-1")
-        rows = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        rows = [
+            (number, line.strip())
+            for number, line in enumerate(text.split("\n"), 1)
+            if line.strip()
+        ]
         for number, line in rows[self.header :]:
             try:
                 row = (label, line) if label else self.line(line)
             except (IndexError, ValueError):
                 found = line if len(line) < 80 else line[:80] + "..."
                 advice = "Fetch the file again."
-                raise bad_value(str(path), number, None, found, "a line of SentEval's file", advice) from None
+                raise bad_value(
+                    str(path), number, None, found, "a line of SentEval's file", advice
+                ) from None
             yield number, (read_score(str(path), number, row[0]), *row[1:]) if self.scored else row
 
 
-def _task(name: str, description: str, *files: tuple[str, str, str | None], **attributes: object) -> type[SentEval]:
+def _task(
+    name: str, description: str, *files: tuple[str, str, str | None], **attributes: object
+) -> type[SentEval]:
     about = {"name": f"senteval_{name}", "description": f"SentEval: {description}", "files": files}
     about["local_names"] = (files[0][1], f"downstream/{files[0][1]}")
     line = {"line": staticmethod(attributes.pop("line"))} if "line" in attributes else {}
     return type(
-        f"SentEval_{name}", (SentEval,), {"__doc__": f"SentEval: {description}.", **about, **line, **attributes}
+        f"SentEval_{name}",
+        (SentEval,),
+        {"__doc__": f"SentEval: {description}.", **about, **line, **attributes},
     )
 
 
@@ -135,15 +158,28 @@ _SICK = ("SICK/SICK_{}.txt", "train", "trial", "test_annotated")
 SENTEVAL: list[type[SentEval]] = [
     _task("mr", "sentiment of films", *(("all", f"MR/rt-polarity.{x}", x) for x in ("pos", "neg"))),
     _task("cr", "sentiment of products", *(("all", f"CR/custrev.{x}", x) for x in ("pos", "neg"))),
-    _task("subj", "subjectivity", *(("all", f"SUBJ/subj.{x}", x) for x in ("objective", "subjective"))),
+    _task(
+        "subj", "subjectivity", *(("all", f"SUBJ/subj.{x}", x) for x in ("objective", "subjective"))
+    ),
     _task("mpqa", "opinion polarity", *(("all", f"MPQA/mpqa.{x}", x) for x in ("pos", "neg"))),
     _task(
-        "sst2", "sentiment, 2 classes", *_three("SST/binary/sentiment-{}", "train", "dev", "test"), line=_label_behind
+        "sst2",
+        "sentiment, 2 classes",
+        *_three("SST/binary/sentiment-{}", "train", "dev", "test"),
+        line=_label_behind,
     ),
     _task(
-        "sst5", "sentiment, 5 classes", *_three("SST/fine/sentiment-{}", "train", "dev", "test"), line=_label_before
+        "sst5",
+        "sentiment, 5 classes",
+        *_three("SST/fine/sentiment-{}", "train", "dev", "test"),
+        line=_label_before,
     ),
-    _task("trec", "type of question", *_three("TREC/{}.label", "train_5500", "TREC_10"), line=_question),
+    _task(
+        "trec",
+        "type of question",
+        *_three("TREC/{}.label", "train_5500", "TREC_10"),
+        line=_question,
+    ),
     _task(
         "mrpc",
         "paraphrases",
@@ -152,7 +188,14 @@ SENTEVAL: list[type[SentEval]] = [
         header=True,
     ),
     _task("sick_e", "entailment", *_three(*_SICK), line=_columns(4, 1, 2), header=True),
-    _task("sick_r", "relatedness, supervised", *_three(*_SICK), line=_columns(3, 1, 2), header=True, scored=True),
+    _task(
+        "sick_r",
+        "relatedness, supervised",
+        *_three(*_SICK),
+        line=_columns(3, 1, 2),
+        header=True,
+        scored=True,
+    ),
     _task(
         "stsb",
         "similarity, supervised",

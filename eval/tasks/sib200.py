@@ -35,7 +35,9 @@ class SIB200(Task):
     default_source = "Davlan/sib200"
     local_names = ("eval/sib200.parquet", "sib200.parquet")
 
-    def load(self, source: Source = None, languages: Languages = None, streaming: bool = False) -> ClassificationData:
+    def load(
+        self, source: Source = None, languages: Languages = None, streaming: bool = False
+    ) -> ClassificationData:
         """Splits `train` (701 sentences), `dev` (99), `test` (204).
 
         Args:
@@ -58,10 +60,15 @@ class SIB200(Task):
                     numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
                     labels = read_labels(table, "category", numbers, rows["category"])
                     ids = [str(index) for index in rows["index_id"]]
-                    splits.setdefault(language, {})[name] = Split(ids, rows["text"], labels, place=table.place)
+                    splits.setdefault(language, {})[name] = Split(
+                        ids, rows["text"], labels, place=table.place
+                    )
         else:
             found = labeled_splits(self, source, "index_id")
             found = {iso_of_flores(code): by_name for code, by_name in found.items()}
-            splits = {code: found[code] for code in choose_languages(source, languages, found, self.languages)}
+            splits = {
+                code: found[code]
+                for code in choose_languages(source, languages, found, self.languages)
+            }
         check_parallel(source, splits)
         return ClassificationData(splits, provenance_of(self, source, "test", copy=True))

@@ -13,12 +13,19 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from modeling_tmde.data.checks import CorpusError, Words, bad_value, check_languages, is_code
-from modeling_tmde.data.files import FileSource, find_files, format_of, is_hub_layout, open_parquet, read_rows
+from tmde.data.checks import CorpusError, Words, bad_value, check_languages, is_code
+from tmde.data.files import (
+    FileSource,
+    find_files,
+    format_of,
+    is_hub_layout,
+    open_parquet,
+    read_rows,
+)
 
 from .base import Languages, Provenance, RetrievalData, Source, Split, Task
 
-logger = logging.getLogger("modeling_tmde.eval.tasks")
+logger = logging.getLogger("tmde.eval.tasks")
 
 Row = dict[str, str | None]
 Splits = dict[str, dict[str, Split]]  # by language and name
@@ -64,14 +71,20 @@ def read_columns(
     """
     rows = list(table.rows)
     if not rows:
-        raise bad_value(table.place, None, None, Words("no rows"), "some", "Fetch or write the file again.")
+        raise bad_value(
+            table.place, None, None, Words("no rows"), "some", "Fetch or write the file again."
+        )
     names = list(rows[0][1])
     for name in (*texts, *others):
         if name not in names:
             found = Words(f"the columns {', '.join(names)}")
-            raise bad_value(table.place, None, name, found, f"a column {name!r}", "Rename or add the column.")
+            raise bad_value(
+                table.place, None, name, found, f"a column {name!r}", "Rename or add the column."
+            )
     if head is not None:
-        order = np.argsort(np.random.default_rng(head[1]).random(len(rows)), kind="stable")[: head[0]]
+        order = np.argsort(np.random.default_rng(head[1]).random(len(rows)), kind="stable")[
+            : head[0]
+        ]
         rows = [rows[index] for index in order]
     numbers = [number for number, _ in rows]
     columns = {name: [row.get(name) for _, row in rows] for name in names}
@@ -84,7 +97,13 @@ def read_columns(
                 advice = "Correct the row, or delete it (in every language, if the languages are parallel)."
                 raise bad_value(table.place, number, name, text, "a text", advice)
         if empty:
-            logger.warning("%s: %d empty texts in '%s', first in row %d", table.place, len(empty), name, empty[0])
+            logger.warning(
+                "%s: %d empty texts in '%s', first in row %d",
+                table.place,
+                len(empty),
+                name,
+                empty[0],
+            )
     return numbers, columns
 
 
@@ -117,11 +136,17 @@ def open_split(source: str, config: str, split: str, streaming: bool = False) ->
     return _table_of(dataset, f"{source} (config {config}, split {split})", split)
 
 
-def _table_of(dataset: datasets.Dataset | datasets.IterableDataset, place: str, split: str | None = None) -> Table:
+def _table_of(
+    dataset: datasets.Dataset | datasets.IterableDataset, place: str, split: str | None = None
+) -> Table:
     kinds = (dataset.features or {}).items()
     names = {name: kind.names for name, kind in kinds if isinstance(kind, datasets.ClassLabel)}
     blocks = dataset.iter(1000)  # several times faster than row by row
-    rows = (dict(zip(block, values, strict=True)) for block in blocks for values in zip(*block.values(), strict=True))
+    rows = (
+        dict(zip(block, values, strict=True))
+        for block in blocks
+        for values in zip(*block.values(), strict=True)
+    )
     return Table(place, enumerate(rows, 1), split, names)
 
 
@@ -131,24 +156,46 @@ def _open_file(path: str) -> Table:
     return Table(path, read_rows(FileSource(format_of(path), (path,))))
 
 
-def open_splits(source: str, config: str, names: Iterable[str], streaming: bool = False) -> dict[str, Table]:
+def open_splits(
+    source: str, config: str, names: Iterable[str], streaming: bool = False
+) -> dict[str, Table]:
     """Opens the named splits that a config has; the Hub's `validation` is `dev`."""
-    there = {{"validation": "dev"}.get(name, name): name for name in datasets.get_dataset_split_names(source, config)}
-    return {name: open_split(source, config, there[name], streaming) for name in names if name in there}
+    there = {
+        {"validation": "dev"}.get(name, name): name
+        for name in datasets.get_dataset_split_names(source, config)
+    }
+    return {
+        name: open_split(source, config, there[name], streaming) for name in names if name in there
+    }
 
 
 def named_files(task: Task, folder: str) -> list[str]:
     """The files in a folder that match one of the task's `local_names`."""
-    return sorted({path for name in task.local_names for path in glob.glob(os.path.join(glob.escape(folder), name))})
+    return sorted(
+        {
+            path
+            for name in task.local_names
+            for path in glob.glob(os.path.join(glob.escape(folder), name))
+        }
+    )
 
 
 def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]:
     """Opens the tables of a file, a dataset, or a folder (the files that match `local_names`, or else all files)."""
     files = named_files(task, source)
     if not files and is_dataset(source):
-        splits = {name: datasets.get_dataset_split_names(source, name) for name in config_names(source)}
-        return [open_split(source, config, name, streaming) for config, names in splits.items() for name in names]
-    return [_open_file(path) for path in files or [path for file in find_files(source) for path in file.paths]]
+        splits = {
+            name: datasets.get_dataset_split_names(source, name) for name in config_names(source)
+        }
+        return [
+            open_split(source, config, name, streaming)
+            for config, names in splits.items()
+            for name in names
+        ]
+    return [
+        _open_file(path)
+        for path in files or [path for file in find_files(source) for path in file.paths]
+    ]
 
 
 def config_names(dataset: str) -> list[str]:
@@ -157,7 +204,11 @@ def config_names(dataset: str) -> list[str]:
 
 
 def read_labels(
-    table: Table, column: str, numbers: Sequence[int], values: Sequence[object], labels: Sequence[str] = ()
+    table: Table,
+    column: str,
+    numbers: Sequence[int],
+    values: Sequence[object],
+    labels: Sequence[str] = (),
 ) -> list[str]:
     """Class names of a column of names or of class numbers.
 
@@ -168,7 +219,10 @@ def read_labels(
         CorpusError: A value is none of the labels.
     """
     names = table.class_names.get(column) or labels
-    found = [names[value] if isinstance(value, int) and 0 <= value < len(names) else value for value in values]
+    found = [
+        names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+        for value in values
+    ]
     for number, name in zip(numbers, found, strict=True):
         if not isinstance(name, str) or not name or (labels and name not in labels):
             expected = f"one of {', '.join(labels)}" if labels else "the name of a class"
@@ -184,7 +238,9 @@ def read_score(place: str, number: int, value: object) -> float:
     except (TypeError, ValueError):
         score = math.nan
     if not math.isfinite(score):
-        raise bad_value(place, number, "score", value, "a finite number", "Correct or delete the row.")
+        raise bad_value(
+            place, number, "score", value, "a finite number", "Correct or delete the row."
+        )
     return score
 
 
@@ -202,10 +258,19 @@ def labeled_splits(
     """
     frames = []
     for table in open_tables(task, source, streaming):
-        texts = ["language", "text", *([title] if title else []), *(["split"] if table.split is None else [])]
+        texts = [
+            "language",
+            "text",
+            *([title] if title else []),
+            *(["split"] if table.split is None else []),
+        ]
         numbers, rows = read_columns(table, texts, [id_column, "label"])
         frame = pd.DataFrame(
-            {"language": rows["language"], "text": rows["text"], "split": rows.get("split", table.split)}
+            {
+                "language": rows["language"],
+                "text": rows["text"],
+                "split": rows.get("split", table.split),
+            }
         )
         if title:
             frame["text"] = pd.Series(rows[title]) + "\n\n" + frame["text"]
@@ -215,10 +280,14 @@ def labeled_splits(
     splits: Splits = {}
     for (language, name), part in pd.concat(frames).groupby(["language", "split"], sort=False):
         columns = (part[column].tolist() for column in ("id", "text", "label"))
-        splits.setdefault(language, {})[name] = Split(*columns, place=f"{source}, language {language}, split {name}")
+        splits.setdefault(language, {})[name] = Split(
+            *columns, place=f"{source}, language {language}, split {name}"
+        )
     order = ("train", "dev", "test")
     return {
-        language: {name: by_name[name] for name in dict.fromkeys((*order, *by_name)) if name in by_name}
+        language: {
+            name: by_name[name] for name in dict.fromkeys((*order, *by_name)) if name in by_name
+        }
         for language, by_name in splits.items()
     }
 
@@ -237,8 +306,18 @@ def choose_languages(
         return list(dict.fromkeys(requested))
     chosen = [language for language in defaults or there if language in there]
     if not chosen:
-        found, listed = Words(f"none of the default languages {', '.join(defaults)}"), ", ".join(there) or "none"
-        raise bad_value(place, None, "languages", found, f"languages of the data: {listed}", "Pass languages=[...].")
+        found, listed = (
+            Words(f"none of the default languages {', '.join(defaults)}"),
+            ", ".join(there) or "none",
+        )
+        raise bad_value(
+            place,
+            None,
+            "languages",
+            found,
+            f"languages of the data: {listed}",
+            "Pass languages=[...].",
+        )
     return chosen
 
 
@@ -251,7 +330,9 @@ def check_parallel(place: str, splits: Mapping[str, Mapping[str, Split]]) -> Non
                 if gold.setdefault((name, row_id), label) != label:
                     where = f"{place}, language {language}, split {name}, id {row_id}"
                     expected = f"the label of its translations, {gold[name, row_id]!r}"
-                    advice = "Rows of one id must be translations: fetch the languages in one edition."
+                    advice = (
+                        "Rows of one id must be translations: fetch the languages in one edition."
+                    )
                     raise bad_value(where, None, "label", label, expected, advice)
 
 
@@ -280,7 +361,9 @@ def pair_of(name: str) -> tuple[str, str] | None:
 
 
 def aligned(
-    parts: Iterable[tuple[str | None, Iterable[Row]]], languages: Sequence[str], provenance: Provenance
+    parts: Iterable[tuple[str | None, Iterable[Row]]],
+    languages: Sequence[str],
+    provenance: Provenance,
 ) -> RetrievalData:
     """Rows as retrieval data. In a source kept by language pairs, a row is None in the languages of other pairs.
 
@@ -291,8 +374,12 @@ def aligned(
     Raises:
         CorpusError: No row.
     """
-    rows = {f"{pair}:{n}" if pair else str(n): row for pair, part in parts for n, row in enumerate(part)}
+    rows = {
+        f"{pair}:{n}" if pair else str(n): row for pair, part in parts for n, row in enumerate(part)
+    }
     if not rows:
-        raise CorpusError(f"{provenance.source}: found no rows with two of the languages, expected some.")
+        raise CorpusError(
+            f"{provenance.source}: found no rows with two of the languages, expected some."
+        )
     texts = {language: [row.get(language) for row in rows.values()] for language in languages}
     return RetrievalData(list(rows), texts, provenance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from modeling_tmde.data.checks import Words, bad_value
+from tmde.data.checks import Words, bad_value
 
 from .base import Languages, Provenance, SimilarityData, SimilarityPairs, Source, Task
 from .sources import (
@@ -38,7 +38,11 @@ class STS(Task):
     default_source = "mteb/sts17-crosslingual-sts"
 
     def load(
-        self, source: Source = None, languages: Languages = None, streaming: bool = False, split: str = "test"
+        self,
+        source: Source = None,
+        languages: Languages = None,
+        streaming: bool = False,
+        split: str = "test",
     ) -> SimilarityData:
         """Pairs of sentences by pair of languages, with ids `"en-de:<row>"`.
 
@@ -55,11 +59,15 @@ class STS(Task):
         source = source_of(self, source)
         dataset = is_dataset(source)
         if dataset:
-            pairs = _choose(self, source, languages, list(filter(None, map(pair_of, config_names(source)))))
+            pairs = _choose(
+                self, source, languages, list(filter(None, map(pair_of, config_names(source))))
+            )
             names = ["-".join(pair) for pair in pairs]
             tables = {name: open_split(source, name, split, streaming) for name in names}
         else:
-            tables = {Path(table.place).name.split(".")[0]: table for table in open_tables(self, source)}
+            tables = {
+                Path(table.place).name.split(".")[0]: table for table in open_tables(self, source)
+            }
         rows: dict[Pair, list[tuple[str, str, float]]] = {}
         for name, table in tables.items():
             numbers, columns = read_columns(table, ["sentence1", "sentence2"], ["score"])
@@ -69,8 +77,17 @@ class STS(Task):
                 pair = pair_of(str(lang))
                 if pair is None:
                     advice = "Add a column 'lang' with such codes, or name the file like en-de.tsv."
-                    raise bad_value(table.place, number, "lang", lang, "two language codes such as 'en-de'", advice)
-                rows.setdefault(pair, []).append((first, second, read_score(table.place, number, score)))
+                    raise bad_value(
+                        table.place,
+                        number,
+                        "lang",
+                        lang,
+                        "two language codes such as 'en-de'",
+                        advice,
+                    )
+                rows.setdefault(pair, []).append(
+                    (first, second, read_score(table.place, number, score))
+                )
         found = {}
         for pair in _choose(self, source, languages, rows):
             ids = [f"{'-'.join(pair)}:{row}" for row in range(len(rows[pair]))]
@@ -80,9 +97,23 @@ class STS(Task):
 
 def _choose(task: Task, source: str, languages: Languages, pairs: Collection[Pair]) -> list[Pair]:
     """The pairs of two of the languages; None: all, or those of `task.languages`."""
-    chosen = set(choose_languages(source, languages, [code for pair in pairs for code in pair], task.languages))
+    chosen = set(
+        choose_languages(
+            source, languages, [code for pair in pairs for code in pair], task.languages
+        )
+    )
     kept = [pair for pair in pairs if chosen.issuperset(pair)]
     if not kept:
-        found, listed = Words(f"no pair of {', '.join(sorted(chosen))}"), ", ".join(map("-".join, pairs))
-        raise bad_value(source, None, "languages", found, f"one of {listed}", "Request both languages of a pair.")
+        found, listed = (
+            Words(f"no pair of {', '.join(sorted(chosen))}"),
+            ", ".join(map("-".join, pairs)),
+        )
+        raise bad_value(
+            source,
+            None,
+            "languages",
+            found,
+            f"one of {listed}",
+            "Request both languages of a pair.",
+        )
     return kept

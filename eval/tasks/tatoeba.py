@@ -6,8 +6,8 @@ import glob
 import os
 from collections.abc import Iterator
 
-from modeling_tmde.data import load_parallel
-from modeling_tmde.data.checks import bad_value
+from tmde.data import load_parallel
+from tmde.data.checks import bad_value
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .languages import iso_of_iso3
@@ -39,7 +39,9 @@ class Tatoeba(Task):
     languages = ("de", "en", "es", "fr", "it")
     default_source = "mteb/tatoeba-bitext-mining"
 
-    def load(self, source: Source = None, languages: Languages = None, streaming: bool = False) -> RetrievalData:
+    def load(
+        self, source: Source = None, languages: Languages = None, streaming: bool = False
+    ) -> RetrievalData:
         """Rows by pair, with ids `"deu-eng:<row>"`.
 
         Args:
@@ -58,25 +60,38 @@ class Tatoeba(Task):
         else:
             files = glob.glob(os.path.join(glob.escape(source), "tatoeba.*-eng.eng"))
             pairs = sorted(os.path.basename(path).split(".")[1] for path in files)
-        pairs = {iso_of_iso3(name.removesuffix("-eng")): name for name in pairs if name.endswith("-eng")}
+        pairs = {
+            iso_of_iso3(name.removesuffix("-eng")): name for name in pairs if name.endswith("-eng")
+        }
         if not pairs:
             expected = "a folder with tatoeba.deu-eng.deu, tatoeba.deu-eng.eng ..., or a dataset with such configs"
-            raise bad_value(source, None, "source", source, expected, "Pass LASER's folder data/tatoeba/v1.")
+            raise bad_value(
+                source, None, "source", source, expected, "Pass LASER's folder data/tatoeba/v1."
+            )
         chosen = choose_languages(source, languages, [*pairs, "en"], self.languages)
         chosen = [language for language in chosen if language != "en"]
         read = _dataset_rows if dataset else _file_rows
         parts = [(pairs[language], read(source, pairs[language], streaming)) for language in chosen]
-        return aligned(parts, [*chosen, "en"], provenance_of(self, source, "test" if dataset else None))
+        return aligned(
+            parts, [*chosen, "en"], provenance_of(self, source, "test" if dataset else None)
+        )
 
 
 def _file_rows(folder: str, pair: str, streaming: bool) -> Iterator[Row]:
     prefix = os.path.join(folder, f"tatoeba.{pair}.")
-    for row in load_parallel({code: prefix + code for code in pair.split("-")}, bad_rows="raise", streaming=True):
+    for row in load_parallel(
+        {code: prefix + code for code in pair.split("-")}, bad_rows="raise", streaming=True
+    ):
         yield {iso_of_iso3(code): text for code, text in row["translation"].items()}
 
 
 def _dataset_rows(source: str, pair: str, streaming: bool) -> Iterator[Row]:
-    _, columns = read_columns(open_split(source, pair, "test", streaming), ["sentence1", "sentence2"])
+    _, columns = read_columns(
+        open_split(source, pair, "test", streaming), ["sentence1", "sentence2"]
+    )
     first, second = map(iso_of_iso3, pair.split("-"))
     for one, two in zip(columns["sentence1"], columns["sentence2"], strict=True):
-        yield {first: one.rstrip("\r\n"), second: two.rstrip("\r\n")}  # some rows kept the end of their line
+        yield {
+            first: one.rstrip("\r\n"),
+            second: two.rstrip("\r\n"),
+        }  # some rows kept the end of their line

@@ -21,7 +21,9 @@ class WordOrder(Task):
 
     name = "word_order"
     description = "built-in minimal pairs of the same words, 5 languages: which is the translation? (no files)"
-    provenance = Provenance("minimal pairs written by hand for tmde", "Apache-2.0", source="built-in")
+    provenance = Provenance(
+        "minimal pairs written by hand for tmde", "Apache-2.0", source="built-in"
+    )
     languages = ("de", "en", "es", "fr", "it")
     default_source = "built-in"
 
@@ -43,9 +45,15 @@ class WordOrder(Task):
             TaskError: Another source, an unknown language or phenomenon.
         """
         if source not in (None, self.default_source):
-            raise TaskError(f"{self.name}: found the source {source!r}, expected none: its sentences are built in.")
-        chosen = choose_languages(self.default_source, languages, WordOrder.languages, self.languages)
-        path = resources.files(__package__) / "word_order.yaml"  # by phenomenon: {language: [sentence, contrast]}
+            raise TaskError(
+                f"{self.name}: found the source {source!r}, expected none: its sentences are built in."
+            )
+        chosen = choose_languages(
+            self.default_source, languages, WordOrder.languages, self.languages
+        )
+        path = (
+            resources.files(__package__) / "word_order.yaml"
+        )  # by phenomenon: {language: [sentence, contrast]}
         pairs = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not set(phenomena or ()) <= set(pairs):
             found = f"{self.name}: found phenomena={phenomena!r}"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from modeling_tmde.data.checks import Words, bad_value
-from modeling_tmde.data.files import FileSource, read_rows
+from tmde.data.checks import Words, bad_value
+from tmde.data.files import FileSource, read_rows
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
@@ -27,7 +27,12 @@ from .sources import (
 )
 
 LABELS = ("entailment", "neutral", "contradiction")
-COLUMNS = {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label", "hypo": "hypothesis"}
+COLUMNS = {
+    "sentence1": "premise",
+    "sentence2": "hypothesis",
+    "gold_label": "label",
+    "hypo": "hypothesis",
+}
 ADVICE = (
     "Pass source= with the folder where XNLI-1.0.zip and XNLI-MT-1.0.zip (https://github.com/facebookresearch/XNLI) "
     "are unpacked."
@@ -47,7 +52,23 @@ class XNLI(Task):
         licence="CC BY-NC 4.0",
         url="https://github.com/facebookresearch/XNLI",
     )
-    languages = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+    languages = (
+        "ar",
+        "bg",
+        "de",
+        "el",
+        "en",
+        "es",
+        "fr",
+        "hi",
+        "ru",
+        "sw",
+        "th",
+        "tr",
+        "ur",
+        "vi",
+        "zh",
+    )
     default_source = "facebook/xnli"
     head = "ffn_nli"
     train_languages = ("en",)
@@ -79,17 +100,26 @@ class XNLI(Task):
         """
         source = source_of(self, source, ADVICE)
         check_count(self, "max_train", max_train)
-        tables = None if not self.translated_into and is_dataset(source) else self._tables(Path(source))
+        tables = (
+            None if not self.translated_into and is_dataset(source) else self._tables(Path(source))
+        )
         there = config_names(source) if tables is None else tables
         # A model need not know the language that a test set was translated from.
-        chosen = choose_languages(source, languages, there, XNLI.languages if self.translated_into else self.languages)
-        trained = set(train_languages or self.train_languages or ()).intersection(chosen) or set(chosen)
+        chosen = choose_languages(
+            source, languages, there, XNLI.languages if self.translated_into else self.languages
+        )
+        trained = set(train_languages or self.train_languages or ()).intersection(chosen) or set(
+            chosen
+        )
         splits: Splits = {}
         for language in chosen:
             names = ("train", "dev", "test") if language in trained else ("dev", "test")
             opened = tables[language] if tables else open_splits(source, language, names, streaming)
             for name in filter(opened.get, names):
-                table, head = opened[name], (max_train, seed) if max_train and name == "train" else None
+                table, head = (
+                    opened[name],
+                    (max_train, seed) if max_train and name == "train" else None,
+                )
                 texts = ["premise", "hypothesis"]
                 numbers, rows = read_columns(table, texts, ["label"], empty_texts=True, head=head)
                 labels = read_labels(table, "label", numbers, rows["label"], LABELS)
@@ -146,7 +176,9 @@ def _tables_by_language(folder: Path, name: str) -> dict[str, Table]:
     rows: dict[str, list[Row]] = {}
     for row in _rows(path):
         rows.setdefault(row.get("language"), []).append(row)
-    return {code: Table(f"{path} (language {code})", enumerate(part, 1)) for code, part in rows.items()}
+    return {
+        code: Table(f"{path} (language {code})", enumerate(part, 1)) for code, part in rows.items()
+    }
 
 
 def _rows(path: Path) -> Iterator[Row]:

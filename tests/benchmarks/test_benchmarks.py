@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-TRAINING = ["--size", "tiny", "--rows", "100", "--steps", "1", "--repeats", "1", "--system", "cT-MDE"]
+TRAINING = [
+    "--size",
+    "tiny",
+    "--rows",
+    "100",
+    "--steps",
+    "1",
+    "--repeats",
+    "1",
+    "--system",
+    "cT-MDE",
+]
 OPTIONS = {
     "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
     "peers.py": "--static {folder}/static --minutes 0.02 --cache {folder} --figure {folder}/front.png".split(),
@@ -18,6 +29,12 @@ OPTIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_benchmark_runs(name, tmp_path):
-    command = [sys.executable, str(BENCHMARKS / name), *(option.format(folder=tmp_path) for option in OPTIONS[name])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+    command = [
+        sys.executable,
+        str(BENCHMARKS / name),
+        *(option.format(folder=tmp_path) for option in OPTIONS[name]),
+    ]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
+    )
     assert done.returncode == 0 and "|" in done.stdout, done.stdout[-3000:]

@@ -7,8 +7,8 @@ import torch
 from typer.testing import CliRunner
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.cli.main import app
 from tests.conftest import save
+from tmde.cli.main import app
 
 
 def run(*arguments, **kwargs):

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from modeling_tmde.documents.word_vectors import read_word_vectors, write_word_vectors
-from modeling_tmde.embedding import DocumentEmbedder
 from tests.cli.conftest import ok, run, write_rows
 from tests.documents.test_word_vectors import planted
+from tmde.documents.word_vectors import read_word_vectors, write_word_vectors
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 LANGUAGES = ["--language-a", "de", "--language-b", "en"]
 
@@ -22,18 +22,31 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
         (tmp_path / name).write_text("".join(f"X{row}\ty{row}\nunknown y1\n" for row in numbers))
     texts = [[f"{letter}{row} {letter}{row + 9}" for letter in "xy"] for row in range(60)]
     write_rows(
-        tmp_path / "rows.jsonl", [{"translation": dict(zip(("de", "en"), each, strict=True))} for each in texts]
+        tmp_path / "rows.jsonl",
+        [{"translation": dict(zip(("de", "en"), each, strict=True))} for each in texts],
     )
     options = ["--dictionary", "train", "--test", "test", "--sentences", "rows.jsonl"]
-    assert "words, CSLS, after" in ok("align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, *options).stdout
+    assert (
+        "words, CSLS, after"
+        in ok("align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, *options).stdout
+    )
     results = json.loads((tmp_path / "out/results.json").read_text())
     for name in ("words, cosine", "words, CSLS", "sentences, cosine", "sentences, CSLS"):
         before, after = (results[state][name]["precision_at_1"] for state in ("before", "after"))
         assert before < 0.1 and after > 0.95
-    np.testing.assert_allclose(read_word_vectors("out/de.vec").vectors, sides[0].vectors @ rotation.T, atol=0.05)
+    np.testing.assert_allclose(
+        read_word_vectors("out/de.vec").vectors, sides[0].vectors @ rotation.T, atol=0.05
+    )
     vectors = DocumentEmbedder.from_pretrained("out").encode(texts[0])
     assert vectors[0] @ vectors[1] > 0.9
-    options = ["--train", "rows.jsonl", "languages=[de, en]", "pivot_languages=[en]", "max_steps=1", "dev_rows=0"]
+    options = [
+        "--train",
+        "rows.jsonl",
+        "languages=[de, en]",
+        "pivot_languages=[en]",
+        "max_steps=1",
+        "dev_rows=0",
+    ]
     ok("train", "bag", *options, "--warm-start", "out", "-o", "run")
     assert json.loads((tmp_path / "run/run.json").read_text())["warm_start"]["tokens_left"] == 0
 
@@ -41,18 +54,46 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("vectors", "dictionary", "message"),
     [
-        ("haus 0.1 0.2\n", "haus house", "a.vec, row 1: found 'haus 0.1 0.2', expected the numbers of words and of"),
-        ("2 2\nhaus 1 2\nhund 1\n", "haus house", "a.vec, row 3: found 'hund 1', expected a word and 2 finite"),
+        (
+            "haus 0.1 0.2\n",
+            "haus house",
+            "a.vec, row 1: found 'haus 0.1 0.2', expected the numbers of words and of",
+        ),
+        (
+            "2 2\nhaus 1 2\nhund 1\n",
+            "haus house",
+            "a.vec, row 3: found 'hund 1', expected a word and 2 finite",
+        ),
         ("0 2\n", "haus house", "a.vec: found no word"),
-        ("2 2\nhaus 1 2\n", "haus house", "a.vec: found 1 lines after the first, expected the 2 of its header"),
-        ("1 2\nhaus 1 2\n", "haus", "dictionary, row 1: found 'haus', expected a word and its translation"),
-        ("1 2\nhaus 1 2\n", "hund dog", "dictionary: found 1 pairs, none of words that both have vectors"),
+        (
+            "2 2\nhaus 1 2\n",
+            "haus house",
+            "a.vec: found 1 lines after the first, expected the 2 of its header",
+        ),
+        (
+            "1 2\nhaus 1 2\n",
+            "haus",
+            "dictionary, row 1: found 'haus', expected a word and its translation",
+        ),
+        (
+            "1 2\nhaus 1 2\n",
+            "hund dog",
+            "dictionary: found 1 pairs, none of words that both have vectors",
+        ),
         ("1 3\nhaus 1 2 3\n", "haus house", "Found word vectors of 3 and 2 dimensions"),
     ],
 )
 def test_mistakes_are_named(tmp_path, monkeypatch, vectors, dictionary, message):
     monkeypatch.chdir(tmp_path)
-    for name, text in (("a.vec", vectors), ("b.vec", "1 2\nhouse 1 2\n"), ("dictionary", dictionary)):
+    for name, text in (
+        ("a.vec", vectors),
+        ("b.vec", "1 2\nhouse 1 2\n"),
+        ("dictionary", dictionary),
+    ):
         (tmp_path / name).write_text(text)
-    result = run("align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, "--dictionary", "dictionary")
-    assert result.exit_code == 1 and message in result.stderr and not (tmp_path / "out").exists(), result.output
+    result = run(
+        "align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, "--dictionary", "dictionary"
+    )
+    assert result.exit_code == 1 and message in result.stderr and not (tmp_path / "out").exists(), (
+        result.output
+    )

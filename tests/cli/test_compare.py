@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
-from modeling_tmde.cli.compare import _process, load_comparison, open_folder, write_table
-from modeling_tmde.eval.results import Cell, TaskResult, write_results
-from modeling_tmde.training.recipe import packaged_names
 from tests.cli.conftest import run
+from tmde.cli.compare import _process, load_comparison, open_folder, write_table
+from tmde.eval.results import Cell, TaskResult, write_results
+from tmde.training.recipe import packaged_names
 
 TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
 SHARED = {
@@ -46,7 +46,9 @@ def changed(path: str, value) -> dict:
 
 def load(folder: Path, content: dict = CONTENT):
     (folder / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    return load_comparison(str(folder / "file.yaml"), folder / "out", {"data.train": "sample"}, None)
+    return load_comparison(
+        str(folder / "file.yaml"), folder / "out", {"data.train": "sample"}, None
+    )
 
 
 def opened(folder: Path, content: dict = CONTENT, overwrite: bool = False):
@@ -60,16 +62,22 @@ def test_every_training_has_its_recipe(tmp_path):
     assert [each.name for each in trainings] == ["base", "bag-42", "warm-1", "warm-2"]
     base, bag, warm, _ = (each.recipe for each in trainings)
     assert (base.seed, bag.seed, warm.seed) == (42, 42, 1)
-    assert (bag.data.train, bag.data.max_rows, bag.sections["model"]["d_model"]) == ("sample", 300, 16)
+    assert (bag.data.train, bag.data.max_rows, bag.sections["model"]["d_model"]) == (
+        "sample",
+        300,
+        16,
+    )
     assert warm.warm_start.checkpoint == str(tmp_path / "out" / "start" / "base")
     assert warm.sections["model"]["normalize"] is True and bag.warm_start.checkpoint is None
 
 
-@pytest.mark.parametrize("name", packaged_names("modeling_tmde.training.comparisons"))
+@pytest.mark.parametrize("name", packaged_names("tmde.training.comparisons"))
 def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.cli.compare.find_tasks", lambda *_: [])
+    monkeypatch.setattr("tmde.cli.compare.find_tasks", lambda *_: [])
     file, trainings = load_comparison(name, tmp_path, {"data.train": "sample"}, None)
-    assert {each.system for each in trainings} - {None} == {*file.systems} and all(pair for pair in file.contrasts)
+    assert {each.system for each in trainings} - {None} == {*file.systems} and all(
+        pair for pair in file.contrasts
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,11 +100,15 @@ def test_mistakes_are_one_sentence(path, value, message, tmp_path):
 
 def test_a_shallow_pyramid_is_refused_before_anything_is_trained(tmp_path):
     pyramid = {"recipe": "ctmde_p", "overrides": {"model.encoder_layers": 3}}
-    with pytest.raises(ValueError, match="recipe ctmde_p: found bottleneck=pyramid with encoder_layers=3"):
+    with pytest.raises(
+        ValueError, match="recipe ctmde_p: found bottleneck=pyramid with encoder_layers=3"
+    ):
         load(tmp_path, changed("systems/warm", pyramid))
 
 
-def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(tmp_path, monkeypatch):
+def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(
+    tmp_path, monkeypatch
+):
     """As on macOS and Windows."""
     monkeypatch.delattr("os.sched_getaffinity", raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 6)
@@ -106,7 +118,7 @@ def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(t
         environments.append(env)
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr("modeling_tmde.cli.compare.subprocess.run", fake_run)
+    monkeypatch.setattr("tmde.cli.compare.subprocess.run", fake_run)
     _process("train", opened(tmp_path)[0], 2)
     assert environments[0]["OMP_NUM_THREADS"] == "3"
 
@@ -133,7 +145,9 @@ def result(system: str, right: int) -> TaskResult:
     """100 items within German, all of them right, and 100 from German to English, so many of them right."""
     ids = [str(number) for number in range(100)]
     cells = [
-        Cell("de", target, "accuracy", share / 100, ids, (np.arange(100) < share).astype(float), 0.25)
+        Cell(
+            "de", target, "accuracy", share / 100, ids, (np.arange(100) < share).astype(float), 0.25
+        )
         for target, share in (("de", 100), ("en", right))
     ]
     return TaskResult("sib200", system, "zero-shot", cells, data={"fingerprint": "f"})
@@ -169,7 +183,7 @@ def test_the_table_by_hand(tmp_path):
 @pytest.mark.slow
 def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Its processes are calls here: each takes seconds to start."""
-    monkeypatch.setattr("modeling_tmde.data.tokens.default_folder", lambda: tmp_path / "tokens")
+    monkeypatch.setattr("tmde.data.tokens.default_folder", lambda: tmp_path / "tokens")
     commands = []
 
     def call(command: list[str], stdout, **options) -> SimpleNamespace:
@@ -178,13 +192,34 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
         stdout.write(result.output)
         return SimpleNamespace(returncode=result.exit_code)
 
-    monkeypatch.setattr("modeling_tmde.cli.compare.subprocess.run", call)
-    content = {**CONTENT, "systems": copy.deepcopy(CONTENT["systems"]), "start": {}, "contrasts": []}
-    content["systems"]["warm"] = {"recipe": "bag", "overrides": TINY | {"freeze": ["nothing_of_this_name"]}}
+    monkeypatch.setattr("tmde.cli.compare.subprocess.run", call)
+    content = {
+        **CONTENT,
+        "systems": copy.deepcopy(CONTENT["systems"]),
+        "start": {},
+        "contrasts": [],
+    }
+    content["systems"]["warm"] = {
+        "recipe": "bag",
+        "overrides": TINY | {"freeze": ["nothing_of_this_name"]},
+    }
     (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    command = ["compare", tmp_path / "file.yaml", "-o", tmp_path / "out", "--train", "sample", "--dev", "sample"]
+    command = [
+        "compare",
+        tmp_path / "file.yaml",
+        "-o",
+        tmp_path / "out",
+        "--train",
+        "sample",
+        "--dev",
+        "sample",
+    ]
     done = run(*command)
-    assert done.exit_code == 1 and "Error: warm-42: train: " in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.exit_code == 1
+        and "Error: warm-42: train: " in done.stderr
+        and "Traceback" not in done.stderr
+    )
     table = (tmp_path / "out" / "table.md").read_text()
     assert "| bag " in table and "Not measured: warm-42: train" in table and "TF-IDF" in table
     assert commands == ["train", "eval", "train"]

@@ -8,20 +8,38 @@ pytest.importorskip("lancedb")
 pytest.importorskip("gradio")
 pytest.importorskip("plotly")
 
-from modeling_tmde.cli import demo_page as page_module
-from modeling_tmde.cli.demo import NOTHING, draw_collection
-from modeling_tmde.cli.demo_page import map_figure, search
-from modeling_tmde.documents import DocumentIndex
-from modeling_tmde.embedding import DocumentEmbedder
 from tests.cli import conftest
 from tests.cli.conftest import ok, write_rows
 from tests.conftest import LANGUAGES
+from tmde.cli import demo_page as page_module
+from tmde.cli.demo import NOTHING, draw_collection
+from tmde.cli.demo_page import map_figure, search
+from tmde.documents import DocumentIndex
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 EVIL = '<script>x()</script><img src=x onerror="x()"> & ${x()}'
 ROWS = [
-    {"id": "a", "text": "casa perro. Gato árbol.", "language": "es", "title": "Casa", "label": "home"},
-    {"id": "b", "text": "haus hund. Katze baum.", "language": "de", "title": "Haus", "label": "home"},
-    {"id": "c", "text": "fluss stadt. Licht nacht.", "language": "de", "title": "Fluss", "label": "town"},
+    {
+        "id": "a",
+        "text": "casa perro. Gato árbol.",
+        "language": "es",
+        "title": "Casa",
+        "label": "home",
+    },
+    {
+        "id": "b",
+        "text": "haus hund. Katze baum.",
+        "language": "de",
+        "title": "Haus",
+        "label": "home",
+    },
+    {
+        "id": "c",
+        "text": "fluss stadt. Licht nacht.",
+        "language": "de",
+        "title": "Fluss",
+        "label": "town",
+    },
     {"id": "d", "text": "pan agua " * 60, "language": "es", "title": None, "label": None},
     {"id": "e", "text": "town light", "language": None, "title": None, "label": "town"},
     {"id": "f", "text": "  ", "language": None, "title": None, "label": "town"},
@@ -42,30 +60,42 @@ def serve(monkeypatch):
         result = conftest.run("demo", *arguments, "--no-browser")
         return result, shown[0] if shown else None
 
-    monkeypatch.setattr(page_module, "demo_page", lambda collection: shown.append(collection) or Page())
+    monkeypatch.setattr(
+        page_module, "demo_page", lambda collection: shown.append(collection) or Page()
+    )
     monkeypatch.setattr(page_module, "launch_page", lambda *_: "http://127.0.0.1:1/")
     return run
 
 
 def test_a_file_of_documents(serve, bag, tmp_path):
     result, shown = serve(bag, write_rows(tmp_path / "docs.jsonl", ROWS))
-    assert result.exit_code == 0 and "The page is at http://127.0.0.1:1/" in result.stdout, result.output
+    assert result.exit_code == 0 and "The page is at http://127.0.0.1:1/" in result.stdout, (
+        result.output
+    )
     assert "1 empty ones left out" in result.stderr and shown.name == "docs.jsonl"
     assert [hit.id for hit in shown.drawn] == list("abcde") and shown.languages == ["", "de", "es"]
     languages, labels = ["es", "de", "de", "es", NOTHING], ["home", "home", "town", NOTHING, "town"]
     assert shown.groups == {"language": languages, "label": labels}
-    vectors = DocumentEmbedder.from_pretrained(str(bag)).encode([row["text"] for row in ROWS[:5]], normalize=True)
+    vectors = DocumentEmbedder.from_pretrained(str(bag)).encode(
+        [row["text"] for row in ROWS[:5]], normalize=True
+    )
     assert shown.map.vectors == pytest.approx(vectors, abs=1e-5) and shown.map.method == "pca"
 
 
 def test_fields_of_other_names(serve, bag, tmp_path):
-    rows = [{"key": 1, "body": "haus", "lang": "de", "topic": "x", "tags": ["p", "q"], "label": "no"}]
+    rows = [
+        {"key": 1, "body": "haus", "lang": "de", "topic": "x", "tags": ["p", "q"], "label": "no"}
+    ]
     rows += [{"key": 3, "body": "casa", "lang": "it", "topic": "y", "tags": [], "label": "no"}]
     path = write_rows(tmp_path / "docs.jsonl", rows)
     options = ["--field", "body", "--id-field", "key", "--language-field", "lang"]
     result, shown = serve(bag, path, *options, "--label-field", "topic", "--label-field", "tags")
     assert result.exit_code == 0 and [hit.id for hit in shown.drawn] == ["1", "3"], result.output
-    assert shown.groups == {"language": ["de", "it"], "topic": ["x", "y"], "tags": ["p, q", NOTHING]}
+    assert shown.groups == {
+        "language": ["de", "it"],
+        "topic": ["x", "y"],
+        "tags": ["p, q", NOTHING],
+    }
     result, _ = serve(bag, path, *options, "--label-field", "other")
     assert result.exit_code == 1 and "no field 'other'" in result.stderr
 
@@ -73,7 +103,9 @@ def test_fields_of_other_names(serve, bag, tmp_path):
 def test_the_sample_and_an_index(serve, bag, tmp_path):
     result, shown = serve(bag, "--points", 50, "--projection", "pca")
     assert result.exit_code == 0, result.output
-    assert len(shown.index) == 300 and len(shown.drawn) == 50 and tuple(shown.languages) == LANGUAGES
+    assert (
+        len(shown.index) == 300 and len(shown.drawn) == 50 and tuple(shown.languages) == LANGUAGES
+    )
     assert [code for code, _ in shown.examples] == list(LANGUAGES)
     out = tmp_path / "index"
     ok("index", write_rows(tmp_path / "docs.jsonl", ROWS), "-o", out, "-m", bag)
@@ -92,7 +124,9 @@ def collect(bag, tmp_path, rows, label_fields=()):
 def test_search_and_its_filters(bag, tmp_path):
     shown = collect(bag, tmp_path, ROWS[:5])
     found = search(shown, "Katze baum", 5, ["de", ""])
-    assert {hit.id for hit in found.hits} == {"b", "c", "e"} and found.hits[0].snippet == "Katze baum."
+    assert {hit.id for hit in found.hits} == {"b", "c", "e"} and found.hits[
+        0
+    ].snippet == "Katze baum."
     assert len(search(shown, "Katze", 9, shown.languages).hits) == 5
     with pytest.raises(ValueError, match="The query is empty"):
         search(shown, " ", 5, ["de"])
@@ -105,8 +139,16 @@ def test_everything_of_a_document_is_escaped(bag, tmp_path):
     shown = collect(bag, tmp_path, rows)
     found = search(shown, EVIL, 2, shown.languages)
     html = page_module.HTML
-    views = [html.hits(found, shown), html.header(shown, EVIL), map_figure(shown, "label", found).to_json()]
+    views = [
+        html.hits(found, shown),
+        html.header(shown, EVIL),
+        map_figure(shown, "label", found).to_json(),
+    ]
     for view in views:
         assert "<script" not in view and "<img" not in view and "\\u003cscript" not in view
     assert views[0].count("&lt;script&gt;") >= 4
-    assert set(re.findall("<(\\w+)", "".join(map_figure(shown).data[0].hovertext))) <= {"b", "br", "i"}
+    assert set(re.findall("<(\\w+)", "".join(map_figure(shown).data[0].hovertext))) <= {
+        "b",
+        "br",
+        "i",
+    }

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from modeling_tmde.cli.main import app
+from tmde.cli.main import app
 
 COMMAND = typer.main.get_command(app)
 
@@ -12,7 +12,9 @@ COMMAND = typer.main.get_command(app)
 def leaves(command, name: str = "") -> dict[str, typer.core.TyperCommand]:
     if not hasattr(command, "commands"):
         return {name: command}
-    parts = {part: leaves(each, f"{name} {part}".strip()) for part, each in command.commands.items()}
+    parts = {
+        part: leaves(each, f"{name} {part}".strip()) for part, each in command.commands.items()
+    }
     return {key: leaf for part in parts.values() for key, leaf in part.items()}
 
 

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("lancedb")
 
-from modeling_tmde.cli import index as index_module
-from modeling_tmde.documents.index import DocumentIndex
-from modeling_tmde.embedding import DocumentEmbedder
 from tests.cli.conftest import ok, run, save_bag, write_rows
 from tests.conftest import make_rows
+from tmde.cli import index as index_module
+from tmde.documents.index import DocumentIndex
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 ROWS = [
     {"id": "a", "text": "casa perro. Gato árbol.", "language": "es", "title": "Casa"},
@@ -23,7 +23,10 @@ ROWS = [
 
 
 def hits(*arguments, **kwargs):
-    return [json.loads(line) for line in ok("search", *arguments, "--json", **kwargs).stdout.splitlines()]
+    return [
+        json.loads(line)
+        for line in ok("search", *arguments, "--json", **kwargs).stdout.splitlines()
+    ]
 
 
 @pytest.fixture
@@ -54,12 +57,22 @@ def test_index_and_search(docs, bag, tmp_path):
     assert [hit["rank"] for hit in found] == [1, 2, 3]
     assert [hit["id"] for hit in found] == ["abcd"[row] for row in (-scores[0]).argsort()[:3]]
     table = ok("search", "licht nacht", out).stdout
-    assert "Fluss [rot]" in table and "Licht nacht." in table and "score" in table and "language" in table
+    assert (
+        "Fluss [rot]" in table
+        and "Licht nacht." in table
+        and "score" in table
+        and "language" in table
+    )
 
 
 def test_a_second_run_does_what_is_new(docs, made, tmp_path):
     assert "0 added, 0 updated, 4 unchanged" in ok("index", docs, "-o", made).stderr
-    rows = [ROWS[0], ROWS[1] | {"text": "nuit pain"}, ROWS[2] | {"title": "Neu"}, {"id": "e", "text": "light night"}]
+    rows = [
+        ROWS[0],
+        ROWS[1] | {"text": "nuit pain"},
+        ROWS[2] | {"title": "Neu"},
+        {"id": "e", "text": "light night"},
+    ]
     changed = write_rows(tmp_path / "docs.jsonl", rows)
     assert "1 added, 2 updated, 1 unchanged, 0 deleted" in ok("index", changed, "-o", made).stderr
     index = DocumentIndex.open(made)
@@ -73,8 +86,14 @@ def test_delete(made, docs, tmp_path):
     result = ok("index", "-o", made, "--delete", "d", "--delete-file", tmp_path / "ids")
     assert "3 deleted" in result.stderr and list(DocumentIndex.open(made)) == ["c"]
     result = run("index", "-o", made, "--delete", "c", "--delete", "x")
-    assert result.exit_code == 1 and "no document 'x'" in result.stderr and "nothing was deleted" in result.stderr
-    result = ok("index", docs, "-o", made, "--delete", "x", "--delete", "c")  # with DOCS it can be given again
+    assert (
+        result.exit_code == 1
+        and "no document 'x'" in result.stderr
+        and "nothing was deleted" in result.stderr
+    )
+    result = ok(
+        "index", docs, "-o", made, "--delete", "x", "--delete", "c"
+    )  # with DOCS it can be given again
     assert "1 added, 0 updated" not in result.stderr and "1 deleted" in result.stderr
     ok("index", "-o", made, *[f"--delete={id}" for id in "abcd"])
     assert hits("katze", made) == [] and "No documents" in ok("search", "katze", made).stdout
@@ -90,7 +109,9 @@ def test_filters_and_several_queries(made, tmp_path):
         hits(made, "--queries", "-", "-k", 1, input=(tmp_path / "queries").read_bytes()),
     ):
         assert [(hit["query"], hit["id"]) for hit in found] == [(texts[2], "c"), (texts[3], "d")]
-    assert "agua" in ok("search", made, "--queries", "-", input="agua\nhund\n").stdout  # each above its table
+    assert (
+        "agua" in ok("search", made, "--queries", "-", input="agua\nhund\n").stdout
+    )  # each above its table
 
 
 def test_other_inputs(bag, tmp_path):
@@ -104,19 +125,43 @@ def test_other_inputs(bag, tmp_path):
     result = ok("index", one, "-o", out, "--language", "de")
     assert "1 empty ones left out" in result.stderr
     assert "1 added, 0 updated" in ok("index", two, "-o", out).stderr
-    assert "0 added, 0 updated, 3 unchanged" in ok("index", one, "-o", out, "--language", "de").stderr
+    assert (
+        "0 added, 0 updated, 3 unchanged" in ok("index", one, "-o", out, "--language", "de").stderr
+    )
     result = run("index", "-", "-o", out, input="acqua\n")
-    assert result.exit_code == 1 and "have no ids, and would replace those of another stdin" in result.stderr
-    rows = {"key": [7, 8], "body": ["ville", "nuit"], "lang": ["fr", "es"], "price": [float("nan"), 2]}
+    assert (
+        result.exit_code == 1
+        and "have no ids, and would replace those of another stdin" in result.stderr
+    )
+    rows = {
+        "key": [7, 8],
+        "body": ["ville", "nuit"],
+        "lang": ["fr", "es"],
+        "price": [float("nan"), 2],
+    }
     pq.write_table(pa.table(rows), table)
-    ok("index", table, "-o", out, "--field", "body", "--id-field", "key", "--language-field", "lang")
+    ok(
+        "index",
+        table,
+        "-o",
+        out,
+        "--field",
+        "body",
+        "--id-field",
+        "key",
+        "--language-field",
+        "lang",
+    )
     index = DocumentIndex.open(out)
     expected = ["7", "8", "stdin:1", "stdin:2", f"{one}:1", f"{one}:2", f"{one}:4", f"{two}:1"]
     assert sorted(index) == sorted(expected)
     tree, dog = index.documents([f"{one}:4", "stdin:2"])
     assert tree.text == "baum" and dog.metadata["language"] == "it"
     metadata = {"language": "fr", "lang": "fr", "price": None}
-    assert (index.documents(["7"])[0].text, index.documents(["7"])[0].metadata) == ("ville", metadata)
+    assert (index.documents(["7"])[0].text, index.documents(["7"])[0].metadata) == (
+        "ville",
+        metadata,
+    )
     assert {hit["id"] for hit in hits("nuit", out, "--filter", "language=es")} == {"8"}
 
 
@@ -127,13 +172,18 @@ def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
     manifest.write_text(manifest.read_text().replace(str(bag), str(tmp_path / "gone")))
     for command in (("search", "hund", made), ("index", docs, "-o", made)):
         result = run(*command)
-        assert result.exit_code == 1 and "gone" in result.stderr and "; see --model" in result.stderr
+        assert (
+            result.exit_code == 1 and "gone" in result.stderr and "; see --model" in result.stderr
+        )
         ok(*command, "-m", moved)
 
 
 def test_interrupted_and_run_again(bag, tmp_path, monkeypatch):
     """Interrupted while it embeds the third batch; the same command goes on where it was."""
-    rows = [{"id": str(number), "text": " ".join(row.values())} for number, row in enumerate(make_rows(300))]
+    rows = [
+        {"id": str(number), "text": " ".join(row.values())}
+        for number, row in enumerate(make_rows(300))
+    ]
     docs, out = write_rows(tmp_path / "docs.jsonl", rows), tmp_path / "index"
     monkeypatch.setattr(index_module, "BATCH", 50)
     real, batches = DocumentEmbedder.encode, []
@@ -150,7 +200,9 @@ def test_interrupted_and_run_again(bag, tmp_path, monkeypatch):
     assert sorted(DocumentIndex.open(out)) == sorted(row["id"] for row in rows[:100])
     assert "200 added, 0 updated, 100 unchanged" in ok("index", docs, "-o", out).stderr
     index = DocumentIndex.open(out)
-    assert len(index) == 300 and all(index.documents([row["id"]])[0].text == row["text"] for row in rows[::37])
+    assert len(index) == 300 and all(
+        index.documents([row["id"]])[0].text == row["text"] for row in rows[::37]
+    )
 
 
 def test_bad_arguments_to_index(made, bag, docs, tmp_path):
@@ -160,10 +212,19 @@ def test_bad_arguments_to_index(made, bag, docs, tmp_path):
     new = tmp_path / "new"
     for arguments, message in [
         (("-o", new), "DOCS is missing (or --delete)"),
-        (("-o", made, "--delete", "a", "--prune"), "DOCS is missing; --prune removes what is not in it"),
-        ((docs, "-o", tmp_path / "full", "-m", bag), "holds an index or other files; expected a new name"),
+        (
+            ("-o", made, "--delete", "a", "--prune"),
+            "DOCS is missing; --prune removes what is not in it",
+        ),
+        (
+            (docs, "-o", tmp_path / "full", "-m", bag),
+            "holds an index or other files; expected a new name",
+        ),
         ((docs, "-o", new, "-m", bag, "--id-field", "key"), "no column 'key'"),
-        ((docs, "-o", made, "--language", "de", "--language-field", "language"), "exclude each other"),
+        (
+            (docs, "-o", made, "--language", "de", "--language-field", "language"),
+            "exclude each other",
+        ),
         ((twice, "-o", made), "twice.jsonl, row 3, field 'id': found 'a', which row 1 has too"),
     ]:
         result = run("index", *arguments)

@@ -11,9 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from modeling_tmde.cli.errors import CommandGroup
-from modeling_tmde.cli.main import app
+from modeling_tmde import TmdeError
 from tests.conftest import save, tiny_model
+from tmde.cli.errors import CommandGroup
+from tmde.cli.main import app
 
 # Words after `tmde`, exit code, and what the message says.
 MISTAKES = [
@@ -23,18 +24,34 @@ MISTAKES = [
     ("embed de.txt -o new.npy -m folder", 1, ("folder", "no config.json")),
     ("embed de.txt -o new.npy -m no-weights", 1, ("no-weights", "model.safetensors")),
     ("embed de.txt -o new.npy -m cut-weights", 1, ("cut-weights: damaged or cut off", "again")),
-    ("embed de.txt -o new.npy -m strange-shards", 1, ("strange-shards/pytorch_model.bin.index.json", "'../x'")),
-    ("embed de.txt -o new.npy -m no-shards", 1, ("no-shards/model.safetensors.index.json: damaged or cut off",)),
+    (
+        "embed de.txt -o new.npy -m strange-shards",
+        1,
+        ("strange-shards/pytorch_model.bin.index.json", "'../x'"),
+    ),
+    (
+        "embed de.txt -o new.npy -m no-shards",
+        1,
+        ("no-shards/model.safetensors.index.json: damaged or cut off",),
+    ),
     ("embed de.txt -o new.npy -m model --device fire", 1, ("model: Expected one of cpu",)),
     ("embed de.txt -o new.npy -m no-tokenizer", 1, ("no-tokenizer", "tokenizer")),
-    ("embed half.jsonl -o new.npy -m missing", 1, ("half.jsonl", "2")),  # before the model is loaded
+    (
+        "embed half.jsonl -o new.npy -m missing",
+        1,
+        ("half.jsonl", "2"),
+    ),  # before the model is loaded
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
     ("embed de.txt -o there.npy -m model", 1, ("--output there.npy exists", "--overwrite")),
     ("embed de.txt -o no/new.npy -m model", 1, ("--output no/new.npy", "does not exist")),
     ("train bag --train sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
     ("push model a/b/c --dry-run", 1, ("Repo id must be", "'a/b/c'")),
     ("push strange-run a/b --dry-run", 1, ("strange-run/run.json: damaged JSON",)),
-    ("push strange-link a/b --dry-run", 1, ("strange-link/README.md: found a link out of the folder", "de.txt")),
+    (
+        "push strange-link a/b --dry-run",
+        1,
+        ("strange-link/README.md: found a link out of the folder", "de.txt"),
+    ),
     ("search bridge missing", 1, ("missing", "index")),
     ("export static model -o folder-with-files", 1, ("--output folder-with-files", "already")),
 ]
@@ -58,7 +75,9 @@ def place(tmp_path_factory, tokenizer):
         save(root / name, tiny_model(), tokenizer)
     weights = (root / "model/model.safetensors").read_bytes()
     (root / "no-weights/model.safetensors").unlink()
-    (root / "strange-shards/pytorch_model.bin.index.json").write_text('{"weight_map": {"x": "../x"}}')
+    (root / "strange-shards/pytorch_model.bin.index.json").write_text(
+        '{"weight_map": {"x": "../x"}}'
+    )
     (root / "no-shards/model.safetensors.index.json").write_text('{"weight_map": [1]}')
     (root / "strange-run/run.json").write_text("{")
     (root / "strange-link/README.md").symlink_to(root / "de.txt")
@@ -80,7 +99,9 @@ def at(place, monkeypatch):
     assert sorted(place.rglob("*")) == before
 
 
-@pytest.mark.parametrize(("words", "code", "message"), MISTAKES, ids=[words for words, *_ in MISTAKES])
+@pytest.mark.parametrize(
+    ("words", "code", "message"), MISTAKES, ids=[words for words, *_ in MISTAKES]
+)
 def test_a_mistake_ends_with_one_sentence(at, words, code, message):
     result = CliRunner().invoke(app, words.split())
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
@@ -95,15 +116,24 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (ValueError("x.txt, line 3: found 5"), "x.txt, line 3: found 5"),
+        (TmdeError("x.txt, line 3: found 5"), "x.txt, line 3: found 5"),
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied"),
-        (ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects"), "pip install 'tmde[demo]'"),
+        (
+            ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects"),
+            "pip install 'tmde[demo]'",
+        ),
         (MemoryError(), "out of memory"),
-        (RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer"), "another process of this run"),
+        (
+            RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer"),
+            "another process of this run",
+        ),
         (RuntimeError("[enforce fail at inline_container.cc:672] unexpected pos 8"), "full disk"),
         (Exception("No space left on device (os error 28)"), "full disk"),  # of tokenizers
-        (ValueError("a/gloo/b.txt, line 3: found 5"), "a/gloo/b.txt, line 3: found 5"),
+        (TmdeError("a/gloo/b.txt, line 3: found 5"), "a/gloo/b.txt, line 3: found 5"),
         (ZeroDivisionError("x"), None),
+        (ValueError("zip() argument 2 is longer than argument 1"), None),
+        (ValueError("operands could not be broadcast together"), None),
+        (ValueError("Singular matrix"), None),
     ],
     ids=str,
 )
@@ -127,7 +157,7 @@ def test_defects_alone_keep_their_traceback(error, message, monkeypatch):
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_real_process(tmp_path):
-    command = [sys.executable, "-m", "modeling_tmde.cli.main", "embed", "pipe.txt", "-o", "new.npy", "-m", "model"]
+    command = [sys.executable, "-m", "tmde", "embed", "pipe.txt", "-o", "new.npy", "-m", "model"]
     os.mkfifo(tmp_path / "pipe.txt")
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     with open(tmp_path / "pipe.txt", "wb"):  # opens when the command does

@@ -29,18 +29,28 @@ def write_rows(kind: str, folder: Path, rows: list[dict], name: str = "corpus") 
     languages = sorted(set().union(*rows))
     if kind.startswith("moses"):
         for code in languages:
-            (folder / f"{name}.{code}").write_bytes("".join(row[code] + "\n" for row in rows).encode())
+            (folder / f"{name}.{code}").write_bytes(
+                "".join(row[code] + "\n" for row in rows).encode()
+            )
         files = {code: str(folder / f"{name}.{code}") for code in languages}
         return str(folder / name) if kind == "moses-prefix" else files
     path = folder / f"{name}.{kind.removesuffix('-flat')}"
     if kind.startswith("parquet"):
-        columns = {code: pa.array([row.get(code) for row in rows], pa.string()) for code in languages}
+        columns = {
+            code: pa.array([row.get(code) for row in rows], pa.string()) for code in languages
+        }
         if kind == "parquet":
-            columns = {"translation": pa.array(rows, pa.struct([(code, pa.string()) for code in languages]))}
+            columns = {
+                "translation": pa.array(
+                    rows, pa.struct([(code, pa.string()) for code in languages])
+                )
+            }
         pq.write_table(pa.table(columns | {"id": pa.array(range(len(rows)))}), path)
         return str(path)
     if kind.startswith("tsv"):
-        lines = ["\t".join(languages)] + ["\t".join(row[code] for code in languages) for row in rows]
+        lines = ["\t".join(languages)] + [
+            "\t".join(row[code] for code in languages) for row in rows
+        ]
     else:
         values = rows if kind == "jsonl-flat" else [{"translation": row, "id": 1} for row in rows]
         lines = [json.dumps(value, ensure_ascii=False) for value in values]
@@ -69,14 +79,19 @@ def write_hub_folder(
     for config, splits in configs.items():
         (folder / config).mkdir(parents=True)
         files = [{"split": split, "path": f"{config}/{split}-*"} for split in splits]
-        sizes = [{"name": split, "num_bytes": 100, "num_examples": len(rows)} for split, rows in splits.items()]
+        sizes = [
+            {"name": split, "num_bytes": 100, "num_examples": len(rows)}
+            for split, rows in splits.items()
+        ]
         for split, rows in splits.items():
             table = datasets.Dataset.from_list(rows, features=features)
             for index in range(min(2, len(rows))):
                 shard = table.shard(min(2, len(rows)), index, contiguous=True)
                 shard.to_parquet(folder / config / f"{split}-{index:05d}.parquet")
         listed.append({"config_name": config, "data_files": files})
-        infos.append({"config_name": config, "features": table.features._to_yaml_list(), "splits": sizes})
+        infos.append(
+            {"config_name": config, "features": table.features._to_yaml_list(), "splits": sizes}
+        )
     metadata = {"configs": listed} | ({"dataset_info": infos} if counts else {})
     (folder / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n\n# Dataset\n")
     return str(folder)
@@ -87,7 +102,9 @@ def hub_folder(tmp_path: Path) -> Callable[..., str]:
     """`hub_folder({"de-en": rows, ...})`: a folder laid out as `Helsinki-NLP/europarl` is on the Hub."""
 
     def build(configs: dict[str, list[dict]], counts: bool = True, split: str = "train") -> str:
-        rows = {name: {split: [{"translation": row} for row in part]} for name, part in configs.items()}
+        rows = {
+            name: {split: [{"translation": row} for row in part]} for name, part in configs.items()
+        }
         return write_hub_folder(tmp_path / "hub" / "europarl", rows, counts=counts)
 
     return build

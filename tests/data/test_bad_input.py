@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from modeling_tmde.data import CorpusError, CorpusReport, load_parallel
+from tmde.data import CorpusError, CorpusReport, load_parallel
 
 ROWS = [{"de": f"Satz {i}", "en": f"sentence {i}"} for i in range(5)]
 
@@ -58,7 +58,9 @@ def test_unknown_hub_id(streaming, monkeypatch):
 def test_unknown_language(kind, streaming, write):
     source = write(kind, ROWS)
     assert_says(error_of(source, streaming, languages=["de", "xx"]), "corpus", "'xx'", "de, en")
-    assert_says(error_of(source, streaming, languages=["de", "en-US"]), "'en-US'", "Did you mean 'en'?")
+    assert_says(
+        error_of(source, streaming, languages=["de", "en-US"]), "'en-US'", "Did you mean 'en'?"
+    )
     assert_says(error_of(source, streaming, pivot_languages=["fr"]), "'fr'", "de, en")
     assert_says(error_of(source, streaming, languages=["de"]), "at least two languages")
     assert_says(error_of(source, streaming, languages="de"), "languages", "a list")
@@ -68,7 +70,9 @@ def test_unknown_language(kind, streaming, write):
 def test_names_that_are_no_codes(kind, streaming, write):
     rows = [{"german": "a", "english": "b"}]
     assert_says(error_of(write(kind, rows), streaming), "corpus", "english", "named by its code")
-    assert list(load_parallel(write(kind, rows), languages=["german", "english"], streaming=streaming))
+    assert list(
+        load_parallel(write(kind, rows), languages=["german", "english"], streaming=streaming)
+    )
 
 
 def test_moses_lengths(streaming, write):
@@ -87,8 +91,16 @@ def test_moses_lengths(streaming, write):
         ("x.tsv", b"de\ten\na\tb\nc\n", ("row 3", "1 field", "2 (de, en)")),
         ("x.tsv", b"de\tde\na\tb\n", ("row 1", "header", "different names")),
         ("x.tsv", b"de\nHaus\n", ("at least two languages",)),
-        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": "caf\xe9"}\n', ("row 2", r"b'\xe9'")),
-        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", \n', ("row 2", "invalid JSON", "Correct")),
+        (
+            "x.jsonl",
+            b'{"de": "a", "en": "b"}\n{"de": "a", "en": "caf\xe9"}\n',
+            ("row 2", r"b'\xe9'"),
+        ),
+        (
+            "x.jsonl",
+            b'{"de": "a", "en": "b"}\n{"de": "a", \n',
+            ("row 2", "invalid JSON", "Correct"),
+        ),
         (
             "x.jsonl",
             b'{"translation": {"de": "a", "en": "b"}}\n{"translation": "a"}\n',
@@ -96,10 +108,22 @@ def test_moses_lengths(streaming, write):
         ),
         ("x.jsonl", b"[1, 2]\n", ("row 1", "[1, 2]", "a JSON object")),
         ("x.jsonl", b"", ("no rows",)),
-        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n', ("row 2", "'en'", "['b']", "a text")),
-        ("x.jsonl", b'{"de": "a", "en": "b"}\n{"de": "a", "en": "\\ud800"}\n', ("row 2", "'en'", "found '\\ud800'")),
+        (
+            "x.jsonl",
+            b'{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n',
+            ("row 2", "'en'", "['b']", "a text"),
+        ),
+        (
+            "x.jsonl",
+            b'{"de": "a", "en": "b"}\n{"de": "a", "en": "\\ud800"}\n',
+            ("row 2", "'en'", "found '\\ud800'"),
+        ),
         ("x.parquet", b"nothing of the kind", ("not parquet",)),
-        ("x.tsv.gz", gzip.compress(b"de\ten\n" + b"a\tb\n" * 9999, mtime=0)[:40], ("damaged file",)),
+        (
+            "x.tsv.gz",
+            gzip.compress(b"de\ten\n" + b"a\tb\n" * 9999, mtime=0)[:40],
+            ("damaged file",),
+        ),
     ],
 )
 def test_bad_files(name, content, parts, streaming, tmp_path):
@@ -110,7 +134,10 @@ def test_bad_files(name, content, parts, streaming, tmp_path):
 @pytest.mark.parametrize(
     ("table", "parts"),
     [
-        ({"translation": [{"de": "a", "en": None}, {"de": "a", "en": 7}]}, ("row 2", "'en'", "found 7")),
+        (
+            {"translation": [{"de": "a", "en": None}, {"de": "a", "en": 7}]},
+            ("row 2", "'en'", "found 7"),
+        ),
         ({"translation": ["a", "b"]}, ("'translation'", "an object `translation` of texts")),
         ({"text": ["a"], "label": [1]}, ("'translation'", "['text', 'label']")),
     ],
@@ -150,10 +177,19 @@ def test_report_counts(kind, streaming, write, caplog):
         for _ in range(2):  # a second epoch counts once
             rows = [row["translation"] for row in dataset]
     assert rows == [BAD_ROWS[0], {"de": "a", "en": None, "fr": "c"}, BAD_ROWS[4]]
-    assert (report.rows, report.kept, report.dropped_rows, report.empty_texts, report.other_rows) == (6, 3, 3, 4, 0)
+    assert (
+        report.rows,
+        report.kept,
+        report.dropped_rows,
+        report.empty_texts,
+        report.other_rows,
+    ) == (6, 3, 3, 4, 0)
     assert_says(report.first_examples[0], "corpus", "row 2", "'en'")
     assert_says(report.first_examples[2], "row 4", "1 language(s) ['de']")
-    assert len([record for record in caplog.records if "3 bad rows dropped" in record.getMessage()]) == 1
+    assert (
+        len([record for record in caplog.records if "3 bad rows dropped" in record.getMessage()])
+        == 1
+    )
     again = CorpusReport()
     list(load_parallel(source, streaming=streaming, report=again))
     assert again == report  # from the cache too
@@ -162,7 +198,9 @@ def test_report_counts(kind, streaming, write, caplog):
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_bad_rows_raise(kind, streaming, write):
     message = error_of(write(kind, BAD_ROWS), streaming, bad_rows="raise")
-    assert_says(message, "corpus", "row 2", "'en'", r"' \xa0'", "expected a text", 'bad_rows="report"')
+    assert_says(
+        message, "corpus", "row 2", "'en'", r"' \xa0'", "expected a text", 'bad_rows="report"'
+    )
     message = error_of(write(kind, [BAD_ROWS[0], BAD_ROWS[3]]), streaming, bad_rows="raise")
     assert_says(message, "row 2", "'translation'", "1 language(s) ['de']", "at least two languages")
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from modeling_tmde.data.cpus import usable_cpus
+from tmde.data.cpus import usable_cpus
 
 
 def test_a_process_uses_the_cpus_that_it_may_use(monkeypatch):

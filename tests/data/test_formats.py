@@ -9,10 +9,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.data import CorpusReport, load_parallel
-from modeling_tmde.data.sample import sample_parallel
+from tmde.data import CorpusReport, load_parallel
+from tmde.data.sample import sample_parallel
 
-KINDS = ["parquet", "parquet-flat", "jsonl", "jsonl-flat", "jsonl.gz", "tsv", "tsv.gz", "moses", "moses-prefix"]
+KINDS = [
+    "parquet",
+    "parquet-flat",
+    "jsonl",
+    "jsonl-flat",
+    "jsonl.gz",
+    "tsv",
+    "tsv.gz",
+    "moses",
+    "moses-prefix",
+]
 ROWS = [
     {"de": 'Das "Haus', "en": "The house", "fr": "La maison"},
     {"de": "Der Hund\u2028bellt", "en": "The dog\u0085barks", "fr": "Le chien \x0caboie"},
@@ -33,7 +43,9 @@ def test_rows_of_every_format(kind, streaming, write):
     assert isinstance(dataset, datasets.IterableDataset if streaming else datasets.Dataset)
     assert rows_of(dataset) == ROWS
     assert list(dataset.features["translation"]) == ["de", "en", "fr"]
-    assert all(feature == datasets.Value("string") for feature in dataset.features["translation"].values())
+    assert all(
+        feature == datasets.Value("string") for feature in dataset.features["translation"].values()
+    )
     subset = load_parallel(write(kind, ROWS), languages=["fr", "de", "fr"], streaming=streaming)
     assert rows_of(subset) == [{"de": row["de"], "fr": row["fr"]} for row in ROWS]
 
@@ -47,7 +59,9 @@ TEXT = st.text(
 ).map(lambda text: f"x{text}x")
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(rows=st.lists(st.fixed_dictionaries({"de": TEXT, "en": TEXT}), min_size=1, max_size=8))
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "moses"])
 def test_any_text_survives(kind, rows, write, tmp_path):
@@ -112,7 +126,7 @@ def test_the_cache_is_used_until_the_file_changes(kind, write, monkeypatch):
     source = write(kind, ROWS)
     assert rows_of(load_parallel(source)) == ROWS
     with monkeypatch.context() as patch:
-        patch.setattr("modeling_tmde.data.parallel._check", None)
+        patch.setattr("tmde.data.parallel._check", None)
         assert rows_of(load_parallel(source)) == ROWS
     changed = [dict(ROWS[0], de="Die Maus !")] + ROWS[1:]
     write(kind, changed)
@@ -145,6 +159,15 @@ def test_stream_reads_no_further_than_asked(write):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_sample(streaming):
-    options = {"languages": ["de", "en"], "split": "validation", "seed": 3, "max_rows": 50, "streaming": streaming}
-    expected = [{name: row[name] for name in ("de", "en")} for row in sample_parallel(50, "dev", 3)["translation"]]
+    options = {
+        "languages": ["de", "en"],
+        "split": "validation",
+        "seed": 3,
+        "max_rows": 50,
+        "streaming": streaming,
+    }
+    expected = [
+        {name: row[name] for name in ("de", "en")}
+        for row in sample_parallel(50, "dev", 3)["translation"]
+    ]
     assert rows_of(load_parallel("sample", **options)) == expected

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from modeling_tmde.data import CorpusError, CorpusReport, load_parallel
-from modeling_tmde.data.parallel import mixing_probabilities, select_configs
+from tmde.data import CorpusError, CorpusReport, load_parallel
+from tmde.data.parallel import mixing_probabilities, select_configs
 
 
 def pair(first: str, second: str, size: int) -> list[dict]:
@@ -13,7 +13,11 @@ def pair(first: str, second: str, size: int) -> list[dict]:
     return [{first: f"{first}{i} of {first}-{second}", second: f"{second}{i}"} for i in range(size)]
 
 
-CONFIGS = {"de-en": pair("de", "en", 60), "de-fr": pair("de", "fr", 30), "en-fr": pair("en", "fr", 240)}
+CONFIGS = {
+    "de-en": pair("de", "en", 60),
+    "de-fr": pair("de", "fr", 30),
+    "en-fr": pair("en", "fr", 240),
+}
 
 
 def fixed(rows: list[dict], languages: str) -> list[dict]:
@@ -64,12 +68,17 @@ def test_probabilities():
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, 30 / 330), (float("inf"), 1 / 3)])
 def test_temperature(streaming, temperature, expected, hub_folder):
     configs = {name: rows * 10 for name, rows in CONFIGS.items()}
-    report, options = CorpusReport(), {"temperature": temperature, "streaming": streaming, "seed": 3}
+    report, options = (
+        CorpusReport(),
+        {"temperature": temperature, "streaming": streaming, "seed": 3},
+    )
     rows = texts(load_parallel(hub_folder(configs), report=report, **options))
     assert {str(row) for row in rows} == {
         str(row) for rows in CONFIGS.values() for row in fixed(rows, "de en fr")
     }  # all_exhausted: every row at least once
-    assert (report.rows, report.kept) == (3300, 3300) and len(rows) > 3300  # rows that are repeated count once
+    assert (report.rows, report.kept) == (3300, 3300) and len(
+        rows
+    ) > 3300  # rows that are repeated count once
     share = sum(row["en"] is None for row in rows[:1500]) / 1500
     assert share == pytest.approx(expected, abs=0.05)
 
@@ -90,9 +99,13 @@ def test_other_splits_and_bad_rows(streaming, hub_folder):
     folder = hub_folder({"de-en": rows, "en-fr": pair("en", "fr", 4)}, split="test")
     report = CorpusReport()
     found = texts(load_parallel(folder, split="test", streaming=streaming, report=report))
-    assert sorted(found, key=str) == sorted(fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=str)
+    assert sorted(found, key=str) == sorted(
+        fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=str
+    )
     assert (report.rows, report.kept, report.empty_texts, report.dropped_rows) == (7, 6, 1, 1)
-    with pytest.raises(CorpusError, match=r"europarl \(config de-en, split test\), row 2, field 'de'"):
+    with pytest.raises(
+        CorpusError, match=r"europarl \(config de-en, split test\), row 2, field 'de'"
+    ):
         list(load_parallel(folder, split="test", streaming=streaming, bad_rows="raise"))
 
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from modeling_tmde.data.io import PlainLoader
+from tmde.data.io import PlainLoader
 
 
 @pytest.mark.parametrize(

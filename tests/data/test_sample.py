@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from modeling_tmde.data.sample import LANGUAGES, SPLITS, sample_documents, sample_parallel, sample_sentences
+from tmde.data.sample import LANGUAGES, SPLITS, sample_documents, sample_parallel, sample_sentences
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import datasets
 import numpy as np
 import pytest
 
-from modeling_tmde.data.tokens import open_tokens, tokenize
 from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tmde.data.tokens import open_tokens, tokenize
 
 
 def ids_of(tokens, row: int, language: int) -> list[int]:
@@ -27,18 +27,22 @@ def holey(number: int) -> list[dict]:
 @pytest.mark.parametrize("folder", [None, "cache"])
 @pytest.mark.parametrize("number", [1, 40])
 def test_ids_are_those_of_the_tokenizer(folder, number, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 7)
+    monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 7)
     rows, dataset, encoded = holey(40)[:number], make_dataset(holey(40)).select(range(number)), {}
     tokens = open_tokens(dataset, tokenizer, LANGUAGES, folder and tmp_path / folder)
     assert len(tokens) == number
     for place, row in enumerate(rows):
-        assert (tokens.lengths[place] >= 0).tolist() == [bool(row[language]) for language in LANGUAGES]
+        assert (tokens.lengths[place] >= 0).tolist() == [
+            bool(row[language]) for language in LANGUAGES
+        ]
         for column, language in enumerate(LANGUAGES):
             if row[language]:
                 encoded[place, column] = tokenizer.encode(row[language], add_special_tokens=False)
                 assert ids_of(tokens, place, column) == encoded[place, column]
                 assert tokens.words[place, column] == len(row[language].split())
-    if number == 40:  # the first tokens of any texts, in any order, across record batches, also in another process
+    if (
+        number == 40
+    ):  # the first tokens of any texts, in any order, across record batches, also in another process
         chosen = random.Random(0).sample(sorted(encoded), 30)
         places, columns = np.array(chosen).T
         lengths = np.minimum(tokens.lengths[places, columns], 3)
@@ -66,7 +70,7 @@ def test_which_row_follows(names, following, tokenizer):
 def test_the_cache_is_made_once_for_the_same_data_and_tokenizer(tokenizer, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "modeling_tmde.data.tokens.tokenize", lambda *arguments: calls.append(1) or tokenize(*arguments)
+        "tmde.data.tokens.tokenize", lambda *arguments: calls.append(1) or tokenize(*arguments)
     )
     rows = make_dataset(make_rows(20))
     for dataset, made_by, languages, expected in (
@@ -94,7 +98,9 @@ def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["caches", None])
-def test_a_log_says_how_many_rows_are_read_their_share_and_rate(folder, tokenizer, tmp_path, every_line, capsys):
+def test_a_log_says_how_many_rows_are_read_their_share_and_rate(
+    folder, tokenizer, tmp_path, every_line, capsys
+):
     folder = None if folder is None else tmp_path / folder
     open_tokens(make_dataset(make_rows(10)), tokenizer, LANGUAGES, folder)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Tokenizing")]
@@ -104,13 +110,17 @@ def test_a_log_says_how_many_rows_are_read_their_share_and_rate(folder, tokenize
     assert "10/10" in lines[-1]
 
 
-def test_only_the_first_of_several_processes_writes_what_all_of_them_read(tokenizer, every_line, capsys, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.data.tokens.is_first_process", lambda: False)
+def test_only_the_first_of_several_processes_writes_what_all_of_them_read(
+    tokenizer, every_line, capsys, monkeypatch
+):
+    monkeypatch.setattr("tmde.data.tokens.is_first_process", lambda: False)
     open_tokens(make_dataset(make_rows(10)), tokenizer, LANGUAGES, None)
     assert "Tokenizing" not in capsys.readouterr().err
 
 
-def test_where_datasets_shows_a_bar_there_is_no_second_one(tokenizer, every_line, capsys, monkeypatch):
+def test_where_datasets_shows_a_bar_there_is_no_second_one(
+    tokenizer, every_line, capsys, monkeypatch
+):
     monkeypatch.setattr(datasets, "are_progress_bars_disabled", lambda: False)
     open_tokens(make_dataset(make_rows(10)), tokenizer, LANGUAGES, None)
     assert "rows/s" not in capsys.readouterr().err

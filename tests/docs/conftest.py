@@ -9,7 +9,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from modeling_tmde.data.sample import LANGUAGES, sample_documents, sample_parallel, sample_sentences
+from tmde.data.sample import LANGUAGES, sample_documents, sample_parallel, sample_sentences
 
 TRAINING = ["max_steps=20", "eval_steps=20", "max_rows=2000", "eval_pool=50"]
 
@@ -19,8 +19,12 @@ def trained(tmp_path_factory) -> Path:
     """A model of the recipe `quickstart`, trained for some steps: enough to answer."""
     folder = tmp_path_factory.mktemp("trained") / "model"
     options = ["--train", "sample", "--dev", "sample", "-o", str(folder)]
-    command = [sys.executable, "-m", "modeling_tmde.cli.main", "train", "quickstart", *TRAINING, *options]
-    environment = {**os.environ, "HF_HOME": str(folder.parent / "cache"), "TMDE_CACHE": str(folder.parent / "cache")}
+    command = [sys.executable, "-m", "tmde", "train", "quickstart", *TRAINING, *options]
+    environment = {
+        **os.environ,
+        "HF_HOME": str(folder.parent / "cache"),
+        "TMDE_CACHE": str(folder.parent / "cache"),
+    }
     done = subprocess.run(command, env=environment, text=True, timeout=600, capture_output=True)
     assert done.returncode == 0, done.stderr
     return folder
@@ -49,7 +53,10 @@ def make_file(path: Path, name: str, trained: Path) -> None:
         _write(path, sample_documents(8, "test", seed=4)["text"])
     elif name.startswith("moses/"):
         _write(path, [row[name[-2:]] for row in sample_sentences(1000)["translation"]])
-    elif name in ("de.txt", "en.txt"):  # 200 sentences have a translation in every such file, the others in none
+    elif name in (
+        "de.txt",
+        "en.txt",
+    ):  # 200 sentences have a translation in every such file, the others in none
         shared = sample_sentences(200, "test", seed=0)["translation"]
         other = sample_sentences(100, "dev", seed=LANGUAGES.index(name[:2]))["translation"]
         _write(path, [row[name[:2]] for row in [*shared, *other]])
@@ -58,7 +65,9 @@ def make_file(path: Path, name: str, trained: Path) -> None:
     elif name == "de-en.txt":
         _write(path, ["hausd hause"])
     else:
-        raise ValueError(f"no page may presuppose {name!r}: tests/docs/conftest.py does not make it")
+        raise ValueError(
+            f"no page may presuppose {name!r}: tests/docs/conftest.py does not make it"
+        )
 
 
 def _parallel(number: int, split: str = "train", seed: int = 0) -> datasets.Dataset:
@@ -73,4 +82,8 @@ def _documents(languages: tuple[str, ...]) -> datasets.Dataset:
     rows = sample_documents(24, "test", seed=1, languages=languages).rename_column("label", "topic")
     ids = [f"{row['language']}-{row['doc_id']}" for row in rows]
     urls = [f"https://example.org/{name}" for name in ids]
-    return rows.select_columns(["language", "topic", "text"]).add_column("id", ids).add_column("url", urls)
+    return (
+        rows.select_columns(["language", "topic", "text"])
+        .add_column("id", ids)
+        .add_column("url", urls)
+    )

@@ -24,15 +24,20 @@ from sybil import Document, Example, Region, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
 
-from modeling_tmde.cli.main import app
-from modeling_tmde.training.recipe import load_recipe, packaged_names
 from tests.docs.conftest import make_file
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
+from tmde.cli.main import app
+from tmde.training.recipe import load_recipe, packaged_names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MARKDOWN = [*PAGES, *sorted(ROOT.glob("benchmarks/*.md")), ROOT / "RESULTS.md", ROOT / "CONTRIBUTING.md"]
+MARKDOWN = [
+    *PAGES,
+    *sorted(ROOT.glob("benchmarks/*.md")),
+    ROOT / "RESULTS.md",
+    ROOT / "CONTRIBUTING.md",
+]
 # Runs are as short as they can be, and evaluations as small.
 BASH = """
 pip() { [ "$1" = install ]; }
@@ -59,17 +64,22 @@ def run_block(example: Example) -> None:
     done = subprocess.run(
         command,
         cwd=space["folder"],
-        env=space["environment"] | {"PATH": f"{executable.parent}{os.pathsep}{space['environment']['PATH']}"},
+        env=space["environment"]
+        | {"PATH": f"{executable.parent}{os.pathsep}{space['environment']['PATH']}"},
         text=True,
         timeout=600,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert done.returncode == 0, f"{example.path}:{example.line}:\n{block}\n--- printed:\n{done.stdout[-4000:]}"
+    assert done.returncode == 0, (
+        f"{example.path}:{example.line}:\n{block}\n--- printed:\n{done.stdout[-4000:]}"
+    )
 
 
-def directive(name: str, evaluate: Callable[[Example], None]) -> Callable[[Document], Iterator[Region]]:
+def directive(
+    name: str, evaluate: Callable[[Example], None]
+) -> Callable[[Document], Iterator[Region]]:
     lexer = DirectiveInHTMLCommentLexer(name)
 
     def parse(document: Document) -> Iterator[Region]:
@@ -82,7 +92,9 @@ def directive(name: str, evaluate: Callable[[Example], None]) -> Callable[[Docum
 
 def files(example: Example) -> None:
     for name in example.parsed.split():
-        make_file(example.namespace["folder"] / name, name.rstrip("/"), example.namespace["trained"])
+        make_file(
+            example.namespace["folder"] / name, name.rstrip("/"), example.namespace["trained"]
+        )
 
 
 def use_hub(example: Example) -> None:
@@ -113,7 +125,13 @@ def test_blocks_run(path, tmp_path, trained):
     environment = {**os.environ, **caches, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with HubServer() as hub, ExitStack() as stack:
-        space = {"folder": folder, "environment": environment, "trained": trained, "hub": hub, "stack": stack}
+        space = {
+            "folder": folder,
+            "environment": environment,
+            "trained": trained,
+            "hub": hub,
+            "stack": stack,
+        }
         document.namespace.update(space)
         for example in document.examples():
             try:
@@ -128,7 +146,9 @@ def test_blocks_run(path, tmp_path, trained):
 def commands_in(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Commands of `tmde` in code blocks and inline code, with their places."""
     text = path.read_text("utf-8").replace("\\\n", " ").replace("\\|", "|")
-    for found in re.finditer(r"(?:^|`|\| |-m modeling_tmde\.cli\.main )\$? ?tmde ([^`\n|;&#>]*)", text, re.MULTILINE):
+    for found in re.finditer(
+        r"(?:^|`|\| |-m modeling_tmde\.cli\.main )\$? ?tmde ([^`\n|;&#>]*)", text, re.MULTILINE
+    ):
         yield f"{path.name}:{text.count(chr(10), 0, found.start()) + 1}", found[1].split()
 
 
@@ -150,12 +170,16 @@ def test_commands_options_and_recipes_exist():
     assert len(COMMANDS) > 40
     for place, words in COMMANDS:
         leaf = leaf_of(words)
-        options = {name for item in leaf.params for name in (*item.opts, *item.secondary_opts)} | {"--help"}
+        options = {name for item in leaf.params for name in (*item.opts, *item.secondary_opts)} | {
+            "--help"
+        }
         given = {word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)}
         assert not given - options, f"{place}: tmde {' '.join(words)} has no {given - options}"
         if words[:1] == ["train"] and words[1:] and re.fullmatch(r"[a-z][a-z_-]*", words[1]):
             assert words[1] in packaged_names(), place
-            load_recipe(words[1], [word for word in words[2:] if re.match(r"[a-z_.]+=[^\[{\"']+$", word)])
+            load_recipe(
+                words[1], [word for word in words[2:] if re.match(r"[a-z_.]+=[^\[{\"']+$", word)]
+            )
 
 
 def anchors_of(path: Path) -> set[str]:
@@ -174,4 +198,6 @@ def test_links_lead_somewhere(path):
         name, _, anchor = target.partition("#")
         file = (path.parent / name).resolve() if name else path
         assert file.exists(), f"{path.name}: {target}: there is no such file"
-        assert not anchor or file.suffix != ".md" or anchor in anchors_of(file), f"{path.name}: {target}"
+        assert not anchor or file.suffix != ".md" or anchor in anchors_of(file), (
+            f"{path.name}: {target}"
+        )

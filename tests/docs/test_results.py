@@ -14,7 +14,13 @@ FILES = {  # by the beginning of a section's title
     "A transformer beside the bag": ["hybrid"],
     "Probing": ["probing", "peers", "cold"],
     "Documents": ["document_excerpts", "document_representations", "document_representations_mlm"],
-    "The papers' systems": ["compare_papers", "compare_bilingual", "compare_beta", "compare_light", "dual_band"],
+    "The papers' systems": [
+        "compare_papers",
+        "compare_bilingual",
+        "compare_beta",
+        "compare_light",
+        "dual_band",
+    ],
     "Word vectors": ["word_vectors"],
     "A teacher's space": ["teacher_space"],
     "A language added": ["added_language"],
@@ -43,15 +49,32 @@ def lists_of_numbers(value: object) -> Iterator[list[float]]:
 def test_every_decimal_is_in_a_file(section):
     names = next(names for title, names in FILES.items() if section.startswith(title))
     *known, stated = [
-        list(lists_of_numbers(json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())))
+        list(
+            lists_of_numbers(
+                json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+            )
+        )
         for name in (*names, "stated")
     ]
     lists = sum(known, [])
     # A value with its interval is looked up as three numbers that belong together, where they are stored so.
     triples = {tuple(f"{each:.1f}" for each in found) for found in lists if len(found) == 3}
-    singles = {f"{abs(each):.{digits}f}" for found in lists + stated for each in found for digits in range(1, 6)}
+    singles = {
+        f"{abs(each):.{digits}f}"
+        for found in lists + stated
+        for each in found
+        for digits in range(1, 6)
+    }
     text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", section, flags=re.DOTALL)
     for value, low, high in re.findall(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]", text):
-        assert not triples or (value, low, high) in triples or "+" in value or "-" in value, (value, low, high)
-    missing = [each for each in re.findall(NUMBER, text) if each.lstrip("+-").replace(",", "") not in singles]
+        assert not triples or (value, low, high) in triples or "+" in value or "-" in value, (
+            value,
+            low,
+            high,
+        )
+    missing = [
+        each
+        for each in re.findall(NUMBER, text)
+        if each.lstrip("+-").replace(",", "") not in singles
+    ]
     assert not missing

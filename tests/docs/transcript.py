@@ -24,10 +24,16 @@ def main() -> int:
     made, page = Path(sys.argv[1]).read_text("utf-8"), Path(sys.argv[2])
     text = page.read_text("utf-8")
     if "--write" in sys.argv:
-        page.write_text(BLOCK.sub(lambda found: found[1] + made.strip() + "\n" + found[3], text), "utf-8")
+        page.write_text(
+            BLOCK.sub(lambda found: found[1] + made.strip() + "\n" + found[3], text), "utf-8"
+        )
         return 0
     printed = BLOCK.search(text)[2]
-    difference = list(difflib.unified_diff(comparable(printed), comparable(made), str(page), "this run", lineterm=""))
+    difference = list(
+        difflib.unified_diff(
+            comparable(printed), comparable(made), str(page), "this run", lineterm=""
+        )
+    )
     print("\n".join(difference))
     return int(bool(difference))
 

@@ -8,14 +8,18 @@ import zlib
 
 import numpy as np
 
-from modeling_tmde.documents.index import DocumentIndex
+from tmde.documents.index import DocumentIndex
 
 DIMENSION = 16
 
 
 def vector_of(text: str) -> np.ndarray:
     """(16,), of length 1, that only this text has."""
-    vector = np.random.default_rng(zlib.crc32(text.encode())).standard_normal(DIMENSION).astype(np.float32)
+    vector = (
+        np.random.default_rng(zlib.crc32(text.encode()))
+        .standard_normal(DIMENSION)
+        .astype(np.float32)
+    )
     return vector / np.linalg.norm(vector)
 
 

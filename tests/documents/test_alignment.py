@@ -6,8 +6,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.documents import alignment
-from modeling_tmde.documents.alignment import (
+from tests.documents.plain import plain_scores
+from tmde.documents import alignment
+from tmde.documents.alignment import (
     AlignedPair,
     align_documents,
     alignment_quality,
@@ -15,14 +16,15 @@ from modeling_tmde.documents.alignment import (
     strip_language_markers,
     website,
 )
-from modeling_tmde.documents.neighbours import SCORINGS
-from tests.documents.plain import plain_scores
+from tmde.documents.neighbours import SCORINGS
 
 
 def sorted_all(scores):
     """The protocol of WMT16, to the letter: (i, j, score), best first."""
     pairs, rows, columns = [], set(), set()
-    rounded = {place: score for place, score in np.ndenumerate(np.round(scores, 9)) if np.isfinite(score)}
+    rounded = {
+        place: score for place, score in np.ndenumerate(np.round(scores, 9)) if np.isfinite(score)
+    }
     for (i, j), score in sorted(rounded.items(), key=lambda item: (-item[1], item[0])):
         if i not in rows and j not in columns:
             pairs.append((i, j, score))
@@ -37,7 +39,9 @@ def test_equals_sorting_all_scores(data):
     """Small whole numbers: many equal documents, zero vectors, and ties of all kinds."""
     sizes = [data.draw(st.integers(1, 14), label="rows") for _ in range(2)]
     rows = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
-    first, second = (np.array(data.draw(st.lists(rows, min_size=size, max_size=size)), float) for size in sizes)
+    first, second = (
+        np.array(data.draw(st.lists(rows, min_size=size, max_size=size)), float) for size in sizes
+    )
     scoring, k = data.draw(st.sampled_from(SCORINGS)), data.draw(st.integers(1, 5))
     expected = sorted_all(plain_scores(first, second, scoring, k)[2])
     kind = data.draw(st.sampled_from([np.asarray, scipy.sparse.csr_matrix]))
@@ -47,10 +51,14 @@ def test_equals_sorting_all_scores(data):
                 patch.setattr(alignment, name, size)
             found = align_documents(kind(first), kind(second), scoring, k)
         assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
-        np.testing.assert_allclose([pair.score for pair in found], [pair[2] for pair in expected], atol=2e-9)
+        np.testing.assert_allclose(
+            [pair.score for pair in found], [pair[2] for pair in expected], atol=2e-9
+        )
     threshold = data.draw(st.sampled_from([score for *_, score in expected]))
     found = align_documents(first, second, scoring, k, threshold=threshold)
-    kept = [pair[:2] for pair in expected if pair[2] > threshold + 1e-8]  # those at the threshold hang on a rounding
+    kept = [
+        pair[:2] for pair in expected if pair[2] > threshold + 1e-8
+    ]  # those at the threshold hang on a rounding
     assert [pair[:2] for pair in found][: len(kept)] == kept
     assert all(pair.score >= threshold for pair in found)
 
@@ -64,9 +72,13 @@ def test_urls_come_first():
         AlignedPair(2, 2, 1.0, False),
         AlignedPair(0, 1, 0.0, False),
     ]
-    kept = align_documents(first, second, "cosine", threshold=0.5, first_urls=urls[0], second_urls=urls[1])
+    kept = align_documents(
+        first, second, "cosine", threshold=0.5, first_urls=urls[0], second_urls=urls[1]
+    )
     assert kept == found[:2]  # a threshold is for scores alone
-    everything = align_documents(first[:1], second[:1], "cosine", first_urls=["e.org/a"], second_urls=["e.org/a"])
+    everything = align_documents(
+        first[:1], second[:1], "cosine", first_urls=["e.org/a"], second_urls=["e.org/a"]
+    )
     assert everything == [AlignedPair(0, 0, 1.0, True)]
 
 
@@ -74,13 +86,18 @@ def test_urls_come_first():
 def test_only_within_a_website(scoring):
     rng = np.random.default_rng(3)
     first, second = rng.normal(size=(30, 5)), rng.normal(size=(25, 5))
-    sites = [rng.choice(["a.org", "b.de", "www.c.fr", "d.com"], size=len(side)) for side in (first, second)]
+    sites = [
+        rng.choice(["a.org", "b.de", "www.c.fr", "d.com"], size=len(side))
+        for side in (first, second)
+    ]
     sites[1][sites[1] == "d.com"] = "elsewhere.com"
     urls = [[f"{site}/{letter}{number}" for number, site in enumerate(side)]
             for side, letter in zip(sites, "xy", strict=True)]  # fmt: skip
     scores = plain_scores(first, second, scoring, 4)[2]  # neighbours of all documents
     expected = sorted_all(np.where(sites[0][:, None] == sites[1], scores, -np.inf))
-    found = align_documents(first, second, scoring, first_urls=urls[0], second_urls=urls[1], same_domain=True)
+    found = align_documents(
+        first, second, scoring, first_urls=urls[0], second_urls=urls[1], same_domain=True
+    )
     assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
 
 
@@ -88,7 +105,10 @@ def test_recall_and_precision_by_hand():
     pairs = [("a", "x", 0.9), ("b", "z", 0.8), ("e", "f", 0.7)]
     reference = [("a", "x"), ("b", "y"), ("b", "y"), ("c", "z"), ("d", "w")]
     quality = alignment_quality(pairs, reference)
-    assert (quality.recall, quality.precision) == (1 / 4, 1 / 2)  # the reference knows neither e nor f
+    assert (quality.recall, quality.precision) == (
+        1 / 4,
+        1 / 2,
+    )  # the reference knows neither e nor f
 
 
 def test_bad_input():
@@ -132,7 +152,10 @@ DIFFERENT = [
 @pytest.mark.parametrize(("pairs", "equal"), [(SAME, True), (DIFFERENT, False)])
 def test_translations_have_one_key(pairs, equal):
     for first, second in pairs:
-        assert (strip_language_markers(first) == strip_language_markers(second)) == equal, (first, second)
+        assert (strip_language_markers(first) == strip_language_markers(second)) == equal, (
+            first,
+            second,
+        )
 
 
 def test_only_the_languages_that_are_asked_for():
@@ -140,15 +163,26 @@ def test_only_the_languages_that_are_asked_for():
     assert strip_language_markers(url) == "example.org/how-works"
     assert strip_language_markers(url, ["de", "en"]) == "example.org/how-it-works"
     assert strip_language_markers(url, ["fr", "en"]) == "example.org/how-it-works/de"
-    assert strip_language_markers("http://example.org/xx/a", ["xx"]) == "example.org/a"  # a code without names
+    assert (
+        strip_language_markers("http://example.org/xx/a", ["xx"]) == "example.org/a"
+    )  # a code without names
 
 
 def test_website():
-    for host in ("www.example.com", "de.example.com", "example.co.uk", "EXAMPLE.de:80", "example.eu"):
+    for host in (
+        "www.example.com",
+        "de.example.com",
+        "example.co.uk",
+        "EXAMPLE.de:80",
+        "example.eu",
+    ):
         assert website(f"http://{host}/a?b=c") == "example"
     for host in ("www.example.org", "de.example.org", "example.org.uk"):
         assert website(f"http://{host}") == "example.org"
-    assert website("http://shop.example.com") == "shop.example" and website("http://127.0.0.1/a") == "127.0.0.1"
+    assert (
+        website("http://shop.example.com") == "shop.example"
+        and website("http://127.0.0.1/a") == "127.0.0.1"
+    )
     assert website("/a/b") == website("") == ""
 
 

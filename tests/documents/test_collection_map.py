@@ -5,14 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from modeling_tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
+from tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
 
 
 def planted(groups=3, size=20, dimension=16, seed=0):
     """Vectors of well-parted groups, and the group of each."""
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(groups), size)
-    return rng.normal(size=(groups, dimension))[group] + 0.1 * rng.normal(size=(len(group), dimension)), group
+    return rng.normal(size=(groups, dimension))[group] + 0.1 * rng.normal(
+        size=(len(group), dimension)
+    ), group
 
 
 @pytest.mark.parametrize("method", ["tsne", "pca"])
@@ -45,7 +47,13 @@ def test_the_place_of_a_query_is_a_weighted_mean_of_its_neighbours():
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 11, 40])
 def test_collections_that_are_small_or_all_alike(count):
     vectors = np.random.default_rng(0).normal(size=(count, 4))
-    for given in (vectors, vectors[:, :1], np.ones((count, 4)), np.zeros((count, 4)), vectors[np.arange(count) % 3]):
+    for given in (
+        vectors,
+        vectors[:, :1],
+        np.ones((count, 4)),
+        np.zeros((count, 4)),
+        vectors[np.arange(count) % 3],
+    ):
         found = map_collection(given)
         assert found.places.shape == (count, 2) and np.isfinite(found.places).all()
         assert np.abs(found.places).max() <= 1 + 1e-9
@@ -56,5 +64,12 @@ def test_collections_that_are_small_or_all_alike(count):
 def test_rows_that_are_drawn():
     assert drawn_rows(7, 7).tolist() == list(range(7))
     rows = drawn_rows(1000, 100, seed=4)
-    assert len(set(rows.tolist())) == 100 and (np.diff(rows) > 0).all() and 0 <= rows[0] and rows[-1] < 1000
-    assert np.array_equal(rows, drawn_rows(1000, 100, seed=4)) and not np.array_equal(rows, drawn_rows(1000, 100, 5))
+    assert (
+        len(set(rows.tolist())) == 100
+        and (np.diff(rows) > 0).all()
+        and 0 <= rows[0]
+        and rows[-1] < 1000
+    )
+    assert np.array_equal(rows, drawn_rows(1000, 100, seed=4)) and not np.array_equal(
+        rows, drawn_rows(1000, 100, 5)
+    )

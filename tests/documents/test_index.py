@@ -9,10 +9,10 @@ import torch
 pytest.importorskip("lancedb")
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.documents import index as module
-from modeling_tmde.documents.index import Changes, DocumentIndex, shortened
-from modeling_tmde.embedding import DocumentEmbedder, EncodeReport
 from tests.documents.index_writer import DIMENSION, check, operate
+from tmde.documents import index as module
+from tmde.documents.index import Changes, DocumentIndex, shortened
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
 
 
 class WordCounts:
@@ -66,9 +66,14 @@ def test_the_approximate_index_has_the_recall_it_states(tmp_path, monkeypatch):
     assert DocumentIndex.open(tmp_path / "index").recall == index.recall
     queries = vectors[:100] + 0.5 * rng.standard_normal((100, 24))
     exact, found = index.search(queries, exact=True), index.search(queries)
-    shared = [len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(exact, found, strict=True)]
+    shared = [
+        len({hit.id for hit in a} & {hit.id for hit in b})
+        for a, b in zip(exact, found, strict=True)
+    ]
     assert sum(shared) >= 0.97 * 1000
-    few = index.search(queries[:3], k=20, filter={"few": True})  # ten documents, far apart: all are found
+    few = index.search(
+        queries[:3], k=20, filter={"few": True}
+    )  # ten documents, far apart: all are found
     assert [len(hits) for hits in few] == [10, 10, 10]
     index.upsert(["new"], ["new"], vectors=queries[:1])  # not yet in the inverted lists
     assert index.search(queries[:1], k=1)[0][0].id == "new"
@@ -84,7 +89,9 @@ def test_what_is_embedded(tmp_path):
     assert index.upsert(["c", "a"], [texts[2], texts[0]], [{"n": 3}, {"n": 1}]) == Changes(0, 0, 2)
     assert embedder.encoded == texts
     # other metadata: the vector is kept; another text: a new one; and a new document
-    changes = index.upsert(["a", "b", "d"], ["one dog", "two dogs", "four"], [{"n": 9}, {"n": 2}, {"n": 4}])
+    changes = index.upsert(
+        ["a", "b", "d"], ["one dog", "two dogs", "four"], [{"n": 9}, {"n": 2}, {"n": 4}]
+    )
     assert (changes.added, changes.updated, changes.unchanged) == (1, 2, 0)
     assert embedder.encoded == [*texts, "two dogs", "four"]
     a, b = index.documents(["a", "b"])
@@ -107,7 +114,9 @@ def test_filters_against_plain_loops(tmp_path):
         "e": {},
     }
     index.upsert(list(rows), ["text"] * 5, list(rows.values()), np.ones((5, 2)))
-    index.upsert(["f", "g"], ["text"] * 2, [{"tags": ["x"], "n": 7}, {"tags": ["z", "x"]}], np.ones((2, 2)))
+    index.upsert(
+        ["f", "g"], ["text"] * 2, [{"tags": ["x"], "n": 7}, {"tags": ["z", "x"]}], np.ones((2, 2))
+    )
     for filter, expected in [
         ({"topic": "pets"}, "bc"),
         ({"topic": None}, "aefg"),
@@ -123,7 +132,13 @@ def test_filters_against_plain_loops(tmp_path):
     ]:
         (hits,) = index.search(np.ones((1, 2)), k=9, filter=filter)
         assert "".join(sorted(hit.id for hit in hits)) == expected, filter
-    assert index.values("topic") == {None, "pets", rows["d"]["topic"]} and index.values("n") == {None, 1, 2, 2.5, 7}
+    assert index.values("topic") == {None, "pets", rows["d"]["topic"]} and index.values("n") == {
+        None,
+        1,
+        2,
+        2.5,
+        7,
+    }
     assert index.values("tags") == {None, "x", "y", "z"} and index.values("unknown") == {None}
     assert index.documents(["c"])[0].metadata == rows["c"]
 
@@ -143,7 +158,10 @@ def test_a_snippet_is_the_nearest_sentence(tmp_path):
     assert several == [index.search(query, k=1) for query in ("brown mud river", "word")]
     # a vector has no words: the beginning
     vector = embedder.encode(["brown mud river"])
-    assert index.search(vector, k=1, snippet_width=24)[0][0].snippet == "A cat sat there. The riv…"[:23] + "…"
+    assert (
+        index.search(vector, k=1, snippet_width=24)[0][0].snippet
+        == "A cat sat there. The riv…"[:23] + "…"
+    )
     assert shortened(" a\n b\t c ", 5) == "a b c" and shortened("a b cd", 5) == "a b…"
 
 
@@ -171,7 +189,9 @@ def test_bad_documents_change_nothing(tmp_path):
     with pytest.raises(ValueError, match="found no document 'x'; nothing was deleted"):
         index.delete(["a", "x", "y"])
     assert list(DocumentIndex.open(tmp_path / "index")) == ["a"] == list(index)
-    with pytest.raises(ValueError, match=r"filter: found 'm', expected a name of the metadata: \['n'\]"):
+    with pytest.raises(
+        ValueError, match=r"filter: found 'm', expected a name of the metadata: \['n'\]"
+    ):
         index.search(np.ones((1, 2)), filter={"m": 1})
     with pytest.raises(ValueError, match=r"query: found shape \(1, 3\), expected \(n, 2\)"):
         index.search(np.ones((1, 3)))
@@ -186,7 +206,13 @@ def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
 
     save_bag(0)
     tokenizer.save_pretrained(tmp_path / "bag")
-    options = {"max_length": 40, "long_documents": "chunk", "window": 12, "stride": 5, "prompt": "haus "}
+    options = {
+        "max_length": 40,
+        "long_documents": "chunk",
+        "window": 12,
+        "stride": 5,
+        "prompt": "haus ",
+    }
     embedder = DocumentEmbedder.from_pretrained(tmp_path / "bag", **options)
     index = DocumentIndex.create(tmp_path / "index", embedder)
     texts = ["casa perro " * 20, "gato árbol " * 20]
@@ -194,11 +220,17 @@ def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
     opened = DocumentIndex.open(tmp_path / "index")
     assert opened.embedder.long_document_settings == embedder.long_document_settings
     assert opened.search("perro", k=1)[0].id == index.search("perro", k=1)[0].id
-    np.testing.assert_allclose(opened.vectors(["a", "b"]), embedder.encode(texts, normalize=True), atol=1e-6)
+    np.testing.assert_allclose(
+        opened.vectors(["a", "b"]), embedder.encode(texts, normalize=True), atol=1e-6
+    )
     same = DocumentEmbedder.from_pretrained(tmp_path / "bag", **options, dtype="bfloat16")
     DocumentIndex.open(tmp_path / "index", same)  # nearly the same vectors
-    with pytest.raises(ValueError, match="long_documents is 'chunk', that of the embedder 'truncate'"):
-        truncating = DocumentEmbedder.from_pretrained(tmp_path / "bag", prompt="haus ", max_length=40)
+    with pytest.raises(
+        ValueError, match="long_documents is 'chunk', that of the embedder 'truncate'"
+    ):
+        truncating = DocumentEmbedder.from_pretrained(
+            tmp_path / "bag", prompt="haus ", max_length=40
+        )
         DocumentIndex.open(tmp_path / "index", truncating)
     save_bag(1)  # trained again
     with pytest.raises(ValueError, match="was made with another model"):

@@ -6,9 +6,9 @@ from filelock import FileLock
 
 pytest.importorskip("lancedb")
 
-from modeling_tmde.data.io import locked
-from modeling_tmde.documents.index import DocumentIndex
 from tests.documents.index_writer import DIMENSION, check, operate
+from tmde.data.io import locked
+from tmde.documents.index import DocumentIndex
 
 
 def test_two_writers(tmp_path):
@@ -24,7 +24,10 @@ def test_two_writers(tmp_path):
 
 
 def test_two_creators(tmp_path):
-    with locked(tmp_path / "index"), pytest.raises(ValueError, match="index: another process is writing to it"):
+    with (
+        locked(tmp_path / "index"),
+        pytest.raises(ValueError, match="index: another process is writing to it"),
+    ):
         DocumentIndex.create(tmp_path / "index", dimension=DIMENSION)
     assert not list(tmp_path.iterdir())
     assert len(DocumentIndex.create(tmp_path / "index", dimension=DIMENSION)) == 0
@@ -40,7 +43,9 @@ def test_a_reader_keeps_the_version_it_opened(tmp_path):
             with pytest.raises(ValueError):
                 reader.delete("0-0")
         check(reader, old)
-    operate(reader, state, 5)  # a writer goes on from the last commit, whichever version it had opened
+    operate(
+        reader, state, 5
+    )  # a writer goes on from the last commit, whichever version it had opened
     check(reader, state)
     check(DocumentIndex.open(tmp_path / "index"), state)
 
@@ -58,7 +63,9 @@ def test_damaged_and_half_made_indexes(tmp_path):
         with pytest.raises(ValueError, match="or a damaged one"):
             DocumentIndex.open(folder)
     DocumentIndex.create(tmp_path / "half", dimension=2)
-    (tmp_path / "half" / "index.json").unlink()  # it is written last: a creation that was killed can be repeated
+    (
+        tmp_path / "half" / "index.json"
+    ).unlink()  # it is written last: a creation that was killed can be repeated
     with pytest.raises(ValueError, match="no index there"):
         DocumentIndex.open(tmp_path / "half")
     assert len(DocumentIndex.create(tmp_path / "half", dimension=2)) == 0

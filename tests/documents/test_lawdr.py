@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KernelDensity
 
-from modeling_tmde.documents import lawdr as module
-from modeling_tmde.documents.lawdr import LanguageDebiaser, Lawdr
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.long_documents import SentenceDensity
 from tests.tiny_embedders import make_tables, make_tokenizer
+from tmde.documents import lawdr as module
+from tmde.documents.lawdr import LanguageDebiaser, Lawdr
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.long_documents import SentenceDensity
 
 DIMENSION = 24
 OFFSETS = 20 * np.eye(DIMENSION)[:3]  # of de, en, fr
@@ -24,7 +24,9 @@ class Planted:
     """A sentence is "code content": its vector is the language's offset plus a random one of the content."""
 
     def encode(self, sentences):
-        return np.stack([self._vector(*sentence.split(" ", 1)) for sentence in sentences]).astype(np.float32)
+        return np.stack([self._vector(*sentence.split(" ", 1)) for sentence in sentences]).astype(
+            np.float32
+        )
 
     @staticmethod
     def _vector(code, content):
@@ -37,13 +39,18 @@ def corpus(code, count=40, boilerplate=0, seed=0):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 7, count)
     return [
-        [f"{code} {number} {sentence}" for sentence in range(size)] + [f"{code} menu {n}" for n in range(boilerplate)]
+        [f"{code} {number} {sentence}" for sentence in range(size)]
+        + [f"{code} menu {n}" for n in range(boilerplate)]
         for number, size in enumerate(sizes)
     ]
 
 
 def cosine(first, second):
-    return (first * second).sum(axis=-1) / np.linalg.norm(first, axis=-1) / np.linalg.norm(second, axis=-1)
+    return (
+        (first * second).sum(axis=-1)
+        / np.linalg.norm(first, axis=-1)
+        / np.linalg.norm(second, axis=-1)
+    )
 
 
 def algorithm_1(documents, rank, bandwidth, kernel):
@@ -60,7 +67,9 @@ def algorithm_1(documents, rank, bandwidth, kernel):
         total = np.zeros(DIMENSION)
         for vector in sentences:
             weight = b / (b + densities[number])
-            total += weight * (vector - sum(vector @ direction * direction for direction in directions))
+            total += weight * (
+                vector - sum(vector @ direction * direction for direction in directions)
+            )
             number += 1
         sums.append(total)
     return np.array(sums)
@@ -75,7 +84,9 @@ def test_it_is_algorithm_1_of_each_language(kernel):
     lawdr = Lawdr(Planted(), {"de": 1, "en": 3}, SentenceDensity(5, kernel, bandwidth=1.7))
     found = lawdr.fit_transform([both[row] for row in order], [languages[row] for row in order])
     assert found.dtype == np.float32 and found.shape == (70, DIMENSION)
-    expected = np.concatenate([algorithm_1(german, 1, 1.7, kernel), algorithm_1(english, 3, 1.7, kernel)])
+    expected = np.concatenate(
+        [algorithm_1(german, 1, 1.7, kernel), algorithm_1(english, 3, 1.7, kernel)]
+    )
     np.testing.assert_allclose(cosine(found, expected[order]), 1, atol=1e-5)
     # the mean, not the sum: as long as the sentences are, however many
     lengths = np.linalg.norm(expected[order], axis=1) / np.linalg.norm(found, axis=1)
@@ -93,7 +104,11 @@ def test_the_chunks_of_a_stream_do_not_matter(chunk, sample, debias, weighted):
     expected = replicas[0].fit_transform(documents, languages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", chunk)
-        again = replicas[1].fit(iter(documents), iter(languages)).transform(iter(documents), iter(languages))
+        again = (
+            replicas[1]
+            .fit(iter(documents), iter(languages))
+            .transform(iter(documents), iter(languages))
+        )
     np.testing.assert_allclose(again, expected, atol=1e-4)
 
 
@@ -117,8 +132,14 @@ def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
     lawdr.save(tmp_path / "new" / "folder")
     embedder = Planted()
     loaded = Lawdr.load(tmp_path / "new" / "folder", embedder)
-    assert loaded.rank == lawdr.rank and loaded.languages_ == ["de", "fr"] and loaded.embedder is embedder
-    np.testing.assert_array_equal(loaded.transform(documents, languages), lawdr.transform(documents, languages))
+    assert (
+        loaded.rank == lawdr.rank
+        and loaded.languages_ == ["de", "fr"]
+        and loaded.embedder is embedder
+    )
+    np.testing.assert_array_equal(
+        loaded.transform(documents, languages), lawdr.transform(documents, languages)
+    )
 
 
 GOOD = [["de a", "de b"], ["de c"]]
@@ -136,7 +157,9 @@ def test_bad_documents_and_languages():
     with pytest.raises(ValueError, match="not fitted"):
         Lawdr(Planted()).transform(GOOD, "de")
     lawdr = Lawdr(Planted()).fit(GOOD, "de")
-    with pytest.raises(ValueError, match="found 'fr' for document 1, expected one of those fitted: de"):
+    with pytest.raises(
+        ValueError, match="found 'fr' for document 1, expected one of those fitted: de"
+    ):
         lawdr.transform(GOOD, ["de", "fr"])
     with pytest.raises(TypeError, match="found an iterator, which can be read once"):
         lawdr.fit_transform(iter(GOOD), "de")
@@ -152,7 +175,9 @@ def test_bad_vectors_and_ranks():
     debiaser = LanguageDebiaser(2).fit(vectors, "de")
     assert np.abs(debiaser.transform(vectors, "de")).max() < 1e-5
     table = pd.DataFrame(vectors)  # whose columns are not its rows
-    np.testing.assert_array_equal(LanguageDebiaser(2).fit(table, "de").components_["de"], debiaser.components_["de"])
+    np.testing.assert_array_equal(
+        LanguageDebiaser(2).fit(table, "de").components_["de"], debiaser.components_["de"]
+    )
     assert SentenceDensity().fit(table).bandwidth_ == SentenceDensity().fit(vectors).bandwidth_
     with pytest.raises(ValueError, match="found one DataFrame, expected an iterable of documents"):
         Lawdr(Planted()).fit(pd.DataFrame({"text": ["de a"]}), "de")

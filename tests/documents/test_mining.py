@@ -6,7 +6,8 @@ import scipy.sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.documents.mining import (
+from tests.documents.plain import plain_scores
+from tmde.documents.mining import (
     RETRIEVALS,
     ScoredPairs,
     best_threshold,
@@ -16,8 +17,7 @@ from modeling_tmde.documents.mining import (
     retrieved_pairs,
     scored_pairs,
 )
-from modeling_tmde.documents.neighbours import SCORINGS
-from tests.documents.plain import plain_scores
+from tmde.documents.neighbours import SCORINGS
 
 # cosines (products of unit rows):
 #              y0 (1, 0, 0)  y1 (0, 1, 0)  y2 (0.6, 0.8, 0)
@@ -35,7 +35,10 @@ BY_HAND = {
 
 
 def as_dict(pairs):
-    return {(i, j): s for i, j, s in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores, strict=True)}
+    return {
+        (i, j): s
+        for i, j, s in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores, strict=True)
+    }
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array])
@@ -44,10 +47,16 @@ def test_by_hand(kind, scoring):
     """Listed with k 2: x0: y0, y2; x1: y2, y0; x2: y0, y1 (equal cosines, in order); y1: x1, x0; the rest again."""
     pairs = scored_pairs(kind(FIRST), kind(SECOND), scoring, k=2)
     assert pairs.first.dtype == pairs.second.dtype == np.int64 and pairs.scores.dtype == np.float32
-    by_hand = {"cosine": lambda c, m: c, "distance": lambda c, m: c - m, "ratio": lambda c, m: c / m}[scoring]
+    by_hand = {
+        "cosine": lambda c, m: c,
+        "distance": lambda c, m: c - m,
+        "ratio": lambda c, m: c / m,
+    }[scoring]
     expected = {pair: by_hand(*each) for pair, each in BY_HAND.items()}
     assert len(pairs) == len(expected) and as_dict(pairs) == pytest.approx(expected, abs=1e-6)
-    lengths = as_dict(scored_pairs(kind(FIRST * [[7], [0.1], [3]]), kind(SECOND * 1e-3), scoring, k=2))
+    lengths = as_dict(
+        scored_pairs(kind(FIRST * [[7], [0.1], [3]]), kind(SECOND * 1e-3), scoring, k=2)
+    )
     assert lengths == pytest.approx(expected, abs=1e-6)
 
 
@@ -119,7 +128,9 @@ def planted(rows=400, translated=250, seed=0):
     """Two sides around a few topics, so that many rows are near to each other; `right` are the translations."""
     rng = np.random.default_rng(seed)
     topics = rng.normal(size=(8, 48))
-    first, second = (topics[rng.integers(0, 8, rows)] + 0.6 * rng.normal(size=(rows, 48)) for _ in range(2))
+    first, second = (
+        topics[rng.integers(0, 8, rows)] + 0.6 * rng.normal(size=(rows, 48)) for _ in range(2)
+    )
     places = rng.permutation(rows)[:translated]
     second[places] = first[:translated] + 0.2 * rng.normal(size=(translated, 48))
     return first, second, set(zip(range(translated), places.tolist(), strict=True))
@@ -128,7 +139,10 @@ def planted(rows=400, translated=250, seed=0):
 def test_repeated_and_empty_texts_take_no_part():
     """Without them the neighbours, and so the margins, are those of the rows that are left."""
     first, second, _ = planted(40, 30)
-    first_texts, second_texts = [f"Satz {row}" for row in range(40)], [f"sentence {row}" for row in range(40)]
+    first_texts, second_texts = (
+        [f"Satz {row}" for row in range(40)],
+        [f"sentence {row}" for row in range(40)],
+    )
     first_texts[3], first_texts[5], first_texts[7] = "Caf\u00e9 3", " Cafe\u0301 \u00a0 3 ", "\t"
     second_texts[0] = ""
     rows, others = [row for row in range(40) if row not in (5, 7)], list(range(1, 40))
@@ -153,7 +167,9 @@ FIRST_IDS, SECOND_IDS = ["de-1", "de-2", "de-3"], ["en-1", "en-2"]
 def mined(*rows):
     columns = list(zip(*rows, strict=True)) or [[], [], []]
     return ScoredPairs(
-        np.array(columns[0], np.int64), np.array(columns[1], np.int64), np.array(columns[2], np.float32)
+        np.array(columns[0], np.int64),
+        np.array(columns[1], np.int64),
+        np.array(columns[2], np.float32),
     )
 
 
@@ -172,14 +188,19 @@ def test_quality_by_hand():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12), st.integers(0, 3))
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12),
+    st.integers(0, 3),
+)
 def test_no_other_threshold_is_better(rows, missed):
     assume(any(right for _, right in rows))
     pairs = mined(*((number, number, score / 7) for number, (score, _) in enumerate(rows)))
     gold = {(number, number) for number, (_, right) in enumerate(rows) if right}
     gold |= {(100 + number, 0) for number in range(missed)}
     threshold, quality = best_threshold(pairs, gold)
-    kept = retrieved_pairs(pairs, "forward", threshold)  # each row has one pair: all of them, above the threshold
+    kept = retrieved_pairs(
+        pairs, "forward", threshold
+    )  # each row has one pair: all of them, above the threshold
     assert pair_quality(kept.rows(), gold) == quality
     best = max(pair_quality(pairs[pairs.scores >= score].rows(), gold).f1 for score in pairs.scores)
     assert quality.f1 == pytest.approx(best)
@@ -193,7 +214,10 @@ def test_gold_list(tmp_path):
     assert read_gold_pairs(path, FIRST_IDS, SECOND_IDS) == [(2, 0), (0, 1)]
     for content, message in [
         (b"de-1\ten-1\nde-1 en-2", "gold, line 2: found 'de-1 en-2', expected 2 fields"),
-        (b"de-1\ten-1\nen-2\tde-2", "line 2: found id 'en-2', which no text of the first side has, .* as 'de-1'"),
+        (
+            b"de-1\ten-1\nen-2\tde-2",
+            "line 2: found id 'en-2', which no text of the first side has, .* as 'de-1'",
+        ),
         (b"\n", "gold: found no pair, expected one a line"),
     ]:
         path.write_bytes(content)

@@ -6,9 +6,9 @@ import scipy.sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.documents import neighbours
-from modeling_tmde.documents.neighbours import SCORINGS, find_neighbours, target_ranks
 from tests.documents.plain import plain_scores, unit
+from tmde.documents import neighbours
+from tmde.documents.neighbours import SCORINGS, find_neighbours, target_ranks
 
 QUERIES = np.array([[1, 0], [0, 1.0]])
 CANDIDATES = np.array([[0.6, -0.8], [0.8, 0.6]])
@@ -28,16 +28,22 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
     rng = np.random.default_rng(seed)
     n, m, width = sizes
     if whole_numbers:  # ties and rows of zeros
-        queries, candidates = (rng.integers(0, 3, size=(rows, width)).astype(float) for rows in (n, m))
+        queries, candidates = (
+            rng.integers(0, 3, size=(rows, width)).astype(float) for rows in (n, m)
+        )
     else:
-        queries, candidates = (rng.normal(size=(rows, width)) + rng.integers(0, 2) for rows in (n, m))
+        queries, candidates = (
+            rng.normal(size=(rows, width)) + rng.integers(0, 2) for rows in (n, m)
+        )
     targets = rng.integers(0, m, size=n)
     _, means, scores = plain_scores(queries, candidates, scoring, k)
     right = scores[range(n), targets][:, None]
     gaps = (scores - right) / np.maximum(np.abs(right), 1)
     assume(not ((abs(gaps) > 1e-9) & (abs(gaps) < 1e-5)).any())  # float32 cannot tell
     assume(scoring != "ratio" or (means > 0.05).all())
-    expected = (gaps >= -1e-9).sum(axis=1).tolist()  # the right one, and those that are as good or better
+    expected = (
+        (gaps >= -1e-9).sum(axis=1).tolist()
+    )  # the right one, and those that are as good or better
     if sparse:
         queries, candidates = scipy.sparse.csr_matrix(queries), scipy.sparse.csr_matrix(candidates)
     with pytest.MonkeyPatch.context() as patch:
@@ -64,7 +70,9 @@ def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
     similarities, indices = find_neighbours(kind(queries), kind(candidates), k)
     assert (similarities.dtype, indices.dtype) == (np.float32, np.int64)
     np.testing.assert_array_equal(indices, expected)
-    np.testing.assert_allclose(similarities, np.take_along_axis(cosines, expected, axis=1), atol=1e-6)
+    np.testing.assert_allclose(
+        similarities, np.take_along_axis(cosines, expected, axis=1), atol=1e-6
+    )
     np.testing.assert_array_equal(candidates, original)
 
 
@@ -72,7 +80,9 @@ def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
 def test_neighbours_that_tie_are_in_order(monkeypatch, block):
     monkeypatch.setattr(neighbours, "BLOCK", block)
     candidates = scipy.sparse.csr_matrix([[0, 1.0], [1, 0], [0, 0], [1, 0], [2, 0]])
-    similarities, indices = find_neighbours(scipy.sparse.csr_matrix([[1.0, 0], [0, 0]]), candidates, 4)
+    similarities, indices = find_neighbours(
+        scipy.sparse.csr_matrix([[1.0, 0], [0, 0]]), candidates, 4
+    )
     assert indices.tolist() == [[1, 3, 4, 0], [0, 1, 2, 3]]
     assert similarities.tolist() == [[1, 1, 1, 0], [0, 0, 0, 0]]
     many = scipy.sparse.csr_matrix(np.arange(300)[:, None] % 3 == 0, dtype=float)
@@ -83,7 +93,9 @@ def test_neighbours_that_tie_are_in_order(monkeypatch, block):
 
 
 def share_found(found, exact):
-    return np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), exact.tolist(), strict=True)])
+    return np.mean(
+        [len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), exact.tolist(), strict=True)]
+    )
 
 
 def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
@@ -94,13 +106,17 @@ def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
     numbers = find_neighbours(queries, candidates, 4)[1]
     cosines, indices = find_neighbours(queries, candidates, 4, "hnsw")
     units = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (queries, candidates)]
-    np.testing.assert_allclose(cosines, np.einsum("id,ijd->ij", units[0], units[1][indices]), atol=1e-6)
+    np.testing.assert_allclose(
+        cosines, np.einsum("id,ijd->ij", units[0], units[1][indices]), atol=1e-6
+    )
     (said,) = caplog.messages
     assert said.startswith("Approximate search of 300 x 3,000 x 24 by HNSW")
     effort = int(said.split("efSearch = ")[1].split(")")[0])
     stated = float(said.split("finds ")[1].split(" %")[0]) / 100
     assert effort > 1 and stated >= 0.95
-    assert share_found(indices, numbers) == pytest.approx(stated, abs=0.03)  # 256 of the 300 were the sample
+    assert share_found(indices, numbers) == pytest.approx(
+        stated, abs=0.03
+    )  # 256 of the 300 were the sample
     # auto: a walk as long as that is not worthwhile, and search is exact
     monkeypatch.setattr(neighbours, "EXACT_COST", 0)
     monkeypatch.setattr(neighbours, "WORTHWHILE", 3000 // (effort // 2))
@@ -114,13 +130,33 @@ SPARSE = scipy.sparse.csr_matrix(QUERIES)
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
-        (target_ranks, (QUERIES * np.nan, CANDIDATES, [0, 1]), "queries: found a vector that is not finite in row 0"),
-        (target_ranks, (QUERIES, CANDIDATES[:0], [0, 1]), r"candidates: found shape \(0, 2\), .* at least one row"),
+        (
+            target_ranks,
+            (QUERIES * np.nan, CANDIDATES, [0, 1]),
+            "queries: found a vector that is not finite in row 0",
+        ),
+        (
+            target_ranks,
+            (QUERIES, CANDIDATES[:0], [0, 1]),
+            r"candidates: found shape \(0, 2\), .* at least one row",
+        ),
         (target_ranks, (SPARSE, CANDIDATES, [0, 1]), "found 2 sparse and 2 dense dimensions"),
-        (target_ranks, (QUERIES, CANDIDATES, [0, 2]), "targets: found .* expected 2 row numbers below 2"),
-        (target_ranks, (QUERIES, CANDIDATES, [0, 1], "margin"), "scoring, k: found 'margin', 4, expected one of"),
+        (
+            target_ranks,
+            (QUERIES, CANDIDATES, [0, 2]),
+            "targets: found .* expected 2 row numbers below 2",
+        ),
+        (
+            target_ranks,
+            (QUERIES, CANDIDATES, [0, 1], "margin"),
+            "scoring, k: found 'margin', 4, expected one of",
+        ),
         (find_neighbours, (QUERIES, CANDIDATES, 0), "search, k: found 'exact', 0, .* at least 1"),
-        (find_neighbours, (SPARSE, SPARSE, 1, "hnsw"), "found 'hnsw' for sparse rows, expected exact"),
+        (
+            find_neighbours,
+            (SPARSE, SPARSE, 1, "hnsw"),
+            "found 'hnsw' for sparse rows, expected exact",
+        ),
     ],
 )
 def test_bad_arguments(function, arguments, message):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from modeling_tmde.documents import parallel_rows as module
-from modeling_tmde.documents.parallel_rows import parallel_rows
-from modeling_tmde.embedding import EncodeReport
 from tests.conftest import WORDS
+from tmde.documents import parallel_rows as module
+from tmde.documents.parallel_rows import parallel_rows
+from tmde.embedding.document_embedder import EncodeReport
 
 GERMAN_TO_ENGLISH = dict(zip(WORDS["de"], WORDS["en"], strict=True))
 
@@ -24,7 +24,9 @@ class Dictionary:
 
     def encode(self, texts, language, show_progress_bar):
         self.asked.append((language, tuple(texts)))
-        self.last_report = EncodeReport(texts=len(texts), truncated=sum("long" in text for text in texts))
+        self.last_report = EncodeReport(
+            texts=len(texts), truncated=sum("long" in text for text in texts)
+        )
         return np.array([self.vector(text) for text in texts], np.float32).reshape(len(texts), 64)
 
     def vector(self, text):
@@ -36,7 +38,9 @@ class Dictionary:
 
 
 GERMAN = "Haus Hund Katze. Baum Fluss. Stadt Licht Nacht.\n\nBrot Brot.\n7 8 9.\nWasser Hund Baum."
-ENGLISH = "House dog cat. Tree river town light night.\n\n7 8 9.\nWater dog tree. Cat cat cat river."
+ENGLISH = (
+    "House dog cat. Tree river town light night.\n\n7 8 9.\nWater dog tree. Cat cat cat river."
+)
 
 
 def test_rows_and_counts():
@@ -48,18 +52,30 @@ def test_rows_and_counts():
         {"de": "Wasser Hund Baum.", "en": "Water dog tree."},
     ]
     assert [row["doc_id"] for row in rows] == ["one"] * 3
-    assert [row["segment"] for row in rows] == [0, 1, 4]  # "Brot Brot." has no counterpart, "7 8 9." no letters
+    assert [row["segment"] for row in rows] == [
+        0,
+        1,
+        4,
+    ]  # "Brot Brot." has no counterpart, "7 8 9." no letters
     assert [row["score"] for row in rows] == pytest.approx([1, 1, 1], abs=1e-4)
     expected = dict(
         documents=1, first=6, second=5, rows=3, identical=1, alone=2, texts=20,
     )  # fmt: skip
     assert report == Counter(expected) + Counter({"1-1": 3, "2-1": 1, "1-0": 1, "0-1": 1})
     assert [language for language, _ in embedder.asked] == ["de", "en"]
-    assert "Baum Fluss. Stadt Licht Nacht." in embedder.asked[0][1]  # what two sentences make was a text of its own
+    assert (
+        "Baum Fluss. Stadt Licht Nacht." in embedder.asked[0][1]
+    )  # what two sentences make was a text of its own
 
 
 def test_left_out():
-    documents = [("a", "Haus Hund.\n3 4.\nAzure blue.\nlong Katze.", "House dog.\n3 5.\nAzure blue.\nlong cat.")]
+    documents = [
+        (
+            "a",
+            "Haus Hund.\n3 4.\nAzure blue.\nlong Katze.",
+            "House dog.\n3 5.\nAzure blue.\nlong cat.",
+        )
+    ]
     report = Counter()
     rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), max_size=2, report=report))
     assert [row["translation"]["en"] for row in rows] == ["House dog.", "long cat."]
@@ -67,10 +83,16 @@ def test_left_out():
     assert [report[name] for name in fates] == [1, 1, 0, 2, 2]
     # the two numbers have one word in common: by far the lowest score of the four
     report = Counter()
-    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), max_size=2, min_score=0.9, report=report))
+    rows = list(
+        parallel_rows(
+            documents, Dictionary(), ("de", "en"), max_size=2, min_score=0.9, report=report
+        )
+    )
     assert [report[name] for name in fates[:4]] == [1, 0, 1, 2]
     report = Counter()
-    assert not list(parallel_rows(documents, Dictionary(), ("de", "en"), min_score=1.1, report=report))
+    assert not list(
+        parallel_rows(documents, Dictionary(), ("de", "en"), min_score=1.1, report=report)
+    )
     assert (report["low"], report["rows"]) == (4, 0)
 
 
@@ -80,10 +102,17 @@ def test_scores_of_documents_of_one_paragraph(monkeypatch):
     words = [word for word in WORDS["de"] if word in GERMAN_TO_ENGLISH]
     rng = np.random.default_rng(0)
     german = [" ".join(rng.choice(words, 5, replace=False)) for _ in range(31)]
-    english = [" ".join(GERMAN_TO_ENGLISH[word] for word in text.split()[:-1]) for text in german]  # one word is lost
-    right = [(f"right {number}", *texts) for number, texts in enumerate(zip(german, english, strict=True))]
+    english = [
+        " ".join(GERMAN_TO_ENGLISH[word] for word in text.split()[:-1]) for text in german
+    ]  # one word is lost
+    right = [
+        (f"right {number}", *texts)
+        for number, texts in enumerate(zip(german, english, strict=True))
+    ]
     wrong = [(f"wrong {number}", german[number], english[number - 7]) for number in range(31)]
-    documents = [document for both in zip(right, wrong, strict=True) for document in both]  # 62: the last batch has 2
+    documents = [
+        document for both in zip(right, wrong, strict=True) for document in both
+    ]  # 62: the last batch has 2
     rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), paragraphs=True))
     scores = {row["doc_id"]: row["score"] for row in rows}
     assert len(scores) == 62

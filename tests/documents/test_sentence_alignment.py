@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.documents import sentence_alignment
-from modeling_tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
+from tmde.documents import sentence_alignment
+from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
 
 
 def pairs(beads):
@@ -36,7 +36,9 @@ def plain(first, second, max_size, skip, merge, lengths=None, length_weight=0.0)
 
     def cost(i, j, a, b):
         x, y = units[0][a - 1][i], units[1][b - 1][j]
-        total = a * b * (1 - x @ y) / ((1 - x @ means[1] + 1 - y @ means[0]) / 2) + merge * (a + b - 2)
+        total = a * b * (1 - x @ y) / ((1 - x @ means[1] + 1 - y @ means[0]) / 2) + merge * (
+            a + b - 2
+        )
         if lengths is not None:
             ratio = sum(lengths[1]) / sum(lengths[0])
             characters = sum(lengths[0][i : i + a]), sum(lengths[1][j : j + b])
@@ -86,12 +88,22 @@ def test_three_and_two_by_hand():
     first = np.eye(3)
     second = np.array([[1, 0, 0], [0, 1, 1]])
     assert align_sentences(first, second, merge=0.25) == [
-        Bead(range(0, 1), range(0, 1), pytest.approx(0, abs=1e-6), pytest.approx(1), pytest.approx(1)),
-        Bead(range(1, 3), range(1, 2), pytest.approx(0.25, abs=1e-6), pytest.approx(1), pytest.approx(1)),
+        Bead(
+            range(0, 1), range(0, 1), pytest.approx(0, abs=1e-6), pytest.approx(1), pytest.approx(1)
+        ),
+        Bead(
+            range(1, 3),
+            range(1, 2),
+            pytest.approx(0.25, abs=1e-6),
+            pytest.approx(1),
+            pytest.approx(1),
+        ),
     ]
     # merged, they cost more than one of them alone (.3) beside .4985
     assert (range(1, 3), range(1, 2)) in pairs(align_sentences(first, second, skip=0.3, merge=0.75))
-    assert (range(1, 3), range(1, 2)) not in pairs(align_sentences(first, second, skip=0.3, merge=0.85))
+    assert (range(1, 3), range(1, 2)) not in pairs(
+        align_sentences(first, second, skip=0.3, merge=0.85)
+    )
     # vectors of spans of their own are believed: here the span x1 x2 is nothing like y1
     told = align_sentences([first, np.array([[1.0, 1, 0], [-1, 0, 0]])], second)
     assert (range(1, 3), range(1, 2)) not in pairs(told)
@@ -125,7 +137,9 @@ def planted(rng, kinds, d=256):
             if size == 1:
                 side.append(parts.sum(axis=0) if min(a, b) else parts[0])
             elif size:
-                side.extend(parts[:size] / np.linalg.norm(parts[:size], axis=1, keepdims=True) * np.sqrt(d))
+                side.extend(
+                    parts[:size] / np.linalg.norm(parts[:size], axis=1, keepdims=True) * np.sqrt(d)
+                )
         if a and b:
             gold.append((range(begin[0], begin[0] + a), range(begin[1], begin[1] + b)))
     noisy = [np.array(side) + 0.2 * rng.normal(size=(len(side), d)) for side in sides]
@@ -147,7 +161,9 @@ def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
     windows = []
     original = sentence_alignment._windows
     monkeypatch.setattr(
-        sentence_alignment, "_windows", lambda *options: windows.append(original(*options)) or windows[-1]
+        sentence_alignment,
+        "_windows",
+        lambda *options: windows.append(original(*options)) or windows[-1],
     )
     for width in (3, 10):
         banded = align_sentences(first, second, skip=0.4, width=width)
@@ -158,7 +174,9 @@ def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
 
 
 def test_one_sentence_and_zero_vectors():
-    assert pairs(align_sentences(np.array([[1.0, 0]]), np.array([[0, 1.0]]))) == [(range(1), range(1))]
+    assert pairs(align_sentences(np.array([[1.0, 0]]), np.array([[0, 1.0]]))) == [
+        (range(1), range(1))
+    ]
     check_cover(align_sentences(np.zeros((3, 4)), np.ones((2, 4)), max_size=5), 3, 2)
 
 
@@ -172,7 +190,11 @@ def test_spans_of_texts():
     documents = [["a", "b", "a"], [], ["a", "b"]]
     spans = embedded_spans(documents, encode, 2)
     assert sorted(asked) == ["a", "a b", "b", "b a"]  # each once
-    assert [[some.shape for some in each] for each in spans] == [[(3, 2), (2, 2)], [(0, 2), (0, 2)], [(2, 2), (1, 2)]]
+    assert [[some.shape for some in each] for each in spans] == [
+        [(3, 2), (2, 2)],
+        [(0, 2), (0, 2)],
+        [(2, 2), (1, 2)],
+    ]
     np.testing.assert_array_equal(spans[0][1], [[3, ord("a")], [3, ord("b")]])
     assert [some.shape[0] for some in embedded_spans([[]], encode, 2)[0]] == [0, 0]
 

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from modeling_tmde.documents import word_vectors
-from modeling_tmde.documents.word_vectors import WordVectors, align_words, translation_precision, unit, word_bag
-from modeling_tmde.embedding import DocumentEmbedder
+from tmde.documents import word_vectors
+from tmde.documents.word_vectors import (
+    WordVectors,
+    align_words,
+    translation_precision,
+    unit,
+    word_bag,
+)
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 
 def planted(count=2000, width=20, noise=0.05):
@@ -18,7 +24,10 @@ def planted(count=2000, width=20, noise=0.05):
     rotation = np.linalg.qr(rng.normal(size=(width, width)))[0]
     second = first @ rotation.T + noise * rng.normal(size=first.shape)
     names = [[f"{letter}{row}" for row in range(count)] for letter in "xy"]
-    sides = [WordVectors(*side) for side in zip(names, (first.astype("f"), second.astype("f")), strict=True)]
+    sides = [
+        WordVectors(*side)
+        for side in zip(names, (first.astype("f"), second.astype("f")), strict=True)
+    ]
     return *sides, rotation, np.stack([np.arange(count)] * 2, axis=1)
 
 
@@ -26,7 +35,9 @@ def test_a_dictionary_gives_the_rotation_and_refinement_repairs_a_bad_one():
     first, second, rotation, gold = planted()
     np.testing.assert_allclose(align_words(first, second, gold, refinements=0), rotation, atol=0.02)
     wrong = np.concatenate([gold[:60], np.stack([gold[100:160, 0], gold[200:260, 1]], axis=1)])
-    errors = [np.abs(align_words(first, second, wrong, rounds) - rotation).max() for rounds in (0, 5)]
+    errors = [
+        np.abs(align_words(first, second, wrong, rounds) - rotation).max() for rounds in (0, 5)
+    ]
     assert errors[1] < 0.03 < 0.1 < errors[0]
 
 
@@ -41,23 +52,35 @@ def test_without_a_dictionary():
 def test_precision_equals_a_plain_loop(scoring, monkeypatch):
     monkeypatch.setattr(word_vectors, "NEIGHBORS", 3)
     rng = np.random.default_rng(1)
-    first, second = (WordVectors([str(row) for row in range(40)], rng.normal(size=(40, 5))) for _ in range(2))
-    pairs = np.unique(rng.integers(0, 40, size=(60, 2)), axis=0)  # some words have several translations
+    first, second = (
+        WordVectors([str(row) for row in range(40)], rng.normal(size=(40, 5))) for _ in range(2)
+    )
+    pairs = np.unique(
+        rng.integers(0, 40, size=(60, 2)), axis=0
+    )  # some words have several translations
     cosines = unit(first.vectors) @ unit(second.vectors).T
     scores = cosines.copy()
     if scoring == "distance":
-        of_first, of_second = (np.sort(each, axis=1)[:, -3:].mean(axis=1) for each in (cosines, cosines.T))
+        of_first, of_second = (
+            np.sort(each, axis=1)[:, -3:].mean(axis=1) for each in (cosines, cosines.T)
+        )
         scores = 2 * cosines - of_first[:, None] - of_second  # 004, equation 4.6
     nearest = {x: np.argsort(-scores[x]).tolist() for x in pairs[:, 0].tolist()}
     found = translation_precision(first, second, pairs, scoring)
     for k in (1, 5, 10):
-        right = [any(y in ys[:k] for y in pairs[pairs[:, 0] == x, 1].tolist()) for x, ys in nearest.items()]
+        right = [
+            any(y in ys[:k] for y in pairs[pairs[:, 0] == x, 1].tolist())
+            for x, ys in nearest.items()
+        ]
         assert found[f"precision_at_{k}"] == np.mean(right)
 
 
 def test_a_bag_is_the_mean_weighted_by_idf():
     vectors = np.array([[2, 0, 0], [0, 3, 0], [0, 0, 1.0]], np.float32)
-    german, english = WordVectors(["haus", "in", "!"], vectors), WordVectors(["house", "in"], vectors[[0, 2]])
+    german, english = (
+        WordVectors(["haus", "in", "!"], vectors),
+        WordVectors(["house", "in"], vectors[[0, 2]]),
+    )
     rows = [
         {"de": "Haus!", "en": "House in"},
         {"de": "in", "en": None},
@@ -66,6 +89,8 @@ def test_a_bag_is_the_mean_weighted_by_idf():
     ]
     embedder = DocumentEmbedder(*word_bag({"de": german, "en": english}, rows))
     shared = np.array([0, 1, 1]) / 2  # of both languages: the mean of two vectors
-    expected = np.log(4) * np.array([1, 0, 0]) + np.log(4) * np.array([0, 0, 1]) + np.log(2) * shared
+    expected = (
+        np.log(4) * np.array([1, 0, 0]) + np.log(4) * np.array([0, 0, 1]) + np.log(2) * shared
+    )
     found = embedder.encode(["Unbekanntes HAUS! in", "House"])
     np.testing.assert_allclose(found, [expected / np.linalg.norm(expected), [1, 0, 0]], atol=1e-6)

@@ -9,7 +9,13 @@ class FakeSystem:
     dense, truncated = True, 0
 
     def __init__(self, vector, name="fake", fingerprint="0", kind=np.asarray, dtype=np.float32):
-        self.vector, self.name, self.fingerprint, self.kind, self.dtype = vector, name, fingerprint, kind, dtype
+        self.vector, self.name, self.fingerprint, self.kind, self.dtype = (
+            vector,
+            name,
+            fingerprint,
+            kind,
+            dtype,
+        )
         self.calls, self.languages = [], []
         self.begin()
 

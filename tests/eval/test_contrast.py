@@ -9,16 +9,18 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.tasks import ContrastData, Provenance
 from tests.eval.fake_system import FakeSystem
+from tmde.eval.contrast import evaluate_contrast
+from tmde.eval.tasks import ContrastData, Provenance
 
 PROVENANCE = Provenance(citation="by hand", licence="CC0")
 
 
 def contrast_data(items, groups, controls=(), languages=("de", "en")):
     """Texts are called `de0`, and their contrasts `de0'`."""
-    texts = {code: [(f"{code}{row}", f"{code}{row}'") for row in range(items)] for code in languages}
+    texts = {
+        code: [(f"{code}{row}", f"{code}{row}'") for row in range(items)] for code in languages
+    }
     return ContrastData([f"i{row}" for row in range(items)], texts, groups, PROVENANCE, controls)
 
 
@@ -42,9 +44,23 @@ def test_by_hand(kind):
     assert list(to_english.ids) == ["i0", "i1", "i2"] and to_english.chance == 0.5
     assert to_english.metric == "contrast_accuracy"
     # item 3: both German vectors choose the English one that they are nearer to; the English ones tie
-    assert to_english.extra == {"accuracy_of_a": 0.75, "accuracy_of_b": 0, "control_c": 0.5, "ties": 0, "size": 3}
-    assert to_german.extra == {"accuracy_of_a": 1, "accuracy_of_b": 0, "control_c": 0.5, "ties": 0, "size": 3}
-    assert [len(texts) for texts, _ in system.calls] == [8] * 4  # the same list for every pair, for the cache
+    assert to_english.extra == {
+        "accuracy_of_a": 0.75,
+        "accuracy_of_b": 0,
+        "control_c": 0.5,
+        "ties": 0,
+        "size": 3,
+    }
+    assert to_german.extra == {
+        "accuracy_of_a": 1,
+        "accuracy_of_b": 0,
+        "control_c": 0.5,
+        "ties": 0,
+        "size": 3,
+    }
+    assert [len(texts) for texts, _ in system.calls] == [
+        8
+    ] * 4  # the same list for every pair, for the cache
 
 
 def by_loop(data, vectors, source, target):
@@ -57,8 +73,12 @@ def by_loop(data, vectors, source, target):
 
     outcomes = []
     for sources, targets in zip(data.texts[source], data.texts[target], strict=True):
-        margins = [cosine(sources[x], targets[x]) - cosine(sources[x], targets[1 - x]) for x in (0, 1)]
-        outcomes.append(sum(0.5 if abs(margin) < 1e-6 else float(margin > 0) for margin in margins) / 2)
+        margins = [
+            cosine(sources[x], targets[x]) - cosine(sources[x], targets[1 - x]) for x in (0, 1)
+        ]
+        outcomes.append(
+            sum(0.5 if abs(margin) < 1e-6 else float(margin > 0) for margin in margins) / 2
+        )
     return outcomes
 
 
@@ -68,9 +88,16 @@ def test_against_a_plain_loop(items, width, seed):
     rng = np.random.default_rng(seed)
     data = contrast_data(items, ["a"] * items, languages=("de", "en", "fr"))
     # Small whole numbers, so that parallel vectors and zero vectors come up.
-    vectors = {text: rng.integers(-2, 3, width) for pairs in data.texts.values() for pair in pairs for text in pair}
+    vectors = {
+        text: rng.integers(-2, 3, width)
+        for pairs in data.texts.values()
+        for pair in pairs
+        for text in pair
+    }
     cells = evaluate_contrast(data, FakeSystem(vectors.get))
-    assert [(cell.source, cell.target) for cell in cells] == list(itertools.permutations(data.languages, 2))
+    assert [(cell.source, cell.target) for cell in cells] == list(
+        itertools.permutations(data.languages, 2)
+    )
     for cell in cells:
         expected = by_loop(data, vectors, cell.source, cell.target)
         np.testing.assert_array_equal(cell.outcomes, expected)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from modeling_tmde.eval.folds import draw_folds, draw_six_folds, run_folds
-from modeling_tmde.eval.heads import get_head
-from modeling_tmde.eval.tasks import ClassificationData, Provenance, Split
 from tests.eval.fake_system import FakeSystem
+from tmde.eval.folds import draw_folds, draw_six_folds, run_folds
+from tmde.eval.heads import get_head
+from tmde.eval.tasks import ClassificationData, Provenance, Split
 
 # A dev set of a few items would choose by chance.
 ONE_C = replace(get_head("logistic_regression"), grid=(1.0,), sparse_grid=(10.0,))
@@ -31,26 +31,36 @@ def test_draws_are_disjoint_and_rotated(parallel):
         assert len(drawn) == 30 and drawn <= set(ids[language])
     assert all(fold.train["de"] == fold.train["en"] for fold in folds) == parallel
     shuffled = {language: ids[language][::-1] for language in reversed(ids)}
-    assert [fold.train["de"] for fold in draw_folds(shuffled, 6, seed=3)] == [fold.train["de"] for fold in folds]
+    assert [fold.train["de"] for fold in draw_folds(shuffled, 6, seed=3)] == [
+        fold.train["de"] for fold in folds
+    ]
 
 
 def test_six_folds_are_the_train_set_and_fifths_of_the_test_set():
     train, test = (
-        {x: [f"{x}{part}{row}" for row in range(size)] for x in ("de", "en")} for part, size in (("a", 4), ("b", 22))
+        {x: [f"{x}{part}{row}" for row in range(size)] for x in ("de", "en")}
+        for part, size in (("a", 4), ("b", 22))
     )
     folds = draw_six_folds(train, test, seed=3)
-    assert sorted(folds[0].train["de"]) == train["de"] and sorted(folds[0].test["en"]) == sorted(test["en"])
+    assert sorted(folds[0].train["de"]) == train["de"] and sorted(folds[0].test["en"]) == sorted(
+        test["en"]
+    )
     assert [len(fold.train["en"]) for fold in folds] == [4, 5, 5, 4, 4, 4]
     for fold in folds:
         for code in ("de", "en"):
             assert sorted(fold.train[code] + fold.test[code]) == sorted(train[code] + test[code])
-    assert len({tuple(fold.train["de"]) for fold in folds}) == 6 and folds[1].train["de"] != test["de"][:5]
+    assert (
+        len({tuple(fold.train["de"]) for fold in folds}) == 6
+        and folds[1].train["de"] != test["de"][:5]
+    )
 
 
 def corpus(languages=("de", "en")) -> ClassificationData:
     """Texts "de train 0 a" ...; each split counts its ids from 0."""
     splits = {language: {} for language in languages}
-    for language, (name, size) in itertools.product(languages, {"train": 60, "dev": 20, "test": 20}.items()):
+    for language, (name, size) in itertools.product(
+        languages, {"train": 60, "dev": 20, "test": 20}.items()
+    ):
         labels = ["ab"[(row + len(name)) % 2] for row in range(size)]
         ids = [str(row) for row in range(size)]
         texts = [f"{language} {name} {row} {label}" for row, label in enumerate(labels)]

@@ -7,13 +7,23 @@ from types import ModuleType
 
 import pytest
 
-from modeling_tmde import BagModel, DocumentEmbedder
-from modeling_tmde.documents import align_documents
-from modeling_tmde.eval import figures, mteb_adapter, published, report, runner, systems, tasks
-from modeling_tmde.eval.imported_code import imported_files, imported_libraries
+from modeling_tmde import BagModel
+from tmde import DocumentEmbedder
+from tmde.documents import align_documents
+from tmde.eval import figures, mteb_adapter, published, report, runner, systems, tasks
+from tmde.eval.imported_code import imported_files, imported_libraries
 
 # Libraries that read, show or move data. What they read has a fingerprint of its own.
-DECIDES_NO_NUMBER = {"evaluate", "filelock", "huggingface_hub", "pandas", "pyarrow", "threadpoolctl", "tqdm", "yaml"}
+DECIDES_NO_NUMBER = {
+    "evaluate",
+    "filelock",
+    "huggingface_hub",
+    "pandas",
+    "pyarrow",
+    "threadpoolctl",
+    "tqdm",
+    "yaml",
+}
 
 
 def names_of(*modules: str) -> set[str]:
@@ -22,7 +32,15 @@ def names_of(*modules: str) -> set[str]:
 
 def test_results_depend_on_protocols_tasks_and_what_they_compute_with():
     names = names_of(runner.__name__)
-    assert {"classification", "contrast", "folds", "heads", "retrieval", "similarity", "statistics"} <= names
+    assert {
+        "classification",
+        "contrast",
+        "folds",
+        "heads",
+        "retrieval",
+        "similarity",
+        "statistics",
+    } <= names
     assert {"lawdr", "mining", "neighbours", "embedding", "long_documents", "tokenization"} <= names
     assert {"translation_retrieval", "sts_correlation", "same_cross_accuracy"} <= names
     files = {*imported_files(runner.__name__)}
@@ -45,7 +63,14 @@ def test_every_imported_library_is_recorded_or_decides_no_number():
 
 def test_vectors_depend_on_embedder_and_architecture_alone():
     names = names_of(DocumentEmbedder.__module__, BagModel.__module__)
-    assert {"embedding", "long_documents", "tokenization", "modeling_bag", "configuration_bag", "common"} <= names
+    assert {
+        "embedding",
+        "long_documents",
+        "tokenization",
+        "modeling_bag",
+        "configuration_bag",
+        "common",
+    } <= names
     assert not {"export", "modeling_laser", "modeling_tmde"} & names
 
 
@@ -64,7 +89,7 @@ def test_imports_are_found_wherever_they_stand(tmp_path, monkeypatch):
     for name, source in sources.items():
         (tmp_path / "project" / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("modeling_tmde.eval.imported_code.PROJECT_PACKAGES", {"project"})
+    monkeypatch.setattr("tmde.eval.imported_code.PROJECT_PACKAGES", {"project"})
     assert names_of("project.sibling") == {"sibling"}
     assert names_of("project.late") == {*sources}  # `version` is imported from the package itself
     assert imported_libraries("project.near") == {"numpy", "scipy", "yaml"}  # no pandas

@@ -8,11 +8,11 @@ import pytest
 from datasets import Dataset, DatasetDict
 from sklearn.linear_model import LogisticRegression
 
-from modeling_tmde.data.sample import sample_documents
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.systems import model_fingerprint
 from tests.conftest import save, tiny_model
 from tests.tiny_embedders import make_tables, make_tokenizer
+from tmde.data.sample import sample_documents
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval.systems import model_fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def mteb(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder_class(mteb):
-    return importlib.import_module("modeling_tmde.eval.mteb_adapter").MtebEncoder
+    return importlib.import_module("tmde.eval.mteb_adapter").MtebEncoder
 
 
 @pytest.fixture
@@ -38,16 +38,28 @@ def documents(language: str, split: str, size: int) -> Dataset:
     return sample_documents(size, split, languages=[language]).select_columns(["text", "label"])
 
 
-def test_classification_equals_a_classifier_on_the_embedders_vectors(mteb, encoder_class, embedder, tmp_path):
+def test_classification_equals_a_classifier_on_the_embedders_vectors(
+    mteb, encoder_class, embedder, tmp_path
+):
     train, test = documents("en", "train", 60), documents("fr", "test", 80)
-    task = mteb.get_task("Banking77Classification")  # with other data; every English document is used, once
+    task = mteb.get_task(
+        "Banking77Classification"
+    )  # with other data; every English document is used, once
     task.dataset, task.data_loaded = DatasetDict(train=train, test=test), True
-    task.samples_per_label, task.n_experiments, task.evaluator_model = 60, 1, LogisticRegression(max_iter=1000)
+    task.samples_per_label, task.n_experiments, task.evaluator_model = (
+        60,
+        1,
+        LogisticRegression(max_iter=1000),
+    )
     encoder = encoder_class(embedder)
     cache = mteb.ResultCache(tmp_path)
     found = mteb.evaluate(encoder, task, cache=cache, co2_tracker=False, show_progress_bar=False)
-    classifier = LogisticRegression(max_iter=1000).fit(embedder.encode(train["text"][:]), train["label"][:])
-    expected = np.mean(classifier.predict(embedder.encode(test["text"][:])) == np.array(test["label"][:]))
+    classifier = LogisticRegression(max_iter=1000).fit(
+        embedder.encode(train["text"][:]), train["label"][:]
+    )
+    expected = np.mean(
+        classifier.predict(embedder.encode(test["text"][:])) == np.array(test["label"][:])
+    )
     assert found.task_results[0].scores["test"][0]["accuracy"] == pytest.approx(expected, abs=1e-12)
     assert 0.1 < expected < 0.9  # neither nothing nor everything, which any vectors could give
     (kept,) = tmp_path.rglob("Banking77Classification.json")
@@ -69,11 +81,15 @@ def test_vectors_are_the_embedders_in_order(encoder_class, embedder):
         assert found.shape == (14, 32) and found.dtype == np.float32
         np.testing.assert_allclose(found, embedder.encode(texts), atol=1e-5)
     assert encode(encoder, []).shape == (0, 32)
-    with pytest.raises(ValueError, match=r"Task Topics, split test: batch 1 has \['image'\], expected 'text'"):
+    with pytest.raises(
+        ValueError, match=r"Task Topics, split test: batch 1 has \['image'\], expected 'text'"
+    ):
         encode(encoder, [{"text": ["a"]}, {"image": [0]}])
 
 
-def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder_class, tokenizer, tmp_path):
+def test_metadata_are_valid_and_the_default_revision_follows_the_weights(
+    encoder_class, tokenizer, tmp_path
+):
     from mteb.models import EncoderProtocol, ModelMeta
 
     folder = save(tmp_path / "newest", tiny_model(), tokenizer)
@@ -89,9 +105,16 @@ def test_metadata_are_valid_and_the_default_revision_follows_the_weights(encoder
     assert meta.memory_usage_mb == pytest.approx(parameters * 4 / 1024 / 1024)
     model.config.languages = ["de", "el", "xx"]
     meta = encoder_class(encoder.embedder).mteb_model_meta
-    assert (meta.license, meta.training_datasets, meta.adapted_from) == ("mit", {"Helsinki-NLP/europarl"}, "a/b")
+    assert (meta.license, meta.training_datasets, meta.adapted_from) == (
+        "mit",
+        {"Helsinki-NLP/europarl"},
+        "a/b",
+    )
     tables = model.get_input_embeddings().weight.numel()
-    assert meta.languages == ["deu-Latn", "ell-Grek"] and tables <= meta.n_embedding_parameters < parameters
+    assert (
+        meta.languages == ["deu-Latn", "ell-Grek"]
+        and tables <= meta.n_embedding_parameters < parameters
+    )
     again = meta.load_model(device="cpu")  # from where it was, with its settings
     assert again.embedder.max_length == 64 and again.mteb_model_meta.revision == meta.revision
     (folder / "README.md").write_text("---\nlicense: [\n---\n")  # damaged

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from modeling_tmde import DocumentEmbedder
-from modeling_tmde.eval.ray_embedding import BatchEmbedder, embed_dataset
 from tests.conftest import make_rows, save
 from tests.tiny_embedders import make_tables, make_tokenizer
+from tmde import DocumentEmbedder
+from tmde.eval.ray_embedding import BatchEmbedder, embed_dataset
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,14 @@ def check_vectors(result, table, column="embedding", **options):
 
 
 def test_a_batch(model, table):
-    embed = BatchEmbedder(model, "body", "vector", normalize=True, device="cpu", language_column="code")
+    embed = BatchEmbedder(
+        model, "body", "vector", normalize=True, device="cpu", language_column="code"
+    )
     check_vectors(embed(table), table, "vector", normalize=True)
     assert embed(table.slice(0, 0)).schema == embed(table).schema
-    check_vectors(BatchEmbedder(model, "body", device="cpu", language="en")(table), table, language="en")
+    check_vectors(
+        BatchEmbedder(model, "body", device="cpu", language="en")(table), table, language="en"
+    )
     for columns, message in (
         ({"text": ["a"], "code": ["de"]}, '"body" does not exist'),
         ({"body": ["a", None], "code": ["de", "de"]}, "text 1: found NoneType, expected str"),

@@ -7,14 +7,26 @@ import shutil
 import numpy as np
 import pytest
 
-from modeling_tmde.eval.results import Cell, TaskResult, read_results, summarize, write_results
+from tmde.eval.results import Cell, TaskResult, read_results, summarize, write_results
 
 
 def result(system="mine", outcomes=(1.0, 0.0, 0.5), **changes) -> TaskResult:
     extra = {"macro_f1": 0.5, "majority": 0.3}
-    values = {"value": float(np.mean(outcomes)), "ids": ["a", "ä b", "c"], "outcomes": np.array(outcomes)}
-    values |= {"chance": 0.25, "std": 0.1, "seed_values": (0.4, 0.6), "interval": (0.1, 0.9), "extra": extra}
-    cells = [Cell(*pair, "accuracy", **values) for pair in itertools.product(("de", "en"), repeat=2)]
+    values = {
+        "value": float(np.mean(outcomes)),
+        "ids": ["a", "ä b", "c"],
+        "outcomes": np.array(outcomes),
+    }
+    values |= {
+        "chance": 0.25,
+        "std": 0.1,
+        "seed_values": (0.4, 0.6),
+        "interval": (0.1, 0.9),
+        "extra": extra,
+    }
+    cells = [
+        Cell(*pair, "accuracy", **values) for pair in itertools.product(("de", "en"), repeat=2)
+    ]
     values = {
         "task": "t", "system": system, "protocol": "zero-shot", "cells": cells, "folds": [0.5, 0.6],
         "intervals": {"Cross": (0.2, 0.8)}, "settings": {"head": {"head": "svm"}, "seeds": [0, 1]},
@@ -53,19 +65,31 @@ def test_eval_json_has_the_columns_and_the_model_index(tmp_path):
 
 
 def test_numbers_that_are_not_finite_survive_a_round_trip(tmp_path):
-    cell = Cell("a", "b", "spearman", float("nan"), ["x"], np.array([[1.0, 2.0]]), extra={"pearson": float("inf")})
+    cell = Cell(
+        "a",
+        "b",
+        "spearman",
+        float("nan"),
+        ["x"],
+        np.array([[1.0, 2.0]]),
+        extra={"pearson": float("inf")},
+    )
     write_results(tmp_path, [result(cells=[cell], intervals={})], {})
     (found,) = read_results(tmp_path)[0].cells
     assert np.isnan(found.value) and found.extra["pearson"] == float("inf")
 
 
 def test_damaged_evaluations(tmp_path):
-    with pytest.raises(ValueError, match="found no eval.json, expected the folder of an evaluation"):
+    with pytest.raises(
+        ValueError, match="found no eval.json, expected the folder of an evaluation"
+    ):
         read_results(tmp_path)
     for name, outcomes in (("one", (1.0, 0.0, 0.0)), ("two", (0.0, 0.0, 0.0))):
         write_results(tmp_path / name, [result(outcomes=outcomes)], {})
     shutil.copy(tmp_path / "one" / "outcomes.npz", tmp_path / "two" / "outcomes.npz")
-    with pytest.raises(ValueError, match="two: .*outcomes.npz is of another evaluation .*copy both"):
+    with pytest.raises(
+        ValueError, match="two: .*outcomes.npz is of another evaluation .*copy both"
+    ):
         read_results(tmp_path / "two")
     (tmp_path / "one" / "outcomes.npz").write_bytes(b"PK cut off")
     with pytest.raises(ValueError, match="one: the evaluation is damaged"):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from modeling_tmde.eval.retrieval import evaluate_retrieval, precision_at_1, retrieval_pool
-from modeling_tmde.eval.tasks import Provenance, RetrievalData, TaskError
 from tests.eval.fake_system import FakeSystem
+from tmde.eval.retrieval import evaluate_retrieval, precision_at_1, retrieval_pool
+from tmde.eval.tasks import Provenance, RetrievalData, TaskError
 
 
 def test_precision_of_both_directions_by_hand():
@@ -67,10 +67,22 @@ def test_cells_by_hand(kind):
         ("en", "de", [1, 0]),
     ]
     for cell in cells:
-        assert (cell.metric, cell.value, cell.chance, list(cell.ids)) == ("precision_at_1", 0.5, 0.5, ["r0", "r1"])
-        scores = {"mrr": (1 / 2 + 1) / 2, "recall_at_10": 1.0, "precision_at_1_margin": 1.0, "error_rate": 0.0}
+        assert (cell.metric, cell.value, cell.chance, list(cell.ids)) == (
+            "precision_at_1",
+            0.5,
+            0.5,
+            ["r0", "r1"],
+        )
+        scores = {
+            "mrr": (1 / 2 + 1) / 2,
+            "recall_at_10": 1.0,
+            "precision_at_1_margin": 1.0,
+            "error_rate": 0.0,
+        }
         assert cell.extra == scores | {"size": 2, "left_out": 0, "candidates": 2}
-    (cell, _) = evaluate_retrieval(HUB, FakeSystem((VECTORS | {"e0": [1, 0], "e1": [2, 0]}).get, kind=kind))
+    (cell, _) = evaluate_retrieval(
+        HUB, FakeSystem((VECTORS | {"e0": [1, 0], "e1": [2, 0]}).get, kind=kind)
+    )
     assert cell.outcomes.tolist() == [0, 0]  # e1 ties with e0
 
 
@@ -78,9 +90,18 @@ def test_rows_without_a_language_and_repeated_texts():
     texts = {language: [row.get(language) for row in ROWS] for language in ("de", "en", "fr", "nl")}
     data = RetrievalData([f"r{number}" for number in range(len(ROWS))], texts, PROVENANCE)
     rng = np.random.default_rng(0)
-    system = FakeSystem({text: rng.normal(size=8) for column in texts.values() for text in column if text}.get)
+    system = FakeSystem(
+        {text: rng.normal(size=8) for column in texts.values() for text in column if text}.get
+    )
     cells = {(cell.source, cell.target): cell for cell in evaluate_retrieval(data, system)}
-    assert list(cells) == [("de", "en"), ("de", "fr"), ("en", "de"), ("en", "fr"), ("fr", "de"), ("fr", "en")]
+    assert list(cells) == [
+        ("de", "en"),
+        ("de", "fr"),
+        ("en", "de"),
+        ("en", "fr"),
+        ("fr", "de"),
+        ("fr", "en"),
+    ]
     assert list(cells["de", "en"].ids) == ["r0", "r6", "r7", "r8"]  # as in the pool tests above
     assert cells["de", "en"].extra["left_out"] == 2
     assert list(cells["fr", "de"].ids) == ["r0", "r1", "r2", "r5", "r6"]
@@ -91,18 +112,24 @@ def test_rows_without_a_language_and_repeated_texts():
     pool = ["eins", "one", "sieben", "fünf", "one", "eins", "seven", "five"]
     assert system.calls[0][1] == system.calls[1][1] == pool
     with pytest.raises(TaskError, match="no pair with 2 rows in common among the languages de, nl"):
-        evaluate_retrieval(replace(data, texts={code: data.texts[code] for code in ("de", "nl")}), system)
+        evaluate_retrieval(
+            replace(data, texts={code: data.texts[code] for code in ("de", "nl")}), system
+        )
 
 
 def test_max_queries():
     rng = np.random.default_rng(0)
     texts = {language: [f"{language}{row}" for row in range(30)] for language in ("de", "en")}
     data = RetrievalData([f"r{row}" for row in range(30)], texts, PROVENANCE)
-    system = FakeSystem({text: rng.normal(size=6) for column in texts.values() for text in column}.get)
+    system = FakeSystem(
+        {text: rng.normal(size=6) for column in texts.values() for text in column}.get
+    )
     options = ({}, {"max_queries": 7}, {"max_queries": 7, "seed": 1})
     whole, few, other = (evaluate_retrieval(data, system, **option)[0] for option in options)
     assert few.ids == [name for name in whole.ids if name in few.ids] and len(few.ids) == 7
     assert few.ids != whole.ids[:7] and other.ids != few.ids  # drawn from all of the file
     found = dict(zip(whole.ids, whole.outcomes, strict=True))
-    assert few.outcomes.tolist() == [found[name] for name in few.ids]  # the same candidates, by cosine
+    assert few.outcomes.tolist() == [
+        found[name] for name in few.ids
+    ]  # the same candidates, by cosine
     assert (few.extra["size"], few.extra["candidates"], few.chance) == (7, 30, 1 / 30)

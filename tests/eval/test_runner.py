@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval import runner
-from modeling_tmde.eval.results import TaskResult
-from modeling_tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
-from modeling_tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
-from modeling_tmde.eval.tasks import TaskError, text_fingerprint
 from tests.conftest import tiny_model
 from tests.eval.fake_system import FakeSystem
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval import runner
+from tmde.eval.results import TaskResult
+from tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
+from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
+from tmde.eval.tasks import TaskError, text_fingerprint
 
 
 def hashed(name: str = "hashed", salt: str = "") -> FakeSystem:
     """A system whose vectors depend on nothing but the text."""
     return FakeSystem(
-        lambda text: np.random.default_rng(int(text_fingerprint([salt, text]), 16)).normal(size=8), name, f"0{salt}"
+        lambda text: np.random.default_rng(int(text_fingerprint([salt, text]), 16)).normal(size=8),
+        name,
+        f"0{salt}",
     )
 
 
@@ -71,7 +73,10 @@ def test_bad_tasks(specs, options, match):
 
 def test_languages_that_the_models_know():
     (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [8, 8, 8]}})
-    assert planned.load(["es", "it"], known=["fr"]).data.languages == ["es", "it"]  # an explicit choice
+    assert planned.load(["es", "it"], known=["fr"]).data.languages == [
+        "es",
+        "it",
+    ]  # an explicit choice
     assert planned.load(known=["fr", "de", "pt"]).data.languages == ["fr", "de"]
     (planned,) = plan_tasks(["sample"], options={"sample": {"sizes": [8, 8, 8]}})
     with pytest.raises(TaskError, match="none of the default languages pt"):
@@ -93,13 +98,19 @@ def test_evaluation_one_trains_on_english_only():
     result = measure(task, system, train_languages=("en",), test_languages=("de",))
     assert [cell.pair for cell in result.cells] == [("en", "de")] and result.folds == []
     asked, german = [texts for texts, _ in system.calls], task.data.splits["de"]
-    assert german["test"].texts in asked and german["train"].texts not in asked and german["dev"].texts not in asked
+    assert (
+        german["test"].texts in asked
+        and german["train"].texts not in asked
+        and german["dev"].texts not in asked
+    )
 
 
 def test_cached_results_depend_on_system_data_options_and_code(tmp_path, monkeypatch):
     measured, real = [], runner._measure
     monkeypatch.setattr(
-        runner, "_measure", lambda task, system, *rest: measured.append(system.name) or real(task, system, *rest)
+        runner,
+        "_measure",
+        lambda task, system, *rest: measured.append(system.name) or real(task, system, *rest),
     )
     task = sample()
     first = measure(task, hashed("first"), tmp_path)
@@ -121,7 +132,11 @@ def test_weights_that_changed_between_two_tasks_are_measured_anew(tokenizer, tmp
     before = measure(task, system, tmp_path)
     with torch.no_grad():
         for parameter in embedder.model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
+            parameter.copy_(
+                torch.randn(
+                    parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())
+                )
+            )
     after = measure(task, system, tmp_path)
     expected = measure(task, EmbeddingSystem("tiny", embedder, show_progress_bar=False))
     assert [cell.value for cell in after.cells] == [cell.value for cell in expected.cells]

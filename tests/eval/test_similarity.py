@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from modeling_tmde.eval.similarity import evaluate_similarity
-from modeling_tmde.eval.statistics import with_interval
-from modeling_tmde.eval.tasks import Provenance, SimilarityData, SimilarityPairs, TaskError
 from tests.eval.fake_system import FakeSystem
+from tmde.eval.similarity import evaluate_similarity
+from tmde.eval.statistics import with_interval
+from tmde.eval.tasks import Provenance, SimilarityData, SimilarityPairs, TaskError
 
 PROVENANCE = Provenance(citation="by hand", licence="CC0")
 VECTORS = {"a": [1, 0], "p": [3, 4], "q": [0.8, 0.6], "r": [-1, 0], "b": [0, 2], "zero": [0, 0]}
@@ -37,17 +37,25 @@ def test_correlation_by_hand(kind):
 def test_ties_get_their_mean_rank():
     # cosines 1, 0, 0 (a zero vector): ranks 3, 1.5, 1.5; gold 3, 2, 1
     # Pearson of the ranks: (1, -0.5, -0.5) with (1, 0, -1): 1.5 / sqrt(1.5 * 2)
-    (cell,) = evaluate_similarity(similarity_data(list("aaa"), ["a", "b", "zero"], [3, 2, 1]), FakeSystem(VECTORS.get))
+    (cell,) = evaluate_similarity(
+        similarity_data(list("aaa"), ["a", "b", "zero"], [3, 2, 1]), FakeSystem(VECTORS.get)
+    )
     assert cell.value == pytest.approx(1.5 / 3**0.5)
 
 
 @pytest.mark.parametrize(("second", "scores"), [("ap", [1, 2]), ("apq", [2, 2, 2])])
 def test_what_cannot_be_correlated(second, scores):
-    with pytest.raises(TaskError, match="de-en: found . pairs with . different gold scores, expected at least 3"):
-        evaluate_similarity(similarity_data(["a"] * len(second), list(second), scores), FakeSystem(VECTORS.get))
+    with pytest.raises(
+        TaskError, match="de-en: found . pairs with . different gold scores, expected at least 3"
+    ):
+        evaluate_similarity(
+            similarity_data(["a"] * len(second), list(second), scores), FakeSystem(VECTORS.get)
+        )
 
 
 def test_equal_cosines_are_no_correlation():
-    (cell,) = evaluate_similarity(similarity_data(list("aaa"), list("ppp"), [1, 2, 3]), FakeSystem(VECTORS.get))
+    (cell,) = evaluate_similarity(
+        similarity_data(list("aaa"), list("ppp"), [1, 2, 3]), FakeSystem(VECTORS.get)
+    )
     assert (cell.value, cell.extra) == (0.0, {"size": 3, "constant": 1.0})
     assert with_interval(cell, samples=50).interval == (0.0, 0.0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from modeling_tmde.eval.results import Cell, TaskResult
-from modeling_tmde.eval.statistics import compare, paired_t_test, summary_intervals, with_interval
+from tmde.eval.results import Cell, TaskResult
+from tmde.eval.statistics import compare, paired_t_test, summary_intervals, with_interval
 
 
 def make_cell(outcomes, source="en", target="de", ids=None, metric="accuracy") -> Cell:
@@ -32,7 +32,9 @@ def test_paired_t_test_by_hand():
 
 def test_interval_of_a_share_is_that_of_the_binomial():
     found = with_interval(make_cell([1] * 80 + [0] * 20), samples=20000).interval
-    expected = stats.binom.ppf([0.025, 0.975], 100, 0.8) / 100  # n * mean of a sample is Binomial(100, 0.8)
+    expected = (
+        stats.binom.ppf([0.025, 0.975], 100, 0.8) / 100
+    )  # n * mean of a sample is Binomial(100, 0.8)
     assert found == pytest.approx(expected, abs=0.011)
     assert with_interval(make_cell([1, 1, 1])).interval == (1.0, 1.0)
     assert with_interval(make_cell([1])).interval is None
@@ -59,9 +61,13 @@ def test_translations_are_one_observation():
     outcomes = (np.random.default_rng(1).random(200) < 0.6).astype(float)
     targets = ("de", "es", "fr", "it")
     parallel = [make_cell(outcomes, "en", target) for target in targets]
-    apart = [make_cell(outcomes, "en", target, ids=[f"{target}{i}" for i in range(200)]) for target in targets]
+    apart = [
+        make_cell(outcomes, "en", target, ids=[f"{target}{i}" for i in range(200)])
+        for target in targets
+    ]
     one, four, independent = (
-        np.diff(summary_intervals(cells, samples=4000)["Cross"]).item() for cells in (parallel[:1], parallel, apart)
+        np.diff(summary_intervals(cells, samples=4000)["Cross"]).item()
+        for cells in (parallel[:1], parallel, apart)
     )
     # Four copies of one outcome are worth one; four independent ones halve the interval.
     assert four == pytest.approx(one, rel=1e-9) and independent == pytest.approx(one / 2, rel=0.1)
@@ -91,7 +97,9 @@ def test_difference_and_its_sign():
 def test_correlations_are_compared():
     rng = np.random.default_rng(3)
     gold = rng.random(200)
-    noisy, clean = (np.stack([gold, gold + scale * rng.standard_normal(200)], axis=1) for scale in (1.0, 0.1))
+    noisy, clean = (
+        np.stack([gold, gold + scale * rng.standard_normal(200)], axis=1) for scale in (1.0, 0.1)
+    )
     a, b = (make_cell(outcomes, metric="spearman") for outcomes in (noisy, clean))
     (row,) = compare(make_result([a]), make_result([b], "B"), samples=300, permutations=499)
     assert row.difference == pytest.approx(b.value - a.value)
@@ -106,7 +114,11 @@ def test_folds_are_tested_on_cross():
     cells = [make_cell([1, 0], "en", "en"), make_cell([1, 0], "en", "de")]
     a, b = make_result(cells, folds=[0.1, 0.2, 0.3]), make_result(cells, "B", folds=[0.2, 0.4, 0.6])
     rows = {row.group: row.fold_p for row in compare(a, b)}
-    assert rows == {"Same": None, "Cross": pytest.approx(paired_t_test(a.folds, b.folds)), "All": None}
+    assert rows == {
+        "Same": None,
+        "Cross": pytest.approx(paired_t_test(a.folds, b.folds)),
+        "All": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -115,7 +127,10 @@ def test_folds_are_tested_on_cross():
         ({"data": {"fingerprint": "y"}}, "data of A is 'x', of B 'y'"),
         ({"settings": {"head": "ffn"}}, "head of"),
         ({"cells": [make_cell([1, 0], ids=["d1", "d0"])]}, "not tested on the same items"),
-        ({"cells": [make_cell([1, 0]), make_cell([1, 0], "de", "en")]}, "not tested on the same items"),
+        (
+            {"cells": [make_cell([1, 0]), make_cell([1, 0], "de", "en")]},
+            "not tested on the same items",
+        ),
     ],
 )
 def test_results_that_cannot_be_compared(changes, match):

@@ -13,7 +13,11 @@ from tests.conftest import save, tiny_model
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 
-ACCOUNTS = {"hf_user": Account("user"), "hf_reader": Account("user", writes=False), "hf_eve": Account("eve")}
+ACCOUNTS = {
+    "hf_user": Account("user"),
+    "hf_reader": Account("user", writes=False),
+    "hf_eve": Account("eve"),
+}
 # `report` sends a value back; `tmde` runs the command: [exit code, stdout, stderr]. No waiting between attempts.
 PRELUDE = """
 import json, os, sys, time
@@ -24,7 +28,7 @@ def report(value):
         json.dump(value, file)
 def tmde(*words):
     from typer.testing import CliRunner
-    from modeling_tmde.cli.main import app
+    from tmde.cli.main import app
     result = CliRunner().invoke(app, [str(word) for word in words])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -57,10 +61,16 @@ def client(hub: HubServer, hub_and_server, tmp_path: Path) -> Callable[..., Any]
     def run(code: str, *arguments: Any, package: bool = True) -> Any:
         output = tmp_path / "report.json"
         executable = str(hub_and_server[1].executable) if package else sys.executable
-        source = ("" if package else "import sys\nsys.modules['modeling_tmde'] = None\n") + PRELUDE + code
+        source = (
+            ("" if package else "import sys\nsys.modules['modeling_tmde'] = None\n")
+            + PRELUDE
+            + code
+        )
         command = [executable, "-c", source, str(output), *map(str, arguments)]
         environment = hub.environment(tmp_path / "home")
-        process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        process = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert process.returncode == 0, process.stderr[-6000:]
         return json.loads(output.read_text()) if output.exists() else None
 

@@ -6,9 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from modeling_tmde import DocumentEmbedder, LaserForConditionalGeneration
+from modeling_tmde import LaserForConditionalGeneration
 from tests.conftest import make_rows, save, tiny_model
 from tests.tiny_embedders import laser, make_bag, make_tables
+from tmde import DocumentEmbedder
 
 pytestmark = pytest.mark.slow
 TEXTS, LANGUAGES = ["haus hund katze", "house dog", "maison"], ["de", "en", "fr"]
@@ -34,14 +35,20 @@ report(vectors)
 
 def test_models_open_from_the_hub_without_the_package(hub, client, tokenizer, tmp_path):
     """A model alone, one with a part for each language, and two with decoders; test_checkpoints has every family."""
-    models = {"aligned": make_tables(), "bag": make_bag(), "laser": LaserForConditionalGeneration(laser())}
+    models = {
+        "aligned": make_tables(),
+        "bag": make_bag(),
+        "laser": LaserForConditionalGeneration(laser()),
+    }
     models["tmde"] = tiny_model(bottleneck="pyramid")
     expected, names = {}, list(models)
     for name, model in models.items():
         save(tmp_path / "models" / name, model.eval(), tokenizer)
         expected[name] = DocumentEmbedder(model, tokenizer).encode(TEXTS, language=LANGUAGES)
     expected["sentence-transformers"] = expected["tmde"]
-    push = "report([tmde('push', f'{arguments[0]}/{name}', f'user/{name}') for name in arguments[1:]])"
+    push = (
+        "report([tmde('push', f'{arguments[0]}/{name}', f'user/{name}') for name in arguments[1:]])"
+    )
     for status, _, stderr in client(push, tmp_path / "models", *names):
         assert status == 0, stderr
     opened = client(OPEN, " ".join(names), " ".join(LANGUAGES), *TEXTS, package=False)
@@ -49,16 +56,30 @@ def test_models_open_from_the_hub_without_the_package(hub, client, tokenizer, tm
         assert np.abs(vectors).max() > 1e-3
         np.testing.assert_allclose(opened[name], vectors, rtol=0, atol=1e-5, err_msg=name)
     for name in names:
-        assert hub.model(f"user/{name}").history() == [f"Upload {name}", "initial commit"]  # one commit
+        assert hub.model(f"user/{name}").history() == [
+            f"Upload {name}",
+            "initial commit",
+        ]  # one commit
         held = hub.model(f"user/{name}").resolve().files
-        assert {"model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json"} <= set(held)
+        assert {
+            "model.safetensors",
+            "tokenizer.json",
+            "modules.json",
+            "1_Pooling/config.json",
+        } <= set(held)
         assert not any(path.endswith((".bin", ".pt")) for path in held)
         assert f"user/{name}".encode() in held["README.md"]
 
 
 def test_a_run_is_published_without_logs_and_machine_paths(hub, client, model_folder, tmp_path):
     run = shutil.copytree(model_folder, tmp_path / "secret_place" / "run")
-    for name in ("run.json", "log.jsonl", "checkpoint-5/optimizer.pt", "tokenizer/tokenizer.json", "my_script.py"):
+    for name in (
+        "run.json",
+        "log.jsonl",
+        "checkpoint-5/optimizer.pt",
+        "tokenizer/tokenizer.json",
+        "my_script.py",
+    ):
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("{}")
     corpus = {"rows": 3, "first_examples": [f"{run}/rows.jsonl, row 3, de: empty"]}
@@ -71,8 +92,12 @@ def test_a_run_is_published_without_logs_and_machine_paths(hub, client, model_fo
     repository = hub.model("user/tiny")
     assert repository.history() == ["First", "initial commit"] and repository.private
     held = repository.resolve().files
-    assert {"config.json", "modeling_tmde.py", "recipe.yaml", "results.json", "README.md"} <= set(held)
-    assert not any(path.startswith(("checkpoint", "run", "log", "tokenizer/", "my_script")) for path in held)
+    assert {"config.json", "modeling_tmde.py", "recipe.yaml", "results.json", "README.md"} <= set(
+        held
+    )
+    assert not any(
+        path.startswith(("checkpoint", "run", "log", "tokenizer/", "my_script")) for path in held
+    )
     assert not any(b"secret_place" in content for content in held.values())
     assert json.loads(held["results.json"]) == {"steps": 5, "corpus": {"rows": 3}}
     assert b"license: mit" in held["README.md"] and b"rows.jsonl" in held["recipe.yaml"]
@@ -117,7 +142,9 @@ report(found)
     assert repository.history() == ["Replaced", "Upload tiny", "initial commit"]
     assert repository.history("refs/pr/1") == ["Smaller", "Upload tiny", "initial commit"]
     assert repository.history("v2") == ["License", "Upload tiny", "initial commit"]
-    assert "modeling_tmde.py" not in repository.resolve().files  # --overwrite deletes what was there
+    assert (
+        "modeling_tmde.py" not in repository.resolve().files
+    )  # --overwrite deletes what was there
     assert set(hub.repositories) == {("models", "user/tiny")}
 
 
@@ -127,7 +154,9 @@ def test_a_cut_connection_publishes_nothing(hub, client, model_folder):
         setattr(hub, fault, True)
         status, _, stderr = client(push, model_folder)
         setattr(hub, fault, False)
-        assert status == 1 and "Nothing was published" in stderr and "Traceback" not in stderr, stderr
+        assert status == 1 and "Nothing was published" in stderr and "Traceback" not in stderr, (
+            stderr
+        )
     assert client(push, model_folder)[0] == 0
     assert hub.model("user/tiny").history() == ["Upload tiny", "initial commit"]
     sent = [status for method, _, status in hub.requests if method == "PUT"]
@@ -160,14 +189,34 @@ report([*found, tmde("push", run, "user/tiny")])
     kept = repository.all_commits[last.parent].files
     stale = {"pytorch_model.bin", "model-00001-of-00002.safetensors", "onnx/model.onnx"}
     assert not stale & set(kept) and kept["notes.txt"] == b"old"
-    assert b"Edited on the Hub." in kept["README.md"] and b"license: apache-2.0" in kept["README.md"]
+    assert (
+        b"Edited on the Hub." in kept["README.md"] and b"license: apache-2.0" in kept["README.md"]
+    )
     card = last.files["README.md"].decode()
     assert card.endswith("Edited here.") and "license: apache-2.0" in card
 
 
-TINY = ["model.d_model=16", "model.encoder_layers=1", "model.encoder_attention_heads=2", "model.encoder_ffn_dim=16"]
-TINY += ["tokenizer.vocab_size=300", "data.dev=null", "dev_rows=20", "data.max_rows=null", "warmup_steps=0"]
-TINY += ["max_steps=4", "eval_steps=2", "save_steps=2", "push_to_hub=true", "eval_pool=10", "eval_loss_rows=10"]
+TINY = [
+    "model.d_model=16",
+    "model.encoder_layers=1",
+    "model.encoder_attention_heads=2",
+    "model.encoder_ffn_dim=16",
+]
+TINY += [
+    "tokenizer.vocab_size=300",
+    "data.dev=null",
+    "dev_rows=20",
+    "data.max_rows=null",
+    "warmup_steps=0",
+]
+TINY += [
+    "max_steps=4",
+    "eval_steps=2",
+    "save_steps=2",
+    "push_to_hub=true",
+    "eval_pool=10",
+    "eval_loss_rows=10",
+]
 
 
 def test_training_pushes_checkpoints_and_the_best_model(hub, client, tmp_path):
@@ -188,14 +237,18 @@ report([found, os.path.exists(f"{folder}/end")])
     assert other[0] == 1 and "found 'checkpoint', expected 'end' or 'every_save'" in other[2]
     repository, run = hub.model("user/run"), tmp_path / "run"
     steps = [f"Training in progress, step {step}" for step in (4, 2)]
-    assert repository.history() == ["End of training", *steps, "initial commit"] and repository.private
+    assert (
+        repository.history() == ["End of training", *steps, "initial commit"] and repository.private
+    )
     held = repository.resolve().files
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         assert held[name] == (run / name).read_bytes(), name
     assert b"user/run" in held["README.md"] and "recipe.yaml" in held
     during = repository.all_commits[repository.resolve().parent].files
     assert "modeling_tmde.py" in during and "optimizer.pt" not in during
-    contents = [content for commit in repository.all_commits.values() for content in commit.files.values()]
+    contents = [
+        content for commit in repository.all_commits.values() for content in commit.files.values()
+    ]
     assert not any(str(tmp_path).encode() in content for content in contents)
 
 
@@ -203,7 +256,11 @@ def test_a_corpus_is_pushed_streamed_and_trained_on(hub, client, tmp_path):
     rows = make_rows(60, languages=("de", "en"))
     with open(tmp_path / "mined.jsonl", "w") as file:
         for index, row in enumerate(rows):
-            line = {"translation": row, "score": 1 + index / 100, "ids": {"de": f"a{index}", "en": f"b{index}"}}
+            line = {
+                "translation": row,
+                "score": 1 + index / 100,
+                "ids": {"de": f"a{index}", "en": f"b{index}"},
+            }
             file.write(json.dumps(line) + "\n")
     code = """
 folder = arguments[0]
@@ -229,7 +286,12 @@ report(found)
     held = repository.resolve().files
     assert set(held) == {".gitattributes", "README.md", "data/train-00000-of-00001.parquet"}
     card = held["README.md"].decode()
-    assert "By hand." in card and "license: cc-by-4.0" in card and "mined" in card and "lowest 1, median" in card
+    assert (
+        "By hand." in card
+        and "license: cc-by-4.0" in card
+        and "mined" in card
+        and "lowest 1, median" in card
+    )
     stream = """
 import datasets
 stream = datasets.load_dataset("user/corpus", split="train", streaming=True)

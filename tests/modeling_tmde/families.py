@@ -11,7 +11,7 @@ BLOCKED = """
 import sys
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "modeling_tmde":
+        if name.partition(".")[0] in ("modeling_tmde", "tmde"):
             raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
 sys.meta_path.insert(0, Blocker())
 """
@@ -31,11 +31,17 @@ def needs_language(model: PreTrainedModel) -> bool:
 
 
 def padded(
-    rows: list[list[int]] = ROWS, side: str = "right", extra: int = 0, model: PreTrainedModel | None = None
+    rows: list[list[int]] = ROWS,
+    side: str = "right",
+    extra: int = 0,
+    model: PreTrainedModel | None = None,
 ) -> dict[str, torch.Tensor]:
     """A batch (rows, length) padded with id 1, and the languages of the rows for a model that needs them."""
     width = max(map(len, rows)) + extra
-    ids, mask = torch.ones(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.long)
+    ids, mask = (
+        torch.ones(len(rows), width, dtype=torch.long),
+        torch.zeros(len(rows), width, dtype=torch.long),
+    )
     for i, row in enumerate(rows):
         place = slice(width - len(row), width) if side == "left" else slice(len(row))
         ids[i, place], mask[i, place] = torch.tensor(row), 1

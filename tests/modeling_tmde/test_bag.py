@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
+from modeling_tmde import BagConfig, BagModel
 from tests.modeling_tmde.families import padded
 from tests.tiny_embedders import TEXTS, make_tokenizer
+from tmde import DocumentEmbedder
 
 
 def bag(seed: int = 0, **changes) -> BagModel:
@@ -38,7 +39,9 @@ def test_equals_a_plain_loop(normalize):
     outputs = model(**padded(rows))
     expected = torch.stack([reference(model, row) for row in rows])
     atol = 1e-6 if normalize else 1e-5 * expected.abs().max()
-    torch.testing.assert_close(outputs.pooler_output.double(), expected, atol=float(atol), rtol=1e-4)
+    torch.testing.assert_close(
+        outputs.pooler_output.double(), expected, atol=float(atol), rtol=1e-4
+    )
     assert outputs.last_hidden_state.shape == (4, 1, 16)
     assert torch.equal(outputs.last_hidden_state[:, 0], outputs.pooler_output)
     ragged = torch.tensor([token for row in rows for token in row], dtype=torch.int32)
@@ -51,7 +54,9 @@ def test_sublinear_counts_by_hand():
     with torch.no_grad():
         model.embed_tokens.weight[3:] = torch.tensor([[3.0, 0.0], [0.0, 2.0]])
     # Token 3 four times counts twice; in the text beside it, once, it counts once.
-    rows = torch.tensor([[0, 3, 3, 4, 4, 3, 4, 3, 4, 4, 4, 4, 4, 4, 2], [0, 3, 4, 4, 4, 4, *[1] * 8, 2]])
+    rows = torch.tensor(
+        [[0, 3, 3, 4, 4, 3, 4, 3, 4, 4, 4, 4, 4, 4, 2], [0, 3, 4, 4, 4, 4, *[1] * 8, 2]]
+    )
     vectors = model(input_ids=rows, attention_mask=(rows != 1).long()).pooler_output
     expected = torch.tensor([[6.0, 2 * 9**0.5], [3.0, 4.0]])
     torch.testing.assert_close(vectors, expected / expected.norm(dim=1, keepdim=True))
@@ -60,7 +65,9 @@ def test_sublinear_counts_by_hand():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_special_tokens_count_only_where_nothing_else_is(dtype):
     model = bag(d_model=256).to(dtype)
-    bare, framed = (model(input_ids=torch.tensor([row])).pooler_output for row in ([9, 10], [0, 9, 10, 2]))
+    bare, framed = (
+        model(input_ids=torch.tensor([row])).pooler_output for row in ([9, 10], [0, 9, 10, 2])
+    )
     torch.testing.assert_close(bare, framed, atol=1e-7, rtol=0)
     empty = model(input_ids=torch.tensor([[0, 2]])).pooler_output
     assert empty.dtype == dtype and empty.isfinite().all()
@@ -84,5 +91,7 @@ def test_adapters_and_offloading_reach_the_vectors():
     expected = model(**padded()).pooler_output
     torch.testing.assert_close(adapted(**padded()).pooler_output, 2 * expected)
     torch.testing.assert_close(offloaded(**padded()).pooler_output, expected)
-    vectors = [DocumentEmbedder(each, make_tokenizer()).encode(TEXTS) for each in (model, offloaded)]
+    vectors = [
+        DocumentEmbedder(each, make_tokenizer()).encode(TEXTS) for each in (model, offloaded)
+    ]
     np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)

@@ -27,4 +27,8 @@ def test_text_without_tokens_starts_from_the_embedding_of_bos():
     output = model(**batch).pooler_output
     assert torch.isfinite(output).all()
     output.sum().backward()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
+    assert all(
+        torch.isfinite(parameter.grad).all()
+        for parameter in model.parameters()
+        if parameter.grad is not None
+    )

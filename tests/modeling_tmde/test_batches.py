@@ -9,7 +9,9 @@ from tests.modeling_tmde.families import ROWS, filled, padded
 from tests.test_goldens import FAMILIES
 
 TEXTS = st.lists(
-    st.tuples(st.integers(0, 1), st.lists(st.integers(3, 59), max_size=9).map(lambda ids: [0, *ids, 2])),
+    st.tuples(
+        st.integers(0, 1), st.lists(st.integers(3, 59), max_size=9).map(lambda ids: [0, *ids, 2])
+    ),
     min_size=1,
     max_size=5,
 )
@@ -17,7 +19,9 @@ TEXTS = st.lists(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=8, deadline=None)
-@given(texts=TEXTS, extra=st.integers(0, 6), side=st.sampled_from(["left", "right"]), data=st.data())
+@given(
+    texts=TEXTS, extra=st.integers(0, 6), side=st.sampled_from(["left", "right"]), data=st.data()
+)
 def test_a_vector_depends_on_its_text_alone(family, texts, extra, side, data):
     model = filled(family)
     body, order = model.base_model, data.draw(st.permutations(range(len(texts))))
@@ -45,7 +49,9 @@ def test_ids_at_padding_and_gaps_play_no_part(family):
     with torch.no_grad():
         expected = model.base_model(**inputs).pooler_output
         inputs["input_ids"] = torch.where(inputs["attention_mask"].bool(), inputs["input_ids"], 17)
-        torch.testing.assert_close(model.base_model(**inputs).pooler_output, expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            model.base_model(**inputs).pooler_output, expected, atol=1e-5, rtol=0
+        )
 
 
 @pytest.mark.parametrize("family", ["first", "laser", "encoder-mean", "adapted-cls"])
@@ -53,7 +59,10 @@ def test_wrong_inputs_are_named(family):
     body = filled(family).base_model
     with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
         body()
-    with pytest.raises(ValueError, match=r"attention_mask \(1, 2\) must be \(batch, length\) of the input, \(1, 6\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"attention_mask \(1, 2\) must be \(batch, length\) of the input, \(1, 6\)",
+    ):
         body(torch.tensor(ROWS[:1]), torch.ones(1, 2))
     if family == "laser":
         with pytest.raises(ValueError, match="ext . of the batch has no token"):
@@ -64,7 +73,10 @@ def test_wrong_inputs_are_named(family):
 def test_wrong_languages_are_named(family):
     body, ids = filled(family).base_model, torch.tensor(ROWS[:1])
     for options, message in (
-        ({}, r"give language_ids \(batch,\), positions in its languages \['de', 'en'\], or language="),
+        (
+            {},
+            r"give language_ids \(batch,\), positions in its languages \['de', 'en'\], or language=",
+        ),
         ({"language_ids": torch.tensor([0, 1])}, r"language_ids \(2,\) must be \(1,\)"),
         ({"language_ids": torch.tensor([2])}, r"language id 2 .* this model has \['de', 'en'\]"),
         ({"language": "xx"}, "language: found 'xx', expected one of"),
@@ -88,7 +100,9 @@ def test_bfloat16_is_near(family):
         assert torch.nn.functional.cosine_similarity(vectors.float(), exact).min() > 0.99
 
 
-@pytest.mark.parametrize("family", ["first", "pyramid", "dual", "first-bag", "encoder-mean", "adapted-cls"])
+@pytest.mark.parametrize(
+    "family", ["first", "pyramid", "dual", "first-bag", "encoder-mean", "adapted-cls"]
+)
 def test_eager_attention_and_gradient_checkpointing_change_no_gradient(family):
     gradients = []
     for change in ("", "eager", "checkpointing"):

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
-import modeling_tmde
+import tmde
 from tests.conftest import save, tiny_model
 from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
@@ -44,14 +44,17 @@ for folder in sorted(Path("saved").iterdir()):
 from sentence_transformers import SentenceTransformer
 embedder = SentenceTransformer("texts", trust_remote_code=True, device="cpu")
 results["texts/vectors"] = embedder.encode(["haus hund", "house"], convert_to_tensor=True)
-assert not any(name.partition(".")[0] == "modeling_tmde" for name in sys.modules)
+assert not any(name.partition(".")[0] in ("modeling_tmde", "tmde") for name in sys.modules)
 save_file(results, "results.safetensors")
 """
 )
 
 
 def auto_class_of(model: PreTrainedModel) -> type:
-    names = {"AutoModelForSeq2SeqLM": AutoModelForSeq2SeqLM, "AutoModelForMaskedLM": AutoModelForMaskedLM}
+    names = {
+        "AutoModelForSeq2SeqLM": AutoModelForSeq2SeqLM,
+        "AutoModelForMaskedLM": AutoModelForMaskedLM,
+    }
     return next((names[name] for name in model._auto_map if name in names), AutoModel)
 
 
@@ -75,7 +78,11 @@ def test_auto_classes_open_what_was_saved(family, saved):
     for name, buffer in model.named_buffers():  # sinusoidal positions are not in the file
         assert torch.equal(whole.get_buffer(name), buffer), name
     encoder, report = AutoModel.from_pretrained(folder, output_loading_info=True)
-    assert type(encoder) is type(model.base_model) and not report["missing_keys"] and not report["unexpected_keys"]
+    assert (
+        type(encoder) is type(model.base_model)
+        and not report["missing_keys"]
+        and not report["unexpected_keys"]
+    )
     for opened in (whole.base_model, encoder):
         assert torch.equal(opened(**inputs).pooler_output, expected)
     modules = {name.partition(".")[0] for name in whole.config.auto_map.values()}
@@ -107,7 +114,9 @@ def test_an_encoder_saved_alone_opens_with_a_new_head_and_says_so(family, tmp_pa
         and all(parameter.isfinite().all() for parameter in whole.parameters())
     )
     inputs = padded(model=model)
-    assert torch.equal(whole.base_model(**inputs).pooler_output, model.base_model(**inputs).pooler_output)
+    assert torch.equal(
+        whole.base_model(**inputs).pooler_output, model.base_model(**inputs).pooler_output
+    )
 
 
 @pytest.mark.slow
@@ -115,13 +124,21 @@ def test_remote_code_without_the_package(saved, tokenizer):
     """Every family, and sentence-transformers, in one fresh process."""
     pytest.importorskip("sentence_transformers")
     save(saved / "texts", tiny_model(), tokenizer)
-    changes = {"HF_MODULES_CACHE": str(saved / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    changes = {
+        "HF_MODULES_CACHE": str(saved / "modules"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", WITHOUT_PACKAGE]
-    process = subprocess.run(command, cwd=saved, env=os.environ | changes, capture_output=True, text=True)
+    process = subprocess.run(
+        command, cwd=saved, env=os.environ | changes, capture_output=True, text=True
+    )
     assert process.returncode == 0, process.stderr[-3000:]
     results = load_file(saved / "results.safetensors")
-    expected = modeling_tmde.DocumentEmbedder.from_pretrained(saved / "texts").encode(["haus hund", "house"])
-    torch.testing.assert_close(results.pop("texts/vectors"), torch.from_numpy(expected), atol=1e-5, rtol=0)
+    expected = tmde.DocumentEmbedder.from_pretrained(saved / "texts").encode(["haus hund", "house"])
+    torch.testing.assert_close(
+        results.pop("texts/vectors"), torch.from_numpy(expected), atol=1e-5, rtol=0
+    )
     assert {name.partition("/")[0] for name in results} == set(FAMILIES)
     for family in FAMILIES:
         model = filled(family)
@@ -153,7 +170,10 @@ def test_resized_vocabulary_reaches_every_table(family, size, tmp_path):
     if family in SEQ2SEQ:
         labels = torch.tensor([[size - 1, 2]] * 4)
         loaded(**inputs, labels=labels, target_language="en").loss.backward()
-        assert loaded.lm_head.weight.grad[size - 1].any() and loaded.decoder.embed_tokens.weight.grad[size - 1].any()
+        assert (
+            loaded.lm_head.weight.grad[size - 1].any()
+            and loaded.decoder.embed_tokens.weight.grad[size - 1].any()
+        )
     assert loaded.base_model(**inputs).pooler_output.isfinite().all()
 
 
@@ -171,9 +191,10 @@ def test_nothing_of_a_strange_checkpoint_runs(tokenizer, tmp_path):
     ran, folder = tmp_path / "ran", save(tmp_path / "model", tiny_model(), tokenizer)
     for path in folder.glob("*.py"):
         path.write_text(f"import os\nos.mkdir({str(ran)!r})\n")
-    modeling_tmde.DocumentEmbedder.from_pretrained(folder)  # by the installed code, not by that in the folder
+    # The installed code opens it, not that in the folder.
+    tmde.DocumentEmbedder.from_pretrained(folder)
     (folder / "model.safetensors").unlink()
     torch.save(Command(ran), folder / "pytorch_model.bin")
     with pytest.raises(Exception, match="[Ww]eights only"):
-        modeling_tmde.DocumentEmbedder.from_pretrained(folder)
+        tmde.DocumentEmbedder.from_pretrained(folder)
     assert not ran.exists()

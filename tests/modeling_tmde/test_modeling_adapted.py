@@ -4,14 +4,22 @@ import copy
 
 import pytest
 import torch
-from transformers import AlbertConfig, AutoModel, AutoTokenizer, BartConfig, BertConfig, XLMRobertaConfig
+from transformers import (
+    AlbertConfig,
+    AutoModel,
+    AutoTokenizer,
+    BartConfig,
+    BertConfig,
+    XLMRobertaConfig,
+)
 
-from modeling_tmde import AdaptedConfig, AdaptedForConditionalGeneration, AdaptedModel, DocumentEmbedder
-from modeling_tmde.embedding import position_limit
-from modeling_tmde.training.hub_encoder import prompt_settings
+from modeling_tmde import AdaptedConfig, AdaptedForConditionalGeneration, AdaptedModel
+from modeling_tmde.inspection import position_limit
 from tests.conftest import make_rows
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 from tests.modeling_tmde.families import padded
+from tmde import DocumentEmbedder
+from tmde.training.hub_encoder import prompt_settings
 
 KINDS = ("bert", "distilbert", "xlm-roberta", "modernbert", "t5")
 POOLINGS = ("cls", "mean")
@@ -34,7 +42,9 @@ def adapted(folder: str, **settings) -> AdaptedForConditionalGeneration:
 
 def small(kind: type = BertConfig, **changes) -> AdaptedConfig:
     encoder = kind(**SIZES | {"vocab_size": 40, "max_position_embeddings": 20})
-    return AdaptedConfig(encoder_config=encoder, **{"languages": LANGUAGES, "pivot_languages": ["en"]} | changes)
+    return AdaptedConfig(
+        encoder_config=encoder, **{"languages": LANGUAGES, "pivot_languages": ["en"]} | changes
+    )
 
 
 @pytest.mark.parametrize("prompted", [False, True])
@@ -43,7 +53,9 @@ def small(kind: type = BertConfig, **changes) -> AdaptedConfig:
 def test_begins_as_the_bare_encoder(kind, pooling, prompted, folders):
     tokenizer = AutoTokenizer.from_pretrained(folders[kind])
     bare = AutoModel.from_pretrained(folders[kind])
-    prompt = ("hund." if kind == "modernbert" else "hund. ") if prompted else ""  # its tokenizer keeps spaces
+    prompt = (
+        ("hund." if kind == "modernbert" else "hund. ") if prompted else ""
+    )  # its tokenizer keeps spaces
     expected = DocumentEmbedder(bare, tokenizer, pooling=pooling, prompt=prompt).encode(TEXTS)
     settings = {"pooling": pooling, **prompt_settings(prompt, tokenizer)}
     embedder = DocumentEmbedder(adapted(folders[kind], **settings), tokenizer)
@@ -51,7 +63,10 @@ def test_begins_as_the_bare_encoder(kind, pooling, prompted, folders):
     found = embedder.encode(TEXTS)
     assert found.shape == (len(TEXTS), 32) and abs(found).max() > 0.01
     assert abs(found - expected).max() < 1e-5 * max(1, abs(expected).max())
-    for change in ({"pooling": POOLINGS[pooling == "cls"]}, prompt_settings("haus haus " * (not prompted), tokenizer)):
+    for change in (
+        {"pooling": POOLINGS[pooling == "cls"]},
+        prompt_settings("haus haus " * (not prompted), tokenizer),
+    ):
         other = adapted(folders[kind], **settings | change)
         assert abs(DocumentEmbedder(other, tokenizer).encode(TEXTS) - expected).max() > 1e-3
 
@@ -72,10 +87,18 @@ def test_a_prompt_counts_in_the_length_and_is_in_no_other_output(kind, pooling, 
     torch.testing.assert_close(outputs["left"].pooler_output, outputs["right"].pooler_output)
     shape = (*inputs["input_ids"].shape, 32)
     assert {state.shape for state in outputs["left"].hidden_states} == {shape}
-    assert outputs["left"].last_hidden_state.shape == (shape if pooling == "cls" else (len(TEXTS), 1, 32))
-    labels = tokenizer(TEXTS[:1], return_tensors="pt")["input_ids"]  # the decoder's texts have no prompt
-    loss = whole(**tokenizer(TEXTS[:1], return_tensors="pt"), labels=labels, target_language="en").loss
-    again = whole(encoder_outputs=model(labels).pooler_output, labels=labels, target_language="en").loss
+    assert outputs["left"].last_hidden_state.shape == (
+        shape if pooling == "cls" else (len(TEXTS), 1, 32)
+    )
+    labels = tokenizer(TEXTS[:1], return_tensors="pt")[
+        "input_ids"
+    ]  # the decoder's texts have no prompt
+    loss = whole(
+        **tokenizer(TEXTS[:1], return_tensors="pt"), labels=labels, target_language="en"
+    ).loss
+    again = whole(
+        encoder_outputs=model(labels).pooler_output, labels=labels, target_language="en"
+    ).loss
     assert loss.item() == pytest.approx(again.item())
     inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
     torch.testing.assert_close(model(**inputs).pooler_output, outputs["left"].pooler_output)
@@ -109,7 +132,9 @@ def test_positions_without_a_vector_are_named():
     position_ids = torch.tensor([[0, 1, 20]])
     with pytest.raises(ValueError, match="position_ids: found 20, expected 0 to 19"):
         AdaptedModel(small())(ids, position_ids=position_ids)
-    with pytest.raises(ValueError, match=r"position_ids: found \(1, 3\), expected none, because the prompt"):
+    with pytest.raises(
+        ValueError, match=r"position_ids: found \(1, 3\), expected none, because the prompt"
+    ):
         AdaptedModel(small(prompt_ids=[5]))(ids, position_ids=position_ids)
 
 
@@ -138,7 +163,9 @@ def test_tables_are_shared_where_widths_fit():
     narrow = AlbertConfig(**SIZES, embedding_size=16, vocab_size=40, max_position_embeddings=20)
     with pytest.raises(ValueError, match="table has 16 columns and the decoder 32"):
         AdaptedForConditionalGeneration(AdaptedConfig(encoder_config=narrow, share_embeddings=True))
-    shared, apart = (AdaptedForConditionalGeneration(small(share_embeddings=choice)) for choice in (None, False))
+    shared, apart = (
+        AdaptedForConditionalGeneration(small(share_embeddings=choice)) for choice in (None, False)
+    )
     assert shared.decoder.embed_tokens.weight is shared.lm_head.weight
     assert apart.decoder.embed_tokens.weight is not apart.lm_head.weight
 
@@ -152,7 +179,9 @@ def test_longest_input(folders):
     tokenizer = AutoTokenizer.from_pretrained(folders["xlm-roberta"])
     model = adapted(folders["xlm-roberta"], max_position_embeddings=30)
     assert DocumentEmbedder(model, tokenizer).max_length == 30
-    with pytest.raises(ValueError, match="max_position_embeddings=63 is more than the 62 tokens .*'xlm-roberta'"):
+    with pytest.raises(
+        ValueError, match="max_position_embeddings=63 is more than the 62 tokens .*'xlm-roberta'"
+    ):
         adapted(folders["xlm-roberta"], max_position_embeddings=63)
 
 
@@ -163,10 +192,17 @@ def test_an_encoder_decoder_whose_encoder_does_not_stand_alone():
 
 def test_a_config_keeps_every_setting_of_its_encoder(tmp_path):
     """Also those that are the default of another encoder."""
-    encoder = BertConfig(**SIZES | {"vocab_size": 250002, "max_position_embeddings": 514, "type_vocab_size": 1})
+    encoder = BertConfig(
+        **SIZES | {"vocab_size": 250002, "max_position_embeddings": 514, "type_vocab_size": 1}
+    )
     AdaptedConfig(encoder_config=encoder, pooling="mean").save_pretrained(tmp_path)
     loaded = AdaptedConfig.from_pretrained(tmp_path)
     assert type(loaded.encoder_config) is BertConfig
     assert loaded.encoder_config.to_dict() == encoder.to_dict()
-    assert (loaded.d_model, loaded.hidden_size, loaded.vocab_size, loaded.pooling) == (32, 32, 250002, "mean")
+    assert (loaded.d_model, loaded.hidden_size, loaded.vocab_size, loaded.pooling) == (
+        32,
+        32,
+        250002,
+        "mean",
+    )
     assert type(AdaptedConfig().encoder_config) is XLMRobertaConfig

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from modeling_tmde import AlignedConfig, AlignedModel, BagConfig, BagModel, LaserConfig, LaserModel
+from modeling_tmde import (
+    AlignedConfig,
+    AlignedModel,
+    BagConfig,
+    BagModel,
+    LaserConfig,
+    LaserModel,
+)
 from tests.modeling_tmde.families import padded
 
 LANGUAGES = ["de", "en", "fr"]
@@ -15,7 +22,12 @@ TEXT_LANGUAGES = torch.tensor([0, 1, 2, 1])
 
 def aligned(kind: str, seed: int = 0, **changes) -> AlignedModel:
     torch.manual_seed(seed)
-    options = {"vocab_size": 40, "encoder": kind, "encoder_config": SMALL[kind], "languages": LANGUAGES} | changes
+    options = {
+        "vocab_size": 40,
+        "encoder": kind,
+        "encoder_config": SMALL[kind],
+        "languages": LANGUAGES,
+    } | changes
     return AlignedModel(AlignedConfig(**options)).eval()
 
 
@@ -26,7 +38,9 @@ def aligned(kind: str, seed: int = 0, **changes) -> AlignedModel:
 def test_each_text_is_read_by_the_encoder_of_its_language(kind):
     model = aligned(kind)
     assert list(model.encoders) == LANGUAGES
-    config = {"bilstm": LaserConfig, "bag": BagConfig}[kind](vocab_size=40, **model.config.encoder_settings)
+    config = {"bilstm": LaserConfig, "bag": BagConfig}[kind](
+        vocab_size=40, **model.config.encoder_settings
+    )
     own_model = {"bilstm": LaserModel, "bag": BagModel}[kind](config).eval()
     outputs = model(**padded(TEXTS), language_ids=TEXT_LANGUAGES)
     assert outputs.pooler_output.shape == (4, 6) and model.config.hidden_size == 6

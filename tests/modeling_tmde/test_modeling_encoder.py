@@ -23,7 +23,13 @@ from tests.conftest import jittered, save
 from tests.modeling_tmde.families import trained_step
 from tests.modeling_tmde.test_modeling_tmde import plain_layer, random_batch
 
-SMALL = {"vocab_size": 400, "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48}
+SMALL = {
+    "vocab_size": 400,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+}
 XLM = {"pooling": "first", "position_embeddings": "learned"}
 XLM |= {"prediction_head": "transform", "activation_function": "gelu"}
 KINDS = pytest.mark.parametrize("kind", [{}, XLM], ids=["light", "xlm"])
@@ -105,13 +111,19 @@ def test_logits_and_loss_equal_a_plain_reference(kind):
     states = model.model(ids, mask).token_states.double()
     losses = []
     for row, column in ((0, 2), (0, 5), (1, 10)):
-        state = model.head.dense.weight.double() @ states[row, column] + model.head.dense.bias.double()
+        state = (
+            model.head.dense.weight.double() @ states[row, column] + model.head.dense.bias.double()
+        )
         if kind is XLM:
             state = state * 0.5 * (1 + torch.erf(state / 2**0.5))
             state = (state - state.mean()) / (state.var(unbiased=False) + 1e-5).sqrt()
-            state = state * model.head.layer_norm.weight.double() + model.head.layer_norm.bias.double()
+            state = (
+                state * model.head.layer_norm.weight.double() + model.head.layer_norm.bias.double()
+            )
         logits = table @ state
-        torch.testing.assert_close(output.logits[row, column].double(), logits, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            output.logits[row, column].double(), logits, atol=1e-4, rtol=1e-4
+        )
         losses.append(logits.exp().sum().log() - logits[labels[row, column]])
     assert output.loss.item() == pytest.approx(sum(losses).item() / 3, rel=1e-5)
 
@@ -138,21 +150,36 @@ def test_fine_tuning_on_pairs_of_texts(tokenizer, tmp_path):
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "mlm", num_labels=3)
     words = (("haus", "hund"), ("house", "dog", "car"))
     pairs = [
-        (a, b, 2 if b == "car" else int((i == 0) == (b == "house"))) for i, a in enumerate(words[0]) for b in words[1]
+        (a, b, 2 if b == "car" else int((i == 0) == (b == "house")))
+        for i, a in enumerate(words[0])
+        for b in words[1]
     ]
     rows = [{**tokenizer(a, b), "labels": label} for a, b, label in pairs]
-    arguments = {"learning_rate": 5e-3, "max_steps": 80, "report_to": "none", "use_cpu": True, "disable_tqdm": True}
+    arguments = {
+        "learning_rate": 5e-3,
+        "max_steps": 80,
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
     trainer = Trainer(
-        model, TrainingArguments(tmp_path / "run", **arguments), train_dataset=rows, processing_class=tokenizer
+        model,
+        TrainingArguments(tmp_path / "run", **arguments),
+        train_dataset=rows,
+        processing_class=tokenizer,
     )
     trainer.train()
     trainer.save_model(tmp_path / "nli")
     classify = pipeline("text-classification", model=str(tmp_path / "nli"))
     found = classify([{"text": a, "text_pair": b} for a, b, _ in pairs])
     assert [each["label"] for each in found] == [f"LABEL_{label}" for _, _, label in pairs]
-    inputs = tokenizer("haus hund", return_tensors="pt")  # the fine-tuned encoder is still an embedder
+    inputs = tokenizer(
+        "haus hund", return_tensors="pt"
+    )  # the fine-tuned encoder is still an embedder
     expected = trainer.model.eval().model(**inputs).pooler_output
-    torch.testing.assert_close(AutoModel.from_pretrained(tmp_path / "nli")(**inputs).pooler_output, expected)
+    torch.testing.assert_close(
+        AutoModel.from_pretrained(tmp_path / "nli")(**inputs).pooler_output, expected
+    )
 
 
 # ---- Gradient accumulation with transformers' own Trainer

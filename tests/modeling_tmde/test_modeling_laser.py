@@ -11,8 +11,17 @@ from modeling_tmde.modeling_laser import LaserForConditionalGeneration, LaserMod
 from tests.conftest import jittered
 from tests.modeling_tmde.families import padded
 
-PAPER_001 = {"encoder_layers": 2, "unidirectional_layers": 1, "pooling": "mean", "language_signal": "start_token"}
-VARIANTS = {"laser_1": {"encoder_layers": 1}, "laser_3": {"encoder_layers": 3}, "paper_001": PAPER_001}
+PAPER_001 = {
+    "encoder_layers": 2,
+    "unidirectional_layers": 1,
+    "pooling": "mean",
+    "language_signal": "start_token",
+}
+VARIANTS = {
+    "laser_1": {"encoder_layers": 1},
+    "laser_3": {"encoder_layers": 3},
+    "paper_001": PAPER_001,
+}
 # Of thesis 004, table 3.6.
 VARIANTS |= {
     "lstm_last": {"encoder_layers": 1, "unidirectional_layers": 1, "pooling": "last"},
@@ -33,10 +42,14 @@ def tiny(name: str = "laser_3", seed: int = 0, **changes) -> LaserForConditional
 # ---- Plain loops
 
 
-def numpy_lstm(layer: nn.LSTM, inputs: np.ndarray, suffix: str = "", hidden=None, cell=None) -> np.ndarray:
+def numpy_lstm(
+    layer: nn.LSTM, inputs: np.ndarray, suffix: str = "", hidden=None, cell=None
+) -> np.ndarray:
     """One text (length, width) -> (length, hidden_size), a step at a time in float64 (gates i, f, g, o)."""
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    w_ih, w_hh, b_ih, b_hh = (getattr(layer, name + suffix).detach().double().numpy() for name in names)
+    w_ih, w_hh, b_ih, b_hh = (
+        getattr(layer, name + suffix).detach().double().numpy() for name in names
+    )
     hidden = np.zeros(layer.hidden_size) if hidden is None else hidden
     cell = np.zeros(layer.hidden_size) if cell is None else cell
     outputs = []
@@ -52,10 +65,15 @@ def numpy_lstm(layer: nn.LSTM, inputs: np.ndarray, suffix: str = "", hidden=None
 def numpy_gru(layer: nn.GRU, inputs: np.ndarray, suffix: str = "") -> np.ndarray:
     """As `numpy_lstm` (gates r, z, n)."""
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    w_ih, w_hh, b_ih, b_hh = (getattr(layer, name + suffix).detach().double().numpy() for name in names)
+    w_ih, w_hh, b_ih, b_hh = (
+        getattr(layer, name + suffix).detach().double().numpy() for name in names
+    )
     outputs = [np.zeros(layer.hidden_size)]
     for vector in inputs:
-        (r, z, n), (hr, hz, hn) = np.split(w_ih @ vector + b_ih, 3), np.split(w_hh @ outputs[-1] + b_hh, 3)
+        (r, z, n), (hr, hz, hn) = (
+            np.split(w_ih @ vector + b_ih, 3),
+            np.split(w_hh @ outputs[-1] + b_hh, 3),
+        )
         r, z = 1 / (1 + np.exp(-r - hr)), 1 / (1 + np.exp(-z - hz))
         outputs.append((1 - z) * np.tanh(n + r * hn) + z * outputs[-1])
     return np.stack(outputs[1:])
@@ -64,7 +82,9 @@ def numpy_gru(layer: nn.GRU, inputs: np.ndarray, suffix: str = "") -> np.ndarray
 def numpy_conv(layer: nn.Conv1d, inputs: np.ndarray) -> np.ndarray:
     weight, bias = (parameter.detach().double().numpy() for parameter in (layer.weight, layer.bias))
     around = np.pad(inputs, ((1, 1), (0, 0)))
-    sums = [sum(weight[:, :, k] @ around[place + k] for k in range(3)) for place in range(len(inputs))]
+    sums = [
+        sum(weight[:, :, k] @ around[place + k] for k in range(3)) for place in range(len(inputs))
+    ]
     return np.maximum(np.stack(sums) + bias, 0)
 
 
@@ -89,7 +109,10 @@ def numpy_embedding(model: LaserModel, row: list[int]) -> np.ndarray:
         size = model.layers[-1].hidden_size
         return np.concatenate([states[-1][-1, :size], states[-1][0, size:]])
     if pooling == "attention":
-        weight, bias = (each.detach().double().numpy() for each in (model.attention.weight, model.attention.bias))
+        weight, bias = (
+            each.detach().double().numpy()
+            for each in (model.attention.weight, model.attention.bias)
+        )
         views = []
         for context in model.contexts.weight.detach().double().numpy():
             shares = np.exp([context @ np.tanh(weight @ state + bias) for state in states[-1]])
@@ -115,7 +138,9 @@ def test_encoder_equals_a_plain_loop(name, side):
         assert states.shape == (4, 13, 12 if index == 0 else 16 // parts)
         for text, row in enumerate(ROWS):
             real = batch["attention_mask"][text].bool()
-            np.testing.assert_allclose(states[text, real].numpy(), numpy_states(model, row)[index], atol=2e-6)
+            np.testing.assert_allclose(
+                states[text, real].numpy(), numpy_states(model, row)[index], atol=2e-6
+            )
             assert index == 0 or not states[text, ~real].any()
 
 
@@ -130,14 +155,18 @@ def test_decoder_equals_a_plain_loop(name):
     assert states.shape == (4, 11, 20)
     weights = {key: value.double().numpy() for key, value in decoder.state_dict().items()}
     for text, row in enumerate(ROWS):
-        p, language = embedding[text].double().numpy(), weights["embed_languages.weight"][languages[text]]
+        p, language = (
+            embedding[text].double().numpy(),
+            weights["embed_languages.weight"][languages[text]],
+        )
         tokens = weights["embed_tokens.weight"][row]
         constant = [p, language]
         if name == "paper_001":
             tokens[0], constant = language, [p]
         inputs = np.stack([np.concatenate([token, *constant]) for token in tokens])
         hidden, cell = (
-            weights[f"initial_{part}.weight"] @ p + weights[f"initial_{part}.bias"] for part in ("hidden", "cell")
+            weights[f"initial_{part}.weight"] @ p + weights[f"initial_{part}.bias"]
+            for part in ("hidden", "cell")
         )
         expected = numpy_lstm(decoder.lstm, inputs, "", hidden, cell)
         np.testing.assert_allclose(states[text, : len(row)].numpy(), expected, atol=2e-6)
@@ -160,7 +189,9 @@ def test_generation_goes_on_from_a_state(beams):
     embedding = torch.randn(3, 16)
     options = {"target_language": "en", "max_new_tokens": 4, "do_sample": False, "num_beams": beams}
     options |= {"decoder_input_ids": torch.tensor([[0, 7, 9]] * 3), "encoder_outputs": embedding}
-    options["decoder_attention_mask"] = torch.ones(3, 3)  # `generate` then leaves out the tokens read
+    options["decoder_attention_mask"] = torch.ones(
+        3, 3
+    )  # `generate` then leaves out the tokens read
     state = read_prefix(model, embedding)
     assert not state.is_compileable
     state.reorder_cache(torch.arange(3).repeat_interleave(beams))
@@ -173,10 +204,16 @@ def test_a_state_is_a_pytree():
     assert leaves[0] is state.hidden and leaves[1] is state.cell and len(leaves) == 2
     assert pytree.treespec_loads(pytree.treespec_dumps(structure)) == structure
     doubled = pytree.tree_map(lambda tensor: tensor.double(), state)
-    assert isinstance(doubled, LaserState) and doubled.length == 2 and doubled.cell.dtype == torch.float64
+    assert (
+        isinstance(doubled, LaserState)
+        and doubled.length == 2
+        and doubled.cell.dtype == torch.float64
+    )
     paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(state)[0]]
     assert paths == [".hidden", ".cell"]
-    stepped = torch.func.vmap(lambda part: pytree.tree_map(torch.neg, part), in_dims=1, out_dims=1)(state)
+    stepped = torch.func.vmap(lambda part: pytree.tree_map(torch.neg, part), in_dims=1, out_dims=1)(
+        state
+    )
     assert torch.equal(stepped.hidden, -state.hidden) and stepped.length == 2
 
 

@@ -37,7 +37,9 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum()
 
 
-def run_gru(weights: dict[str, np.ndarray], vectors: list[np.ndarray], start: np.ndarray, suffix: str = "") -> list:
+def run_gru(
+    weights: dict[str, np.ndarray], vectors: list[np.ndarray], start: np.ndarray, suffix: str = ""
+) -> list:
     """One step after the other: reset and update gate, candidate, and the mix of old and new."""
     state, states, width = start, [], len(start)
     for vector in vectors:
@@ -51,7 +53,9 @@ def run_gru(weights: dict[str, np.ndarray], vectors: list[np.ndarray], start: np
     return states
 
 
-def reference_encoder(model: NtdvModel, ids: list[int], language: str) -> tuple[np.ndarray, np.ndarray]:
+def reference_encoder(
+    model: NtdvModel, ids: list[int], language: str
+) -> tuple[np.ndarray, np.ndarray]:
     """The columns p_1 ... p_r (r, d_model) and the memory (length, d_model) of one text, eq. 3.1 and 3.2."""
     config, weights = model.config, weights_of(model.encoders[language])
     vectors = [weights_of(model.embed_tokens)["weight"][token] for token in ids]
@@ -62,11 +66,17 @@ def reference_encoder(model: NtdvModel, ids: list[int], language: str) -> tuple[
     if not config.shared_layers:
         return np.mean(states, axis=0)[None], np.stack(states)
     z = run_gru(weights_of(model.shared.gru), states, np.zeros(config.d_model))
-    attention, width, columns, heads = weights_of(model.shared.self_attention), config.d_model, [], []
+    attention, width, columns, heads = (
+        weights_of(model.shared.self_attention),
+        config.d_model,
+        [],
+        [],
+    )
     for head in range(config.attention_heads):
         part = slice(head * width, (head + 1) * width)
         query, key, value = (
-            [attention[f"{name}_proj.weight"][part] @ state for state in z] for name in ("q", "k", "v")
+            [attention[f"{name}_proj.weight"][part] @ state for state in z]
+            for name in ("q", "k", "v")
         )
         outputs = []
         for asking in query:
@@ -78,9 +88,15 @@ def reference_encoder(model: NtdvModel, ids: list[int], language: str) -> tuple[
     return np.stack(columns), memory
 
 
-def reference_decoder(model: NtdvForConditionalGeneration, ids: list[int], memory: np.ndarray, language: str):
+def reference_decoder(
+    model: NtdvForConditionalGeneration, ids: list[int], memory: np.ndarray, language: str
+):
     weights = weights_of(model.decoder.decoders[language])
-    gru = {name.removeprefix("gru."): value for name, value in weights.items() if name.startswith("gru.")}
+    gru = {
+        name.removeprefix("gru."): value
+        for name, value in weights.items()
+        if name.startswith("gru.")
+    }
     vectors = [weights_of(model.decoder.embed_tokens)["weight"][token] for token in ids]
     start = np.tanh(weights["start.weight"] @ memory.mean(axis=0) + weights["start.bias"])
     outputs = []
@@ -123,7 +139,10 @@ def test_encoder_equals_a_plain_loop(options, width):
 def test_decoder_equals_a_plain_loop(shared):
     model = ntdv(shared_layers=shared)
     source = model.model(**padded(TEXTS, side="left"), language_ids=TEXT_LANGUAGES)
-    targets, languages = [[0, 8, 30, 4], [0, 5], [0, 11, 11], [0, 6, 7, 8]], torch.tensor([1, 2, 1, 2])
+    targets, languages = (
+        [[0, 8, 30, 4], [0, 5], [0, 11, 11], [0, 6, 7, 8]],
+        torch.tensor([1, 2, 1, 2]),
+    )
     ids = padded(targets)["input_ids"]
     options = {
         "embedding": source.pooler_output,

@@ -87,13 +87,18 @@ def test_encoder_equals_a_plain_reference(bottleneck):
     model = jittered(tiny_model(bottleneck=bottleneck, encoder_layers=4, pyramid_queries=8).model)
     ids, mask = random_batch(6, 11)
     result = model(ids, mask).pooler_output[0]
-    state = model.embed_tokens.weight[ids[0, :6]].double() * 32**0.5 + model.embed_positions.weight[:6].double()
+    state = (
+        model.embed_tokens.weight[ids[0, :6]].double() * 32**0.5
+        + model.embed_positions.weight[:6].double()
+    )
     states = [state]
     for layer in model.layers:
         states.append(plain_layer(layer, states[-1], states[-1]))
     embedding = states[-1][:1]
     if bottleneck == "pyramid":
-        queries = plain_layer(model.layers[1], model.pyramid_queries.double(), states[2])  # layer 2 of 4 on H^2
+        queries = plain_layer(
+            model.layers[1], model.pyramid_queries.double(), states[2]
+        )  # layer 2 of 4 on H^2
         queries = plain_layer(model.layers[2], queries[:4], queries)
         queries = plain_layer(model.layers[3], queries[:2], queries)
         memory = torch.cat([*(state[:1] for state in reversed(states[1:])), queries])
@@ -108,7 +113,11 @@ def test_encoder_equals_a_plain_reference(bottleneck):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize(
     ("bottleneck", "changes"),
-    [*((name, {}) for name in BOTTLENECKS), ("first", {"encoder_layers": 1}), ("pyramid", {"bag_residual": True})],
+    [
+        *((name, {}) for name in BOTTLENECKS),
+        ("first", {"encoder_layers": 1}),
+        ("pyramid", {"bag_residual": True}),
+    ],
 )
 def test_pooled_only_gives_the_same_embedding(bottleneck, changes, attention):
     """And the same gradients, whatever the padding, and with gaps in the mask."""
@@ -125,7 +134,12 @@ def test_pooled_only_gives_the_same_embedding(bottleneck, changes, attention):
             output = encoder(*inputs, pooled_only=pooled_only)
             output.pooler_output.pow(3).sum().backward()
             gradients = {name: parameter.grad for name, parameter in encoder.named_parameters()}
-            results.append((output, {name: grad.clone() for name, grad in gradients.items() if grad is not None}))
+            results.append(
+                (
+                    output,
+                    {name: grad.clone() for name, grad in gradients.items() if grad is not None},
+                )
+            )
         (whole, wanted), (pooled, found) = results
         assert (pooled.pooler_output - whole.pooler_output).abs().max() <= 1e-6
         assert whole.last_hidden_state.shape == (*inputs[0].shape, 32)
@@ -140,7 +154,9 @@ def test_pooled_only_computes_one_position_of_the_last_layer():
     encoder = tiny_model().model
     states = []
     for layer in encoder.layers:
-        layer.fc1.register_forward_hook(lambda _, inputs, output: states.append(inputs[0].shape[:-1].numel()))
+        layer.fc1.register_forward_hook(
+            lambda _, inputs, output: states.append(inputs[0].shape[:-1].numel())
+        )
     ids, mask = random_batch(9, 4)
     output = encoder(ids, mask, pooled_only=True, output_hidden_states=True)
     assert states == [18, 18, 2]
@@ -170,7 +186,9 @@ def test_full_decoder_sees_every_output_and_no_padding(bottleneck):
     outputs = model.model(ids, mask)
     outputs.last_hidden_state = outputs.last_hidden_state.clone()
     outputs.last_hidden_state[:, 2] += 1
-    changed = model(encoder_outputs=outputs, attention_mask=mask, labels=labels, target_language="en").logits
+    changed = model(
+        encoder_outputs=outputs, attention_mask=mask, labels=labels, target_language="en"
+    ).logits
     assert (changed - logits).abs().max() > 1e-3
 
 

@@ -25,12 +25,19 @@ from tests.modeling_tmde.families import (
     trained_step,
 )
 
-LABELS = [[12, 13, 44, 2, -100], [14, 2, -100, -100, -100], [15, 16, 17, 18, 2], [19, 2, -100, -100, -100]]
+LABELS = [
+    [12, 13, 44, 2, -100],
+    [14, 2, -100, -100, -100],
+    [15, 16, 17, 18, 2],
+    [19, 2, -100, -100, -100],
+]
 TEXTS = ["haus hund", "katze", "baum fluss stadt"]
 TARGETS = ["house dog", "cat", "tree river town"]
 
 
-def loss_by_hand(model, rows: list[list[int]], labels: list[list[int]], smoothing: float = 0.0, **options) -> float:
+def loss_by_hand(
+    model, rows: list[list[int]], labels: list[list[int]], smoothing: float = 0.0, **options
+) -> float:
     """Each token of each text alone: what follows `<s>` and the tokens before it, by its own forward pass."""
     losses = []
     for place, (row, target) in enumerate(zip(rows, labels, strict=True)):
@@ -57,17 +64,27 @@ def test_logits_belong_to_the_labels_of_their_place(family):
     assert torch.equal(labels, torch.tensor(LABELS))
     if family != "dual":
         given = {"language_ids": inputs["language_ids"]} if needs_language(model) else {}
-        assert outputs.loss.item() == pytest.approx(loss_by_hand(model, ROWS, LABELS, **given), rel=1e-4)
-    scaled = model(**inputs, labels=labels, target_language="en", num_items_in_batch=10, **options).loss
+        assert outputs.loss.item() == pytest.approx(
+            loss_by_hand(model, ROWS, LABELS, **given), rel=1e-4
+        )
+    scaled = model(
+        **inputs, labels=labels, target_language="en", num_items_in_batch=10, **options
+    ).loss
     torch.testing.assert_close(scaled, outside * 13 / 10)
     padded_with_pad = labels.masked_fill(labels == -100, 1)
-    torch.testing.assert_close(model(**inputs, labels=padded_with_pad, target_language="en", **options).loss, outside)
+    torch.testing.assert_close(
+        model(**inputs, labels=padded_with_pad, target_language="en", **options).loss, outside
+    )
     begun = nn.functional.pad(labels, (1, 0), value=0)  # with <s>, as a tokenizer writes them
-    torch.testing.assert_close(model(**inputs, labels=begun, target_language="en", **options).loss, outside)
+    torch.testing.assert_close(
+        model(**inputs, labels=begun, target_language="en", **options).loss, outside
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_tokens(smoothing, tokenizer, tmp_path):
+def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_tokens(
+    smoothing, tokenizer, tmp_path
+):
     """A plain `tokenizer(text, text_target=...)` through TranslationCollator and Seq2SeqTrainer."""
     model = tiny_model()
     english = model.config.languages.index("en")
@@ -82,7 +99,11 @@ def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_token
     assert batch["decoder_input_ids"][:, 0].tolist() == [0, 0, 0]
     assert batch["labels"][0, 0] == labels[0][0]
     options = Seq2SeqTrainingArguments(
-        str(tmp_path), label_smoothing_factor=smoothing, report_to="none", use_cpu=True, save_strategy="no"
+        str(tmp_path),
+        label_smoothing_factor=smoothing,
+        report_to="none",
+        use_cpu=True,
+        save_strategy="no",
     )
     trainer = Seq2SeqTrainer(model, options, data_collator=collator, train_dataset=features)
     loss = trainer.compute_loss(model, collator([dict(feature) for feature in features]))
@@ -237,7 +258,10 @@ def test_label_smoothing_has_no_gradient_where_a_start_is_written(tokenizer, tmp
 
 
 def test_the_collator_leaves_features_as_they_are(tokenizer):
-    features = [{"input_ids": [0, 9, 2], "labels": [0, 12, 2]}, {"input_ids": [0, 2], "labels": [13]}]
+    features = [
+        {"input_ids": [0, 9, 2], "labels": [0, 12, 2]},
+        {"input_ids": [0, 2], "labels": [13]},
+    ]
     batch = TranslationCollator(tokenizer, filled("first"))(features)
     assert batch["labels"].tolist() == [[12, 2], [13, -100]]
     assert batch["decoder_input_ids"].tolist() == [[0, 12], [0, 13]]
@@ -252,7 +276,10 @@ def test_parts_have_the_names_of_transformers(family):
     assert model.get_encoder() is model.model and model.get_decoder() is model.decoder
     assert model.get_encoder("image") is model and model.get_encoder(modality="audio") is model
     assert model.get_input_embeddings() is model.model.get_input_embeddings()
-    assert model.get_output_embeddings() is model.lm_head and model.model.get_output_embeddings() is None
+    assert (
+        model.get_output_embeddings() is model.lm_head
+        and model.model.get_output_embeddings() is None
+    )
 
 
 @pytest.mark.parametrize("family", ["first", "pyramid", "laser", "ntdv", "adapted-cls"])
@@ -272,7 +299,9 @@ def test_hidden_states_keep_their_gradient(family):
         model = filled(family).train()
         if checkpointing and family != "laser":
             model.gradient_checkpointing_enable()
-        outputs = model(**padded(), labels=torch.tensor(LABELS), target_language="en", output_hidden_states=True)
+        outputs = model(
+            **padded(), labels=torch.tensor(LABELS), target_language="en", output_hidden_states=True
+        )
         states = list(outputs.encoder_hidden_states)
         states += outputs.decoder_hidden_states or []
         assert len(states) > 2
@@ -299,15 +328,25 @@ def test_generation_is_a_loop_of_argmax(family):
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
     codes = ["de", "en", "en", "de"]
     for use_cache in (True, False):
-        assert torch.equal(model.generate(**inputs, target_language=codes, use_cache=use_cache, **options), written)
+        assert torch.equal(
+            model.generate(**inputs, target_language=codes, use_cache=use_cache, **options), written
+        )
     encoded = model.get_encoder()(**inputs)
     mask = {"attention_mask": inputs["attention_mask"]}
-    assert torch.equal(model.generate(encoder_outputs=encoded, target_language=codes, **mask, **options), written)
+    assert torch.equal(
+        model.generate(encoder_outputs=encoded, target_language=codes, **mask, **options), written
+    )
     if not family.startswith("ntdv"):
         states = (encoded.last_hidden_state,)
-        found = model(encoder_outputs=states, decoder_input_ids=written, target_language=codes, **mask).logits
+        found = model(
+            encoder_outputs=states, decoder_input_ids=written, target_language=codes, **mask
+        ).logits
         assert torch.equal(found[:, :-1].argmax(-1), written[:, 1:])
-        alone = {"encoder_outputs": encoded.pooler_output, "decoder_input_ids": written, "target_language": codes}
+        alone = {
+            "encoder_outputs": encoded.pooler_output,
+            "decoder_input_ids": written,
+            "target_language": codes,
+        }
         assert torch.equal(model(**alone, **mask).logits, model(**alone).logits)
 
 
@@ -341,7 +380,12 @@ def test_encoder_outputs_of_every_form_are_decoded(family):
 @pytest.mark.parametrize("family", ["first", "full", "dual", "adapted-cls"])
 def test_a_static_cache_compiles_and_gives_the_same_tokens(family):
     model = filled(family)
-    options = {"target_language": "en", "max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    options = {
+        "target_language": "en",
+        "max_new_tokens": 6,
+        "do_sample": False,
+        "eos_token_id": None,
+    }
     expected = model.generate(**padded(), **options)
     options["cache_implementation"] = "static"
     assert torch.equal(model.generate(**padded(), **options), expected)
@@ -376,7 +420,12 @@ def test_a_compiled_decoder_steps_through_a_static_cache(family, backend):
 
 def test_a_static_cache_longer_than_the_positions_is_refused():
     model = tiny_model()  # 128 positions
-    options = {"target_language": "en", "max_new_tokens": 130, "do_sample": False, "eos_token_id": None}
+    options = {
+        "target_language": "en",
+        "max_new_tokens": 130,
+        "do_sample": False,
+        "eos_token_id": None,
+    }
     with pytest.raises(ValueError, match=r"129 tokens .* max_position_embeddings=128"):
         model.generate(**padded(), cache_implementation="static", **options)
 
@@ -386,10 +435,18 @@ def test_assisted_generation_returns_attentions(family):
     model = filled(family)
     model.set_attn_implementation("eager")
     inputs = {name: value[:1] for name, value in padded().items()}
-    options = {"target_language": "en", "max_new_tokens": 4, "do_sample": False, "eos_token_id": None}
+    options = {
+        "target_language": "en",
+        "max_new_tokens": 4,
+        "do_sample": False,
+        "eos_token_id": None,
+    }
     more = {"assistant_model": model, "output_attentions": True, "return_dict_in_generate": True}
     found = model.generate(**inputs, **options, **more)
-    assert torch.equal(found.sequences, model.generate(**inputs, **options)) and found.decoder_attentions
+    assert (
+        torch.equal(found.sequences, model.generate(**inputs, **options))
+        and found.decoder_attentions
+    )
 
 
 @pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])
@@ -415,5 +472,7 @@ def test_what_cannot_be_decoded_is_named():
         model.generate(target_language="en")
     with pytest.raises(ValueError, match="Give decoder_input_ids, or labels"):
         model(**padded(), target_language="en")
-    with pytest.raises(ValueError, match=r"NtdvForConditionalGeneration decodes from the outputs .*\(4, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"NtdvForConditionalGeneration decodes from the outputs .*\(4, 8\)"
+    ):
         ntdv.generate(encoder_outputs=torch.zeros(4, 8), target_language="en")

@@ -16,15 +16,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from modeling_tmde import TmdeConfig, train_tokenizer
 from modeling_tmde.tokenization import (
     SPECIAL_TOKENS,
-    TextTokenizer,
     balanced_texts,
     cut_tokenizer,
     extend_tokenizer,
-    private_copy,
 )
 from tests import hub_encoders
 from tests.conftest import WORDS
 from tests.tiny_embedders import make_tokenizer
+from tmde.embedding.text_tokenizer import TextTokenizer, private_copy
 
 SAMPLES = [
     "Der Fluß fließt  durch die Stadt.",
@@ -45,7 +44,9 @@ PIECES = st.sampled_from(
     [*SAMPLES, *SPECIAL_TOKENS, *itertools.chain(*WORDS.values()), " ", "  ", "\t", "\n", "\u0301"]
 )
 # st.text draws from all of Unicode but surrogates, which are no characters.
-TEXTS = st.one_of(st.text(max_size=60), st.lists(st.one_of(PIECES, st.text(max_size=5)), max_size=12).map("".join))
+TEXTS = st.one_of(
+    st.text(max_size=60), st.lists(st.one_of(PIECES, st.text(max_size=5)), max_size=12).map("".join)
+)
 
 
 def with_examples(test):
@@ -54,7 +55,11 @@ def with_examples(test):
     return test
 
 
-OPTIONS = {"cased": {}, "lower": {"lowercase": True}, "both": {"lowercase": True, "add_prefix_space": True}}
+OPTIONS = {
+    "cased": {},
+    "lower": {"lowercase": True},
+    "both": {"lowercase": True, "add_prefix_space": True},
+}
 
 
 @pytest.fixture(scope="module", params=OPTIONS)
@@ -85,7 +90,11 @@ def test_nothing_but_capitals_is_lost_and_special_tokens_in_text_are_text(traine
 def test_auto_tokenizer_opens_it_with_the_special_tokens_of_the_config(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     loaded, config = AutoTokenizer.from_pretrained(tmp_path), TmdeConfig()
-    assert (loaded.model_max_length, loaded.mask_token, len(loaded)) == (128, "<mask>", len(tokenizer))
+    assert (loaded.model_max_length, loaded.mask_token, len(loaded)) == (
+        128,
+        "<mask>",
+        len(tokenizer),
+    )
     for name in ("bos_token_id", "pad_token_id", "eos_token_id"):
         assert getattr(loaded, name) == getattr(config, name)
     assert config.decoder_start_token_id == loaded.bos_token_id
@@ -95,9 +104,19 @@ def test_every_language_gives_as_many_characters():
     texts = {"a": ["aaa", "a"] * 9, "b": ["bb", "bbbb"], "c": []}
     result = list(balanced_texts(texts, 10))
     given = {letter: [text for text in result if text[0] == letter] for letter in "abc"}
-    assert given["a"] == ["aaa", "a", "aaa", "a", "aaa"]  # 11 characters: the first text from 10 on is the last
-    assert given["b"] == ["bb", "bbbb", "bb", "bbbb"] and given["c"] == []  # in order, again and again
-    (text,) = balanced_texts({"en": ["x" * 2500 + " " * 3000 + "y"]}, 100)  # of a long word, training would never end
+    assert given["a"] == [
+        "aaa",
+        "a",
+        "aaa",
+        "a",
+        "aaa",
+    ]  # 11 characters: the first text from 10 on is the last
+    assert (
+        given["b"] == ["bb", "bbbb", "bb", "bbbb"] and given["c"] == []
+    )  # in order, again and again
+    (text,) = balanced_texts(
+        {"en": ["x" * 2500 + " " * 3000 + "y"]}, 100
+    )  # of a long word, training would never end
     assert list(map(len, text.split(" "))) == [1000, 1000, 500, 1]
 
 
@@ -114,7 +133,9 @@ OLD_TEXTS = {"de": [" ".join(WORDS["de"])] * 20, "en": [" ".join(WORDS["en"])] *
 
 @pytest.fixture(scope="module")
 def known() -> PreTrainedTokenizerFast:
-    return train_tokenizer(OLD_TEXTS, 380, lowercase=True, add_prefix_space=True, model_max_length=77)
+    return train_tokenizer(
+        OLD_TEXTS, 380, lowercase=True, add_prefix_space=True, model_max_length=77
+    )
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +169,15 @@ def test_what_the_tokenizer_knew_stays(known, greek, tmp_path):
     assert sorted(new["vocab"].values()) == list(range(len(greek)))
     for text in OLD_TEXTS["de"][:1] + OLD_TEXTS["en"][:1]:
         assert ids(known, text) == ids(greek, text)
-    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens", "truncation", "padding"):
+    for part in (
+        "normalizer",
+        "pre_tokenizer",
+        "post_processor",
+        "decoder",
+        "added_tokens",
+        "truncation",
+        "padding",
+    ):
         assert before[part] == after[part], part
     greek.save_pretrained(tmp_path)
     opened = AutoTokenizer.from_pretrained(tmp_path)
@@ -172,7 +201,12 @@ def test_merges_that_old_texts_would_use_are_left_out(known):
     """`zq` is frequent in the new language; an old one has it in one word of its own, as often or hardly."""
     new = {"xx": ["zqzq azqa"] * 100}
     rare, frequent = {"de": ["bzqb"] + ["haus"] * 500}, {"de": ["bzqb"] * 500}
-    for old, limit, changed in [(frequent, 0.03, 0), (rare, 0.0, 0), (rare, 0.03, 1), (frequent, 1e9, 1)]:
+    for old, limit, changed in [
+        (frequent, 0.03, 0),
+        (rare, 0.0, 0),
+        (rare, 0.03, 1),
+        (frequent, 1e9, 1),
+    ]:
         extended = extend_tokenizer(known, new, 5, old, max_old_share=limit)
         assert (ids(known, "bzqb") != ids(extended, "bzqb")) == bool(changed), (old, limit)
 
@@ -189,7 +223,11 @@ def cut(request, tmp_path_factory):
 
 
 @settings(max_examples=60, deadline=None)
-@given(words=st.lists(st.sampled_from([*itertools.chain(*WORDS.values()), "ñandú", "漢", "<s>", "x!"]), max_size=6))
+@given(
+    words=st.lists(
+        st.sampled_from([*itertools.chain(*WORDS.values()), "ñandú", "漢", "<s>", "x!"]), max_size=6
+    )
+)
 def test_texts_of_kept_tokens_keep_their_tokens(cut, words):
     whole, smaller, kept = cut
     text = " ".join(words)
@@ -208,7 +246,9 @@ def test_a_cut_tokenizer_has_the_tokens_of_its_texts(cut):
         text = " ".join(WORDS[language])
         assert set(whole(text)["input_ids"]) <= set(kept)
     smallest, _ = cut_tokenizer(whole, [" ".join(WORDS["de"])], max_tokens=0)
-    some, _ = cut_tokenizer(whole, ["haus " * 5 + " ".join(WORDS["de"])], max_tokens=len(smallest) + 1)
+    some, _ = cut_tokenizer(
+        whole, ["haus " * 5 + " ".join(WORDS["de"])], max_tokens=len(smallest) + 1
+    )
     (added,) = set(some.get_vocab()) - set(smallest.get_vocab())
     assert added in whole.tokenize("haus")
     rare, _ = cut_tokenizer(whole, [" ".join(WORDS["de"])], min_count=1000)
@@ -227,7 +267,9 @@ def test_of_tokens_that_differ_by_case_the_best_known_one_is_kept(kind):
         expected = {"haus": "▁Haus", "alt": "▁alt", "é": "é"}
     else:
         tokens = ["[CLS]", "[SEP]", "[UNK]", *tokens]
-        backend = Tokenizer(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
+        backend = Tokenizer(
+            models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]")
+        )
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         expected = {"haus": "Haus", "alt": "alt", "é": "É"}
     backend.add_special_tokens(tokens[:3])
@@ -248,7 +290,9 @@ def test_merges_cannot_be_cut(tokenizer):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    texts=st.lists(st.one_of(st.text(max_size=30), st.sampled_from(["<s> </s>", "", "x<pad>y"])), max_size=6),
+    texts=st.lists(
+        st.one_of(st.text(max_size=30), st.sampled_from(["<s> </s>", "", "x<pad>y"])), max_size=6
+    ),
     max_length=st.integers(3, 20),
     side=st.sampled_from(["left", "right"]),
     split=st.booleans(),
@@ -262,10 +306,15 @@ def test_backend_gives_the_ids_of_the_tokenizer(texts, max_length, side, split):
     tokenizer("a", padding="max_length", truncation=True, max_length=50)
     result = tokenize(texts)
     plain = {"split_special_tokens": True}  # a literal "</s>" is text
-    ids = [tokenizer(text, truncation=True, max_length=max_length, **plain)["input_ids"] for text in texts]
+    ids = [
+        tokenizer(text, truncation=True, max_length=max_length, **plain)["input_ids"]
+        for text in texts
+    ]
     assert result.token_ids.tolist() == [token for row in ids for token in row]
     assert result.lengths.tolist() == [len(row) for row in ids]
-    assert result.full_lengths.tolist() == [len(tokenizer(text, **plain)["input_ids"]) for text in texts]
+    assert result.full_lengths.tolist() == [
+        len(tokenizer(text, **plain)["input_ids"]) for text in texts
+    ]
 
 
 class CallsItsBackend(PreTrainedTokenizerFast):
@@ -309,7 +358,9 @@ def test_threads_that_share_a_tokenizer_do_not_disturb_each_other(tokenizer_clas
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "t5"])
 def test_a_private_copy_is_the_tokenizer_without_truncation_and_padding(kind):
     tokenizer = hub_encoders.make_tokenizer(kind, [" ".join(words) for words in WORDS.values()])
-    tokenizer.add_tokens(["neues Wort", AddedToken("<neu>", special=True), AddedToken("hund", single_word=True)])
+    tokenizer.add_tokens(
+        ["neues Wort", AddedToken("<neu>", special=True), AddedToken("hund", single_word=True)]
+    )
     texts = [*SAMPLES, "ein neues Wort<neu>hund hunde", "haus " * 90]
     expected = tokenizer(texts)["input_ids"]
     backend = tokenizer.backend_tokenizer

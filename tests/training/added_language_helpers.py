@@ -11,18 +11,36 @@ from tests.conftest import WORDS, make_dataset
 OLD = ("de", "en", "es")
 NEW = "el"
 GREEK = {**WORDS, NEW: "σπίτι σκύλος γάτα δέντρο ποτάμι πόλη φως νύχτα ψωμί νερό".split()}
-QUIET = ["disable_tqdm=true", "token_cache_dir=null", "logging_steps=1", "warmup_steps=1", "eval_loss_rows=10"]
-SHORT = [*QUIET, "max_steps=6", "eval_steps=3", "max_minutes=null", "eval_minutes=null", "micro_batch_rows=32"]
+QUIET = [
+    "disable_tqdm=true",
+    "token_cache_dir=null",
+    "logging_steps=1",
+    "warmup_steps=1",
+    "eval_loss_rows=10",
+]
+SHORT = [
+    *QUIET,
+    "max_steps=6",
+    "eval_steps=3",
+    "max_minutes=null",
+    "eval_minutes=null",
+    "micro_batch_rows=32",
+]
 
 
-def greek_rows(number: int, seed: int = 0, languages: tuple[str, ...] = (*OLD, NEW)) -> list[dict[str, str | None]]:
+def greek_rows(
+    number: int, seed: int = 0, languages: tuple[str, ...] = (*OLD, NEW)
+) -> list[dict[str, str | None]]:
     """Word-for-word translations of different lists of words; other languages have none."""
     rng = random.Random(seed)
     lists = set()
     while len(lists) < number:
         lists.add(tuple(rng.randrange(10) for _ in range(rng.randint(3, 9))))
     return [
-        {code: " ".join(GREEK[code][word] for word in words) if code in languages else None for code in (*OLD, NEW)}
+        {
+            code: " ".join(GREEK[code][word] for word in words) if code in languages else None
+            for code in (*OLD, NEW)
+        }
         for words in sorted(lists)
     ]
 
@@ -35,8 +53,12 @@ def write_rows(path: Path, rows: list[dict[str, str | None]]) -> str:
 def planted_bag(folder: Path, recipe: bool = True) -> Path:
     """A checkpoint in which the words of one meaning have one vector, in every old language."""
     texts = {code: [row[code] for row in greek_rows(300, seed=5)] for code in OLD}
-    tokenizer = train_tokenizer(texts, vocab_size=400, lowercase=True, add_prefix_space=True, model_max_length=128)
-    config = BagConfig(vocab_size=len(tokenizer), d_model=16, languages=list(OLD), pivot_languages=["en"])
+    tokenizer = train_tokenizer(
+        texts, vocab_size=400, lowercase=True, add_prefix_space=True, model_max_length=128
+    )
+    config = BagConfig(
+        vocab_size=len(tokenizer), d_model=16, languages=list(OLD), pivot_languages=["en"]
+    )
     torch.manual_seed(3)
     bag = BagModel(config)
     meanings = torch.randn(10, 16)
@@ -48,7 +70,7 @@ def planted_bag(folder: Path, recipe: bool = True) -> Path:
     bag.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if recipe:
-        from modeling_tmde.training.recipe import load_recipe
+        from tmde.training.recipe import load_recipe
 
         (folder / "recipe.yaml").write_text(load_recipe("bag", ["token_dropout=0.0"]).to_yaml())
     return folder

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from modeling_tmde.training import callbacks
+from tmde.training import callbacks
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def token_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where token caches are kept by default: a folder that all tests share, instead of the user's."""
     folder = tmp_path_factory.getbasetemp() / "tmde_tokens"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("modeling_tmde.data.tokens.default_folder", lambda: folder)
+        patch.setattr("tmde.data.tokens.default_folder", lambda: folder)
         yield folder
 
 

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from modeling_tmde.training.objectives import DistanceConstraint, NtdvDistance
+from tmde.training.objectives import DistanceConstraint, NtdvDistance
 
 
 def euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -17,7 +17,10 @@ def distance(embeddings: torch.Tensor, constraint: DistanceConstraint) -> torch.
     languages, rows, _ = embeddings.shape
     loss = torch.zeros((), dtype=torch.float64)
     for a, b in itertools.permutations(range(languages), 2):
-        matrix = [[euclidean(embeddings[a, i], embeddings[b, j]) for j in range(rows)] for i in range(rows)]
+        matrix = [
+            [euclidean(embeddings[a, i], embeddings[b, j]) for j in range(rows)]
+            for i in range(rows)
+        ]
         v = torch.ones((), dtype=torch.float64)
         if constraint.normalizer == "pairwise":
             v = sum(sum(row) for row in matrix) / rows**2 + 1e-6
@@ -58,7 +61,10 @@ def ntdv_distance(embeddings: torch.Tensor, objective: NtdvDistance) -> torch.Te
     loss = 0 * embeddings.sum()
     for a, b in itertools.permutations(range(languages), 2):
         for i, j in itertools.permutations(range(rows), 2):
-            k = euclidean(embeddings[a, i], embeddings[b, i]) ** 2 - euclidean(embeddings[a, i], embeddings[b, j]) ** 2
+            k = (
+                euclidean(embeddings[a, i], embeddings[b, i]) ** 2
+                - euclidean(embeddings[a, i], embeddings[b, j]) ** 2
+            )
             cost = objective.margin + objective.margin * k / (2 * v + 1)
             if cost > 0:
                 loss = loss + cost
@@ -85,21 +91,26 @@ def similarity_softmax(embeddings: torch.Tensor) -> torch.Tensor:
 
     for u, v in itertools.combinations(embeddings, 2):
         for j1, j2 in itertools.product(range(len(u)), repeat=2):
-            loss = loss - (math.pi / 2 * (similarity(u, j1, j2) - similarity(v, j1, j2))).cos().log()
+            loss = (
+                loss - (math.pi / 2 * (similarity(u, j1, j2) - similarity(v, j1, j2))).cos().log()
+            )
     return loss
 
 
 def similarity(embeddings: torch.Tensor) -> torch.Tensor:
     """Paper 001, section 2.2."""
     pairs = itertools.combinations(embeddings, 2)
-    return sum(sum((p - q) ** 2 for p, q in zip(x.flatten(), y.flatten(), strict=True)) for x, y in pairs)
+    return sum(
+        sum((p - q) ** 2 for p, q in zip(x.flatten(), y.flatten(), strict=True)) for x, y in pairs
+    )
 
 
 def xnli_alignment(embeddings: torch.Tensor, negative_weight: float) -> torch.Tensor:
     """Paper 004, section 4.2.4, of two rows, each the negative of the other; the first language is the source."""
     x = embeddings[0].detach()
     return sum(
-        euclidean(x[i], y[i]) - negative_weight * (euclidean(x[1 - i], y[i]) + euclidean(x[i], y[1 - i]))
+        euclidean(x[i], y[i])
+        - negative_weight * (euclidean(x[1 - i], y[i]) + euclidean(x[i], y[1 - i]))
         for y in embeddings[1:]
         for i in range(2)
     )

@@ -6,16 +6,18 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.objectives import Distillation
-from modeling_tmde.training.parallel_model import ParallelModel
 from tests.conftest import LANGUAGES, WORDS
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.objectives import Distillation
+from tmde.training.parallel_model import ParallelModel
 
 WIDTH = 32
 ENGLISH = {word: number for number, word in enumerate(["[UNK]", *WORDS["en"]])}
 
 
-def static_teacher(folder: Path, width: int = WIDTH, seed: int = 0, **vectors: list[float]) -> torch.Tensor:
+def static_teacher(
+    folder: Path, width: int = WIDTH, seed: int = 0, **vectors: list[float]
+) -> torch.Tensor:
     """A bag of English words, saved; it knows no word of another language.
 
     Args:
@@ -43,10 +45,18 @@ def expected_vector(table: torch.Tensor, text: str) -> torch.Tensor:
 
 def student(teacher: Path | str, width: int = WIDTH, **options) -> ParallelModel:
     torch.manual_seed(0)
-    model = BagModel(BagConfig(vocab_size=400, d_model=width, languages=list(LANGUAGES), pivot_languages=["en", "es"]))
+    model = BagModel(
+        BagConfig(
+            vocab_size=400, d_model=width, languages=list(LANGUAGES), pivot_languages=["en", "es"]
+        )
+    )
     return ParallelModel(model, {"distillation": Distillation(str(teacher), **options)})
 
 
 def arguments(folder: Path, **options) -> TmdeTrainingArguments:
-    fixed = {"output_dir": str(folder / "run"), "use_cpu": True, "token_cache_dir": str(folder / "caches")}
+    fixed = {
+        "output_dir": str(folder / "run"),
+        "use_cpu": True,
+        "token_cache_dir": str(folder / "caches"),
+    }
     return TmdeTrainingArguments(**fixed | options)

@@ -14,29 +14,52 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, FNetConfig, FNetModel
 from typer.testing import CliRunner
 
-from modeling_tmde import AdaptedForConditionalGeneration, DocumentEmbedder
-from modeling_tmde.cli.main import app
-from modeling_tmde.data.tokens import TextBounds, text_bounds
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.hub_encoder import check_encoder
-from modeling_tmde.training.objectives import OBJECTIVES
-from modeling_tmde.training.optimization import own_rates
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.recipe import RecipeError, load_recipe
+from modeling_tmde import AdaptedForConditionalGeneration
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
 from tests.modeling_tmde.families import BLOCKED
+from tmde import DocumentEmbedder
+from tmde.cli.main import app
+from tmde.data.tokens import TextBounds, text_bounds
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.batching import ParallelBatches
+from tmde.training.hub_encoder import check_encoder
+from tmde.training.objectives import OBJECTIVES
+from tmde.training.optimization import own_rates
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.recipe import RecipeError, load_recipe
 
 KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
 LANGUAGES = ["de", "en", "fr"]
 ROWS = make_rows(300, seed=5, languages=tuple(LANGUAGES))
-SMALL_RUN = ["data.languages=[de, en, fr]", "data.pivot_languages=[en, fr]", "data.dev_rows=30", "max_steps=24"]
-SMALL_RUN += ["eval_steps=12", "logging_steps=4", "micro_batch_tokens=512", "train_max_length=40", "warmup_steps=0"]
-SMALL_RUN += ["encoder_learning_rate=0.003", "learning_rate=0.003", "eval_on_start=false", "eval_loss_rows=20"]
+SMALL_RUN = [
+    "data.languages=[de, en, fr]",
+    "data.pivot_languages=[en, fr]",
+    "data.dev_rows=30",
+    "max_steps=24",
+]
+SMALL_RUN += [
+    "eval_steps=12",
+    "logging_steps=4",
+    "micro_batch_tokens=512",
+    "train_max_length=40",
+    "warmup_steps=0",
+]
+SMALL_RUN += [
+    "encoder_learning_rate=0.003",
+    "learning_rate=0.003",
+    "eval_on_start=false",
+    "eval_loss_rows=20",
+]
 # T-MDE's decoder and losses on the encoder, and no teacher.
-TMDE = ["objectives.distillation=null", "objectives.distance={weight: 0.02}", "embedding_learning_rate=null"]
-TMDE += ["objectives.translation={weight: 0.1, label_smoothing: 0.1, reduction: mean, row_share: 0.5}"]
+TMDE = [
+    "objectives.distillation=null",
+    "objectives.distance={weight: 0.02}",
+    "embedding_learning_rate=null",
+]
+TMDE += [
+    "objectives.translation={weight: 0.1, label_smoothing: 0.1, reduction: mean, row_share: 0.5}"
+]
 SMALL_RUN += ["eval_pairs=[de-en]", "disable_tqdm=true", "bf16=false"]
 
 
@@ -75,7 +98,9 @@ def trained(folder: Path, *arguments: str | Path) -> list[dict]:
 
 def parallel_model(folder: Path, *objectives: str, **settings) -> ParallelModel:
     torch.manual_seed(1)
-    model = adapt_encoder(folder, languages=LANGUAGES, pivot_languages=["en", "fr"], dropout=0.0, **settings)
+    model = adapt_encoder(
+        folder, languages=LANGUAGES, pivot_languages=["en", "fr"], dropout=0.0, **settings
+    )
     return ParallelModel(model, {name: OBJECTIVES[name]() for name in objectives}).eval()
 
 
@@ -88,13 +113,21 @@ def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     """And its loss is that of the model's own forward pass."""
     parallel = parallel_model(encoders[kind], "translation", "infonce", pooling=pooling)
     model, tokenizer, seen = parallel.model, AutoTokenizer.from_pretrained(encoders[kind]), []
-    hook = parallel.encoder.register_forward_hook(lambda module, inputs, output: seen.append(output.pooler_output))
+    hook = parallel.encoder.register_forward_hook(
+        lambda module, inputs, output: seen.append(output.pooler_output)
+    )
     options = {"languages_per_row": 2, "micro_batch_tokens": 600, "epochs": 1}
-    batch = next(iter(ParallelBatches(make_dataset(ROWS[:40]), tokenizer, LANGUAGES, ["en", "fr"], **options)))
+    batch = next(
+        iter(
+            ParallelBatches(make_dataset(ROWS[:40]), tokenizer, LANGUAGES, ["en", "fr"], **options)
+        )
+    )
     outputs = parallel(batch)
     hook.remove()
     texts = tokenizer.batch_decode(batch.input_ids.flatten(0, 1), skip_special_tokens=True)
-    np.testing.assert_allclose(seen[0].detach().numpy(), DocumentEmbedder(model, tokenizer).encode(texts), atol=1e-5)
+    np.testing.assert_allclose(
+        seen[0].detach().numpy(), DocumentEmbedder(model, tokenizer).encode(texts), atol=1e-5
+    )
     total, tokens, rows = 0.0, 0, len(batch.input_ids[0])
     for target, language in enumerate(batch.languages):
         for row in range(rows if language in ("en", "fr") else 0):
@@ -109,7 +142,9 @@ def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
 
 def test_what_a_tokenizer_puts_around_a_text(tokenizer):
     texts = [row[language] for row in ROWS for language in LANGUAGES]
-    found = [text_bounds(make_tokenizer(kind, texts)) for kind in ("wordpiece", "bpe", "unigram", "t5")]
+    found = [
+        text_bounds(make_tokenizer(kind, texts)) for kind in ("wordpiece", "bpe", "unigram", "t5")
+    ]
     bert = TextBounds(2, 3)
     assert found == [bert, bert, TextBounds(0, 2), TextBounds(0, 1, reads_bos=False)]
     assert text_bounds(tokenizer) == TextBounds(0, 2)
@@ -117,12 +152,19 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
 
 def test_rates_of_encoder_and_tables(encoders, tmp_path):
     parallel = parallel_model(encoders["bert"], "translation")
-    encoder, table = set(map(id, parallel.encoder.parameters())), id(parallel.embedding_parameters()[0])
+    encoder, table = (
+        set(map(id, parallel.encoder.parameters())),
+        id(parallel.embedding_parameters()[0]),
+    )
 
     def rates(**options) -> list[tuple[set[int], float]]:
-        found = own_rates(parallel, TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)).items()
+        found = own_rates(
+            parallel, TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
+        ).items()
         every = sorted({rate for _, rate in found})
-        return [({id(parameter) for parameter, own in found if own == rate}, rate) for rate in every]
+        return [
+            ({id(parameter) for parameter, own in found if own == rate}, rate) for rate in every
+        ]
 
     assert rates() == []
     assert rates(encoder_learning_rate=1e-5) == [(encoder, 1e-5)]
@@ -137,15 +179,25 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
 
 
 def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
-    before, recipe = load_recipe("small"), load_recipe("small", ["model.pooling=cls"], encoder="x/y")
+    before, recipe = (
+        load_recipe("small"),
+        load_recipe("small", ["model.pooling=cls"], encoder="x/y"),
+    )
     for section in ("objectives", "training", "data"):
         assert recipe.sections[section] == before.sections[section]
     assert recipe.sections["tokenizer"] == recipe.sections["warm_start"] == {}
-    assert recipe.sections["model"] == load_recipe("adapted").sections["model"] | {"encoder": "x/y", "pooling": "cls"}
+    assert recipe.sections["model"] == load_recipe("adapted").sections["model"] | {
+        "encoder": "x/y",
+        "pooling": "cls",
+    }
     assert "sizes, tokenizer and warm start are left out" in caplog.text
     own = load_recipe("adapted", ["model.decoder_layers=2"], encoder="x/y")
-    assert own.sections["model"]["decoder_layers"] == 2 and own.sections["model"]["pooling"] == "mean"
-    taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").sections["objectives"]["distillation"]
+    assert (
+        own.sections["model"]["decoder_layers"] == 2 and own.sections["model"]["pooling"] == "mean"
+    )
+    taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").sections["objectives"][
+        "distillation"
+    ]
     assert (taught["teacher"], taught["teacher_prompt"]) == ("x/y", "query: ")
     with pytest.raises(RecipeError, match="'d_model' is unknown"):
         load_recipe("adapted", ["model.d_model=64"], encoder="x/y")
@@ -199,10 +251,14 @@ def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
     tiny_model().save_pretrained(tmp_path / "ours")
     assert "no folder" in failure("--encoder", "./nowhere/at/all", *out)
     assert "needs --encoder" in failure("adapted", *out)
-    assert "needs --encoder" in failure("--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out)
+    assert "needs --encoder" in failure(
+        "--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out
+    )
     other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
     assert "found a model of type 'tmde', expected one of this package (tmde_adapted)" in other
-    assert "found vocab_size" in failure("--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500")
+    assert "found vocab_size" in failure(
+        "--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500"
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -221,7 +277,9 @@ save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "e
 )
 
 
-@pytest.mark.parametrize("kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
+@pytest.mark.parametrize(
+    "kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
     shutil.copytree(encoders[kind], encoder)
@@ -230,19 +288,35 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     assert len(losses) == 6 and np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
     assert all(np.isfinite(losses)) and log[0]["translation_nll"] < 1.3 * np.log(200)
     shutil.rmtree(encoder)  # the checkpoint stands alone
-    whole, model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"), AutoModel.from_pretrained(tmp_path / "run")
+    whole, model = (
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"),
+        AutoModel.from_pretrained(tmp_path / "run"),
+    )
     assert type(whole) is AdaptedForConditionalGeneration and model.config.languages == LANGUAGES
     assert model.config.encoder_config.model_type == kind and model.config.pooling == "mean"
-    before, after = (AutoTokenizer.from_pretrained(folder) for folder in (encoders[kind], tmp_path / "run"))
+    before, after = (
+        AutoTokenizer.from_pretrained(folder) for folder in (encoders[kind], tmp_path / "run")
+    )
     assert after.backend_tokenizer.to_str() == before.backend_tokenizer.to_str()
-    assert (after.special_tokens_map, after.model_input_names) == (before.special_tokens_map, before.model_input_names)
+    assert (after.special_tokens_map, after.model_input_names) == (
+        before.special_tokens_map,
+        before.model_input_names,
+    )
     vectors = DocumentEmbedder.from_pretrained(tmp_path / "run", device="cpu").encode(texts)
-    start = DocumentEmbedder.from_pretrained(encoders[kind], device="cpu", pooling="mean").encode(texts)
+    start = DocumentEmbedder.from_pretrained(encoders[kind], device="cpu", pooling="mean").encode(
+        texts
+    )
     assert vectors.shape == (2, 32) and abs(vectors - start).max() > 1e-2  # the encoder has learned
     if kind == "modernbert":
-        changes = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        changes = {
+            "HF_MODULES_CACHE": str(tmp_path / "modules"),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         command = [sys.executable, "-c", WITHOUT_PACKAGE]
-        process = subprocess.run(command, cwd=tmp_path, env=os.environ | changes, capture_output=True, text=True)
+        process = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | changes, capture_output=True, text=True
+        )
         assert process.returncode == 0, process.stderr[-3000:]
         found = load_file(tmp_path / "embedding.safetensors")["embedding"].numpy()
         assert abs(found - vectors).max() < 1e-5
@@ -268,9 +342,14 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
     np.testing.assert_allclose(logs["plain"], logs["less"], rtol=1e-5)
     assert abs(logs["plain"][0] - logs["none"][0]) > 1e-4
     model = AutoModel.from_pretrained(tmp_path / "less")
-    assert model.config.prompt == "katze: " and AutoModel.from_pretrained(tmp_path / "none").config.prompt == ""
+    assert (
+        model.config.prompt == "katze: "
+        and AutoModel.from_pretrained(tmp_path / "none").config.prompt == ""
+    )
     vectors = DocumentEmbedder.from_pretrained(tmp_path / "less", device="cpu").encode(texts)
-    peer = sentence_transformers.SentenceTransformer(str(tmp_path / "less"), trust_remote_code=True, device="cpu")
+    peer = sentence_transformers.SentenceTransformer(
+        str(tmp_path / "less"), trust_remote_code=True, device="cpu"
+    )
     np.testing.assert_allclose(peer.encode(texts), vectors, rtol=0, atol=1e-5)
     bare = DocumentEmbedder(model.encoder, peer.tokenizer, prompt="katze: ").encode(texts)
     np.testing.assert_allclose(bare, vectors, rtol=0, atol=1e-5)
@@ -286,7 +365,9 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
     shutil.rmtree(resumed / "checkpoint-24")
     shutil.rmtree(encoder)
     trained(resumed, *options, "--resume")
-    first, second = (load_file(folder / "checkpoint-24" / "model.safetensors") for folder in (whole, resumed))
+    first, second = (
+        load_file(folder / "checkpoint-24" / "model.safetensors") for folder in (whole, resumed)
+    )
     assert set(first) == set(second)
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor, atol=1e-6, rtol=1e-5)
@@ -296,18 +377,42 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
 
 @pytest.mark.slow
 def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
-    start, folder, options = tmp_path / "start", tmp_path / "run", ["--train", rows_file, *SMALL_RUN, *TMDE]
+    start, folder, options = (
+        tmp_path / "start",
+        tmp_path / "run",
+        ["--train", rows_file, *SMALL_RUN, *TMDE],
+    )
     trained(start, "--encoder", encoders["xlm-roberta"], *options, "model.pooling=cls")
-    frozen = ["max_steps=1", "eval_steps=1", "learning_rate=0.0", "encoder_learning_rate=0", "model.pooling=cls"]
+    frozen = [
+        "max_steps=1",
+        "eval_steps=1",
+        "learning_rate=0.0",
+        "encoder_learning_rate=0",
+        "model.pooling=cls",
+    ]
     trained(folder, "adapted", "--warm-start", start, *options, *frozen)
-    nameless = ["adapted", "--warm-start", start, "--train", rows_file, *SMALL_RUN, "-o", tmp_path / "other"]
+    nameless = [
+        "adapted",
+        "--warm-start",
+        start,
+        "--train",
+        rows_file,
+        *SMALL_RUN,
+        "-o",
+        tmp_path / "other",
+    ]
     assert "teacher=encoder needs --encoder, found --warm-start" in failure(*nameless)
     weights = load_file(start / "model.safetensors")
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert torch.equal(tensor, weights[name]), name
     record = json.loads((folder / "run.json").read_text())["warm_start"]
     assert record["tensors_kept"] == [] and record["tokens_mapped"] == 0
-    assert record["tokens_left"] == 3  # rows of the table that no token has, which are copied all the same
+    assert (
+        record["tokens_left"] == 3
+    )  # rows of the table that no token has, which are copied all the same
     configs = [json.loads((path / "config.json").read_text()) for path in (start, folder)]
     assert configs[0]["decoder_embedding_scale"] > 10 and configs[0]["pooling"] == "cls"
-    assert all(configs[1][name] == configs[0][name] for name in configs[0].keys() - {"architectures", "dtype"})
+    assert all(
+        configs[1][name] == configs[0][name]
+        for name in configs[0].keys() - {"architectures", "dtype"}
+    )

@@ -8,9 +8,22 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from modeling_tmde.embedding import DocumentEmbedder
-from modeling_tmde.eval.retrieval import precision_at_1
-from modeling_tmde.training.added_language import (
+from tests.conftest import make_dataset, tiny_model
+from tests.hub_encoders import adapt_encoder, save_encoder
+from tests.training.added_language_helpers import (
+    NEW,
+    OLD,
+    SHORT,
+    greek_rows,
+    planted_bag,
+    planted_place,
+    write_rows,
+)
+from tests.training.models import tiny
+from tests.training.trainers import interrupt
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval.retrieval import precision_at_1
+from tmde.training.added_language import (
     LEARNING_RATE_SHARE,
     _extended,
     _start_model,
@@ -20,12 +33,7 @@ from modeling_tmde.training.added_language import (
     fall,
     means,
 )
-from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from tests.conftest import make_dataset, tiny_model
-from tests.hub_encoders import adapt_encoder, save_encoder
-from tests.training.added_language_helpers import NEW, OLD, SHORT, greek_rows, planted_bag, planted_place, write_rows
-from tests.training.models import tiny
-from tests.training.trainers import interrupt
+from tmde.training.recipe import Recipe, RecipeError, load_recipe
 
 NAMES = {"languages": list(OLD), "pivot_languages": ["en"]}
 OLD_PAIRS = (("de", "en"), ("de", "es"), ("en", "es"))
@@ -37,8 +45,15 @@ def place(tmp_path_factory) -> Path:
 
 
 def recipe_of(place: Path, *overrides: str, **changes) -> Recipe:
-    options = {"checkpoint": str(place / "bag"), "languages": [NEW], "train": str(place / "new.parquet")}
-    options |= {"replay": str(place / "old.parquet"), "dev": {"planted": str(place / "dev.parquet")}}
+    options = {
+        "checkpoint": str(place / "bag"),
+        "languages": [NEW],
+        "train": str(place / "new.parquet"),
+    }
+    options |= {
+        "replay": str(place / "old.parquet"),
+        "dev": {"planted": str(place / "dev.parquet")},
+    }
     return extension_recipe(**{**options, "overrides": (*SHORT, *overrides), **changes})
 
 
@@ -98,14 +113,19 @@ def test_before_the_first_step_old_texts_keep_their_vectors(kind, tmp_path, plac
 def test_the_recipe_is_that_of_the_checkpoint_at_lower_rates(place, tmp_path):
     recipe = recipe_of(place, overrides=("max_steps=5",))
     base = load_recipe("bag", ["token_dropout=0.0"])
-    assert recipe.sections["objectives"] == base.sections["objectives"] and recipe.build_config().d_model == 16
+    assert (
+        recipe.sections["objectives"] == base.sections["objectives"]
+        and recipe.build_config().d_model == 16
+    )
     training = base.sections["training"]
     changed = {"learning_rate": training["learning_rate"] * LEARNING_RATE_SHARE, "max_steps": 5}
     changed |= {"metric_for_best_model": "mix", "embedding_learning_rate": None}
     assert recipe.sections["training"] == training | changed
     settings = ["metric_for_best_model=dev_infonce_loss", "greater_is_better=false"]
     (tmp_path / "recipe.yaml").write_text(load_recipe("bag", settings).to_yaml())
-    arguments = recipe_of(place, recipe=str(tmp_path / "recipe.yaml")).build_arguments(str(tmp_path))
+    arguments = recipe_of(place, recipe=str(tmp_path / "recipe.yaml")).build_arguments(
+        str(tmp_path)
+    )
     assert arguments.metric_for_best_model == "mix" and arguments.greater_is_better
 
 
@@ -116,11 +136,20 @@ def test_the_report_is_what_was_measured(added, place):
     folder, report = added
     for pair in (("de", "en"), ("es", NEW)):
         for state, where in (("before", place / "bag"), ("after", folder)):
-            assert report[state]["planted"][f"p1_{'-'.join(pair)}"] == pytest.approx(p1(where, pair), abs=1e-6)
-    assert report["before"]["planted"]["p1_de-en"] > 0.9 > 0.5 > report["before"]["planted"]["p1_de-el"]  # as planted
+            assert report[state]["planted"][f"p1_{'-'.join(pair)}"] == pytest.approx(
+                p1(where, pair), abs=1e-6
+            )
+    assert (
+        report["before"]["planted"]["p1_de-en"]
+        > 0.9
+        > 0.5
+        > report["before"]["planted"]["p1_de-el"]
+    )  # as planted
     results = json.loads((folder / "results.json").read_text())
     assert results["steps"] == 6
-    assert results["best"]["eval_planted_p1_es-el"] == pytest.approx(report["after"]["planted"]["p1_es-el"], abs=1e-6)
+    assert results["best"]["eval_planted_p1_es-el"] == pytest.approx(
+        report["after"]["planted"]["p1_es-el"], abs=1e-6
+    )
     assert json.loads((folder / "languages.json").read_text()) == report
     assert report["data"] == {"new": {"rows": 300}, "old": {"rows": 300}}
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
@@ -131,17 +160,36 @@ def test_the_report_is_what_was_measured(added, place):
 
 def test_a_report_by_hand():
     """Codes with hyphens, old and new pairs, sentences and documents."""
-    before = {"a": {"p1_pt-BR-en": 0.9, "p1_pt-BR-zh-CN": 0.2, "doc_p1_pt-BR-en": 0.5}, "b": {"p1_pt-BR-en": 0.7}}
-    after = {"a": {"p1_pt-BR-en": 0.85, "p1_pt-BR-zh-CN": 0.6, "doc_p1_pt-BR-en": 0.49}, "b": {"p1_pt-BR-en": 0.72}}
-    report = {"old_languages": ["pt-BR", "en"], "new_languages": ["zh-CN"], "before": before, "trained_share": 1.0}
+    before = {
+        "a": {"p1_pt-BR-en": 0.9, "p1_pt-BR-zh-CN": 0.2, "doc_p1_pt-BR-en": 0.5},
+        "b": {"p1_pt-BR-en": 0.7},
+    }
+    after = {
+        "a": {"p1_pt-BR-en": 0.85, "p1_pt-BR-zh-CN": 0.6, "doc_p1_pt-BR-en": 0.49},
+        "b": {"p1_pt-BR-en": 0.72},
+    }
+    report = {
+        "old_languages": ["pt-BR", "en"],
+        "new_languages": ["zh-CN"],
+        "before": before,
+        "trained_share": 1.0,
+    }
     assert fall(report) == 0 and fall({**report, "before": {"a": {"p1_en-zh-CN": 0.4}}}) is None
     report["after"] = after
     assert fall(report) == pytest.approx(1.5)  # sentences: 80 to 78.5; documents: 50 to 49
     assert means(report)["new_sentences"] == {"before": 0.2, "after": 0.6}
     tokenizer = {"new_tokens": 3, "vocab_size": 9}
-    report |= {"means": means(report), "fall": fall(report), "max_drop": 1.0, "tokenizer": tokenizer}
+    report |= {
+        "means": means(report),
+        "fall": fall(report),
+        "max_drop": 1.0,
+        "tokenizer": tokenizer,
+    }
     text = describe({**report, "data": {"new": {"rows": 3}, "old": {"rows": 1}}})
-    assert "fell by 1.5 points (1 were allowed)" in text and "3 of new pairs, 1 of old ones (25.0%)" in text
+    assert (
+        "fell by 1.5 points (1 were allowed)" in text
+        and "3 of new pairs, 1 of old ones (25.0%)" in text
+    )
     assert "3 tokens were added to make 9." in text
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert ["a", "sentences", "pt-BR-zh-CN", "20.0", "60.0", "+40.0"] in rows
@@ -157,7 +205,9 @@ def test_an_interrupted_run_goes_on(step, added, place, tmp_path, monkeypatch):
         add_languages(recipe_of(place), ".")
     with pytest.raises(ValueError, match="is not empty"):
         add_languages(recipe_of(place), ".")
-    monkeypatch.setattr("modeling_tmde.training.added_language._prepare", None)  # what was measured is measured
+    monkeypatch.setattr(
+        "tmde.training.added_language._prepare", None
+    )  # what was measured is measured
     assert add_languages(recipe_of(place), ".", resume=True)["after"] == added[1]["after"]
     weights = [AutoModel.from_pretrained(path).state_dict() for path in (tmp_path, added[0])]
     for name, value in weights[0].items():
@@ -171,14 +221,23 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
     adapt_encoder(encoder, **NAMES, decoder_layers=1).save_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     tokenizer.save_pretrained(tmp_path / "model")
-    short = [*SHORT[:-1], "max_steps=1", "bf16=false", "train_max_length=40", "objectives.distillation=null"]
+    short = [
+        *SHORT[:-1],
+        "max_steps=1",
+        "bf16=false",
+        "train_max_length=40",
+        "objectives.distillation=null",
+    ]
     recipe = recipe_of(place, checkpoint=str(tmp_path / "model"), recipe="adapted", overrides=short)
     report = add_languages(recipe, tmp_path / "run")
     assert report["tokenizer"]["new_tokens"] == 0
     assert AutoTokenizer.from_pretrained(tmp_path / "run").get_vocab() == tokenizer.get_vocab()
     config = AutoModel.from_pretrained(tmp_path / "run").config
     assert config.languages == [*OLD, NEW] and config.decoder_layers == 1
-    with pytest.raises(RecipeError, match="new_tokens=9: the tokenizer of .* stays as it is; leave --new-tokens out"):
+    with pytest.raises(
+        RecipeError,
+        match="new_tokens=9: the tokenizer of .* stays as it is; leave --new-tokens out",
+    ):
         _extended(recipe, tokenizer, None, 9)
 
 
@@ -187,20 +246,37 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
 
 def test_the_old_languages_lose_no_more_than_was_allowed(place):
     ruined = add_languages(recipe_of(place, "learning_rate=0.5", replay=None), place / "ruined")
-    assert ruined["fall"] > 10 and ruined["trained_share"] == 1.0 and ruined["data"]["old"]["rows"] == 0
+    assert (
+        ruined["fall"] > 10
+        and ruined["trained_share"] == 1.0
+        and ruined["data"]["old"]["rows"] == 0
+    )
     folder = place / "limited"
     report = add_languages(recipe_of(place, "learning_rate=0.5", replay=None), folder, max_drop=4.0)
     assert report["fall"] <= 4.0 and 0 < report["trained_share"] < 1
     measured = [p1(folder, pair) for pair in OLD_PAIRS]
     before = [report["before"]["planted"][f"p1_{'-'.join(pair)}"] for pair in OLD_PAIRS]
-    assert 100 * (sum(before) - sum(measured)) / 3 <= 4.0 + 1e-6  # of the model that is in the folder
+    assert (
+        100 * (sum(before) - sum(measured)) / 3 <= 4.0 + 1e-6
+    )  # of the model that is in the folder
     results = json.loads((folder / "results.json").read_text())
     assert results["best"]["eval_planted_p1_de-en"] == pytest.approx(measured[0], abs=1e-6)
     assert results["trained_share"] == report["trained_share"]
-    assert f"{report['trained_share']:.0%} of the trained ones" in (folder / "languages.md").read_text()
-    assert "the trained weights that were averaged with those before" in (folder / "README.md").read_text()
-    weights = {path: AutoModel.from_pretrained(place / path).embed_tokens.weight for path in ("limited", "ruined")}
-    start = _start_model(recipe_of(place), AutoTokenizer.from_pretrained(folder)).embed_tokens.weight
+    assert (
+        f"{report['trained_share']:.0%} of the trained ones"
+        in (folder / "languages.md").read_text()
+    )
+    assert (
+        "the trained weights that were averaged with those before"
+        in (folder / "README.md").read_text()
+    )
+    weights = {
+        path: AutoModel.from_pretrained(place / path).embed_tokens.weight
+        for path in ("limited", "ruined")
+    }
+    start = _start_model(
+        recipe_of(place), AutoTokenizer.from_pretrained(folder)
+    ).embed_tokens.weight
     expected = torch.lerp(start, weights["ruined"], report["trained_share"])
     torch.testing.assert_close(weights["limited"], expected, atol=1e-4, rtol=0)
 
@@ -224,7 +300,9 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
         add_languages(recipe_of(place), tmp_path, resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
     with pytest.raises(RecipeError, match="the run would overwrite it"):
-        add_languages(recipe_of(place, checkpoint=str(added[0]), languages=["xx"]), added[0], overwrite=True)
+        add_languages(
+            recipe_of(place, checkpoint=str(added[0]), languages=["xx"]), added[0], overwrite=True
+        )
     with pytest.raises(ValueError, match="metric_for_best_model=bogus: no evaluation measures it"):
         add_languages(recipe_of(place, "metric_for_best_model=bogus"), added[0], overwrite=True)
     assert (added[0] / "languages.json").is_file()  # the earlier run is still there
@@ -233,7 +311,10 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"languages": ["de"]}, r"Languages: found de, expected .* none of the checkpoint's \(de, en, es\)"),
+        (
+            {"languages": ["de"]},
+            r"Languages: found de, expected .* none of the checkpoint's \(de, en, es\)",
+        ),
         ({"languages": ["Greek"]}, "Languages: found Greek, expected codes such as it or pt-BR"),
         ({"pivots": ["fr"]}, "found 'fr', expected one of the languages"),
         ({"overrides": ["learning_rte=3"]}, "Recipe key 'learning_rte' is unknown; did you mean"),

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from modeling_tmde import train_tokenizer
-from modeling_tmde.training.batching import ParallelBatches
 from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tmde.training.batching import ParallelBatches
 
 PIVOTS = ["en", "es"]
 
 
-def numbered_rows(num_rows: int, seed: int = 0, missing: float = 0.0) -> list[dict[str, str | None]]:
+def numbered_rows(
+    num_rows: int, seed: int = 0, missing: float = 0.0
+) -> list[dict[str, str | None]]:
     """Rows that end in their number, so that a decoded text tells its row; some languages None or empty."""
     rng = random.Random(seed)
     return [
@@ -42,8 +44,20 @@ def make_batches(dataset, tokenizer, **options) -> ParallelBatches:
 
 def content(batch) -> tuple:
     """All of a batch, to be compared."""
-    tensors = (tuple(batch.input_ids.shape), batch.input_ids.tolist(), batch.attention_mask.tolist())
-    return (batch.languages, *tensors, batch.sizes, batch.words, batch.counts, batch.position, batch.next_position)
+    tensors = (
+        tuple(batch.input_ids.shape),
+        batch.input_ids.tolist(),
+        batch.attention_mask.tolist(),
+    )
+    return (
+        batch.languages,
+        *tensors,
+        batch.sizes,
+        batch.words,
+        batch.counts,
+        batch.position,
+        batch.next_position,
+    )
 
 
 def contents(batches) -> list[tuple]:
@@ -52,12 +66,16 @@ def contents(batches) -> list[tuple]:
 
 def decoded(batch, tokenizer) -> list[dict[str, str]]:
     """The rows of a batch as texts."""
-    texts = [tokenizer.batch_decode(ids.tolist(), skip_special_tokens=True) for ids in batch.input_ids]
+    texts = [
+        tokenizer.batch_decode(ids.tolist(), skip_special_tokens=True) for ids in batch.input_ids
+    ]
     return [dict(zip(batch.languages, row, strict=True)) for row in zip(*texts, strict=True)]
 
 
 def number_of(row: dict[str, str]) -> int:
-    (number,) = {int(text.split()[-1]) for text in row.values()}  # all languages of one and the same row
+    (number,) = {
+        int(text.split()[-1]) for text in row.values()
+    }  # all languages of one and the same row
     return number
 
 
@@ -89,8 +107,13 @@ SOURCES = pytest.mark.parametrize("kind", ["map", "stream", "shards"])
     streaming=st.booleans(),
     temperature=st.sampled_from([0.5, 1.0, 5.0, float("inf")]),
 )
-def test_an_epoch_holds_every_usable_row_once(tokenizer, num_rows, seed, missing, streaming, **options):
-    rows = [*numbered_rows(num_rows, seed, missing), {language: f"always {num_rows}" for language in LANGUAGES}]
+def test_an_epoch_holds_every_usable_row_once(
+    tokenizer, num_rows, seed, missing, streaming, **options
+):
+    rows = [
+        *numbered_rows(num_rows, seed, missing),
+        {language: f"always {num_rows}" for language in LANGUAGES},
+    ]
     dataset = make_dataset(rows)
     source = dataset.to_iterable_dataset() if streaming else dataset
     batches = list(make_batches(source, tokenizer, seed=seed, **options))
@@ -103,7 +126,9 @@ def test_an_epoch_holds_every_usable_row_once(tokenizer, num_rows, seed, missing
         assert set(batch.languages) & set(PIVOTS)
         for row in found:
             original = rows[number_of(row)]
-            assert row == {language: original[language] for language in batch.languages}  # no None, nothing empty
+            assert row == {
+                language: original[language] for language in batch.languages
+            }  # no None, nothing empty
             available = [language for language in LANGUAGES if original[language]]
             assert len(batch.languages) == min(options["languages_per_row"] or 5, len(available))
 
@@ -124,8 +149,13 @@ def test_an_epoch_holds_every_usable_row_once(tokenizer, num_rows, seed, missing
     if len({batch.position.chunk for batch in batches}) == -(
         -len(rows) // options["buffer_rows"]
     ):  # every chunk gave a batch
-        assert (counts["rows"], counts["rows_without_pair"]) == (len(rows), len(rows) - len(expected))
-        assert counts["texts"] == sum(batch.input_ids.shape[0] * batch.input_ids.shape[1] for batch in batches)
+        assert (counts["rows"], counts["rows_without_pair"]) == (
+            len(rows),
+            len(rows) - len(expected),
+        )
+        assert counts["texts"] == sum(
+            batch.input_ids.shape[0] * batch.input_ids.shape[1] for batch in batches
+        )
 
 
 def test_a_last_row_joins_the_batch_before_it(tokenizer):
@@ -140,14 +170,22 @@ def test_a_last_row_joins_the_batch_before_it(tokenizer):
 
 def test_truncation_is_counted(tokenizer):
     rows = numbered_rows(40, seed=5)
-    batches = list(make_batches(make_dataset(rows), tokenizer, max_length=9, languages_per_row=None, buffer_rows=100))
+    batches = list(
+        make_batches(
+            make_dataset(rows), tokenizer, max_length=9, languages_per_row=None, buffer_rows=100
+        )
+    )
     lengths = [len(tokenizer.encode(text)) for row in rows for text in row.values()]
     expected = sum(length > 9 for length in lengths)
     assert 0 < expected < len(lengths)
     assert 9 in lengths  # exactly as long as allowed is not truncated
-    assert batches[0].counts == dict(rows=40, rows_without_pair=0, texts=200, truncated_texts=expected)
+    assert batches[0].counts == dict(
+        rows=40, rows_without_pair=0, texts=200, truncated_texts=expected
+    )
     assert max(batch.input_ids.shape[2] for batch in batches) == 9
-    assert sum(int(batch.attention_mask.sum()) for batch in batches) == sum(min(length, 9) for length in lengths)
+    assert sum(int(batch.attention_mask.sum()) for batch in batches) == sum(
+        min(length, 9) for length in lengths
+    )
 
 
 def test_infinite_temperature_evens_out_the_pairs(tokenizer):
@@ -156,7 +194,10 @@ def test_infinite_temperature_evens_out_the_pairs(tokenizer):
     By a row's own chances: 300 + 100 de-en, 100 de-es, 100 en-es. With weight 1 / n, n = 600, 300, 300, the rows of
     three are drawn 1 : 2 : 2: 300 + 60, 120, 120.
     """
-    rows = [{"de": f"haus {n}", "en": f"house {n}", "es": f"casa {n}" if n % 2 else None} for n in range(600)]
+    rows = [
+        {"de": f"haus {n}", "en": f"house {n}", "es": f"casa {n}" if n % 2 else None}
+        for n in range(600)
+    ]
     dataset, frequencies = make_dataset(rows), {1.0: Counter(), float("inf"): Counter()}
     for (temperature, counter), seed in itertools.product(frequencies.items(), range(3)):
         options = {"temperature": temperature, "seed": seed}
@@ -165,7 +206,9 @@ def test_infinite_temperature_evens_out_the_pairs(tokenizer):
     pairs = [("de", "en"), ("de", "es"), ("en", "es")]
     # standard deviation of the means of three epochs: about 5
     assert [frequencies[1.0][pair] for pair in pairs] == pytest.approx([400, 100, 100], abs=20)
-    assert [frequencies[float("inf")][pair] for pair in pairs] == pytest.approx([360, 120, 120], abs=20)
+    assert [frequencies[float("inf")][pair] for pair in pairs] == pytest.approx(
+        [360, 120, 120], abs=20
+    )
     assert frequencies[float("inf")][pairs[0]] < frequencies[1.0][pairs[0]]
 
 
@@ -187,8 +230,14 @@ def test_streams_give_the_rows_of_the_dataset(tokenizer, kind):
 def test_epochs_differ_and_hold_the_same_rows(tokenizer, kind):
     source = as_source(make_dataset(numbered_rows(50, seed=1)), kind)
     batches = list(make_batches(source, tokenizer, epochs=2))
-    first, second = ([batch for batch in batches if batch.position.epoch == epoch] for epoch in range(2))
-    assert sorted(row_numbers(first, tokenizer)) == sorted(row_numbers(second, tokenizer)) == list(range(50))
+    first, second = (
+        [batch for batch in batches if batch.position.epoch == epoch] for epoch in range(2)
+    )
+    assert (
+        sorted(row_numbers(first, tokenizer))
+        == sorted(row_numbers(second, tokenizer))
+        == list(range(50))
+    )
     chunks = [[batch for batch in epoch if batch.position.chunk == 0] for epoch in (first, second)]
     # other rows meet each other, not just in another order
     assert set(row_numbers(chunks[0], tokenizer)) != set(row_numbers(chunks[1], tokenizer))
@@ -244,7 +293,10 @@ def test_without_pivots_every_pair_appears(tokenizer):
         rows_of_pair[batch.languages] += batch.sizes.rows
     assert set(rows_of_pair) == set(itertools.combinations(LANGUAGES, 2))
     assert min(rows_of_pair.values()) > 5  # of 20 on average, standard deviation 4
-    some = {batch.languages for batch in make_batches(make_dataset(rows[1:]), tokenizer, pivots_only=["es"])}
+    some = {
+        batch.languages
+        for batch in make_batches(make_dataset(rows[1:]), tokenizer, pivots_only=["es"])
+    }
     assert some == {pair for pair in rows_of_pair if "es" in pair}
     with pytest.raises(ValueError, match=r"pivot_pairs=\['fr'\]: expected some of the pivots"):
         make_batches(make_dataset(rows), tokenizer, pivots_only=["fr"])
@@ -253,7 +305,8 @@ def test_without_pivots_every_pair_appears(tokenizer):
 def with_documents(rows: list[dict], names: list[str | None]) -> datasets.Dataset:
     features = datasets.Features({"doc_id": datasets.Value("string")})
     return datasets.concatenate_datasets(
-        [make_dataset(rows), datasets.Dataset.from_dict({"doc_id": names}, features=features)], axis=1
+        [make_dataset(rows), datasets.Dataset.from_dict({"doc_id": names}, features=features)],
+        axis=1,
     )
 
 
@@ -273,8 +326,13 @@ def numbers_in(text: str) -> list[int]:
 def test_joined_rows_follow_each_other_in_one_document(
     spaced_tokenizer, lengths, unnamed, missing, most, shuffle, seed
 ):
-    rows = [*numbered_rows(sum(lengths), seed, missing), {language: f"last {sum(lengths)}" for language in LANGUAGES}]
-    names = [f"d{document}" for document, length in enumerate(lengths) for _ in range(length)] + [f"d{len(lengths)}"]
+    rows = [
+        *numbered_rows(sum(lengths), seed, missing),
+        {language: f"last {sum(lengths)}" for language in LANGUAGES},
+    ]
+    names = [f"d{document}" for document, length in enumerate(lengths) for _ in range(length)] + [
+        f"d{len(lengths)}"
+    ]
     dataset = make_dataset(rows) if unnamed else with_documents(rows, names)
     options = {"max_joined_rows": most, "shuffle": shuffle, "seed": seed, "max_length": 10**4}
     firsts = []
@@ -283,28 +341,43 @@ def test_joined_rows_follow_each_other_in_one_document(
             first, *others = joined = numbers_in(found[batch.languages[0]])
             firsts.append(first)
             assert len(joined) <= most
-            if unnamed:  # rows without documents are a running text of those with the same languages
+            if (
+                unnamed
+            ):  # rows without documents are a running text of those with the same languages
                 kinds = [[language for language in LANGUAGES if row[language]] for row in rows]
-                after = [number for number in range(first, len(rows)) if kinds[number] == kinds[first]]
+                after = [
+                    number for number in range(first, len(rows)) if kinds[number] == kinds[first]
+                ]
                 assert joined == after[: len(joined)]
             else:
                 assert joined == list(range(first, first + len(joined)))
                 assert len({names[number] for number in joined}) == 1
             for language in batch.languages:  # so none lacks a language
                 assert found[language] == " ".join(rows[number][language] for number in joined)
-        words = sum(len(text.split()) for row in decoded(batch, spaced_tokenizer) for text in row.values())
+        words = sum(
+            len(text.split()) for row in decoded(batch, spaced_tokenizer) for text in row.values()
+        )
         assert batch.words[0] == words
         real = batch.attention_mask.bool()
-        assert (batch.input_ids[real] == spaced_tokenizer.bos_token_id).sum() == real[..., 0].numel()  # one a text
-        assert (batch.input_ids[real] == spaced_tokenizer.eos_token_id).sum() == real[..., 0].numel()
+        assert (batch.input_ids[real] == spaced_tokenizer.bos_token_id).sum() == real[
+            ..., 0
+        ].numel()  # one a text
+        assert (batch.input_ids[real] == spaced_tokenizer.eos_token_id).sum() == real[
+            ..., 0
+        ].numel()
     assert sorted(firsts) == [number for number, row in enumerate(rows) if usable(row)]
 
 
 def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
     dataset = make_dataset(numbered_rows(3))
-    with pytest.raises(ValueError, match="max_joined_rows=2: .* makes 'aa' .*expected 'a a': .*add_prefix_space=true"):
+    with pytest.raises(
+        ValueError,
+        match="max_joined_rows=2: .* makes 'aa' .*expected 'a a': .*add_prefix_space=true",
+    ):
         make_batches(dataset, tokenizer, max_joined_rows=2)
-    assert sum(batch.sizes.rows for batch in make_batches(dataset, tokenizer, max_joined_rows=1)) == 3
+    assert (
+        sum(batch.sizes.rows for batch in make_batches(dataset, tokenizer, max_joined_rows=1)) == 3
+    )
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -318,13 +391,20 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
     def alignments(share: float) -> Counter:
         """How often the last language's text is that of the others, or the next row's, or could not be."""
         kinds = Counter()
-        options = {"neighbor_share": share, "max_joined_rows": most, "buffer_rows": 100, "epochs": 3}
+        options = {
+            "neighbor_share": share,
+            "max_joined_rows": most,
+            "buffer_rows": 100,
+            "epochs": 3,
+        }
         for batch in make_batches(dataset, spaced_tokenizer, languages_per_row=3, **options):
             *others, last = batch.languages
             for found in decoded(batch, spaced_tokenizer):
                 (joined,) = {tuple(numbers_in(found[language])) for language in others}
                 following = joined[-1] + 1
-                possible = following < 60 and all(rows[following][language] for language in batch.languages)
+                possible = following < 60 and all(
+                    rows[following][language] for language in batch.languages
+                )
                 possible &= documented and following % 10 != 0
                 if numbers_in(found[last]) == list(joined):
                     kinds["same" if possible else "alone"] += 1
@@ -342,7 +422,9 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
     if most == 1:  # the last rows of six documents, and perhaps the two before incomplete rows
         assert 3 * 6 <= everywhere["alone"] <= 3 * 8
     half = alignments(0.5)
-    assert 0.35 < half["next"] / (half["next"] + half["same"]) < 0.65  # of 150 or more, standard deviation 0.04
+    assert (
+        0.35 < half["next"] / (half["next"] + half["same"]) < 0.65
+    )  # of 150 or more, standard deviation 0.04
 
 
 # ---- Resuming
@@ -373,7 +455,12 @@ def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
 def test_a_corpus_without_any_usable_row_is_an_error(tokenizer, kind, epochs):
     rows = [{"de": f"haus {number}", "fr": f"maison {number}", "en": None} for number in range(9)]
     batches = ParallelBatches(
-        as_source(make_dataset(rows), kind), tokenizer, ["de", "en", "fr"], ["en"], epochs=epochs, buffer_rows=4
+        as_source(make_dataset(rows), kind),
+        tokenizer,
+        ["de", "en", "fr"],
+        ["en"],
+        epochs=epochs,
+        buffer_rows=4,
     )
     with pytest.raises(ValueError, match=r"No row .*\['de', 'en', 'fr'\] with one of .*\['en'\]"):
         next(iter(batches))

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 from transformers import TrainerCallback
 
-from modeling_tmde.training import throughput as clock_module
-from modeling_tmde.training.objectives import InfoNCE
-from modeling_tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 from tests.conftest import make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
+from tmde.training import throughput as clock_module
+from tmde.training.objectives import InfoNCE
+from tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 STEP = 6.0  # seconds of the processor that a step takes
 
@@ -37,8 +37,19 @@ class Hands:
 class Work(TrainerCallback):
     """Every step takes `cpu_seconds` of the processor and `seconds` on the wall. Keeps what steps were made with."""
 
-    def __init__(self, hands: Hands, seconds: float = 0.0, killed_after: int | None = None, cpu_seconds: float = STEP):
-        self.hands, self.seconds, self.killed_after, self.cpu_seconds = hands, seconds, killed_after, cpu_seconds
+    def __init__(
+        self,
+        hands: Hands,
+        seconds: float = 0.0,
+        killed_after: int | None = None,
+        cpu_seconds: float = STEP,
+    ):
+        self.hands, self.seconds, self.killed_after, self.cpu_seconds = (
+            hands,
+            seconds,
+            killed_after,
+            cpu_seconds,
+        )
         self.rates: list[float] = []
 
     def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
@@ -52,9 +63,20 @@ class Work(TrainerCallback):
 
 
 def make_trainer(folder: Path, tokenizer, work: Work, **arguments) -> TmdeTrainer:
-    options = {"max_steps": 1000, "warmup_steps": 0, "learning_rate": 1e-3, "lr_scheduler_type": "constant"}
-    options |= {"micro_batch_tokens": 200, "model": tiny_model(encoder_layers=1), "objectives": {"infonce": InfoNCE()}}
-    return tiny_trainer(folder, tokenizer, make_rows(200, seed=2), callbacks=[work], **(options | arguments))
+    options = {
+        "max_steps": 1000,
+        "warmup_steps": 0,
+        "learning_rate": 1e-3,
+        "lr_scheduler_type": "constant",
+    }
+    options |= {
+        "micro_batch_tokens": 200,
+        "model": tiny_model(encoder_layers=1),
+        "objectives": {"infonce": InfoNCE()},
+    }
+    return tiny_trainer(
+        folder, tokenizer, make_rows(200, seed=2), callbacks=[work], **(options | arguments)
+    )
 
 
 def test_minutes_of_the_processor_end_a_run_and_cool_it_down(tokenizer, tmp_path, monkeypatch):
@@ -90,7 +112,11 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     resumed = Work(hands, seconds=2.0)
     trainer = make_trainer(tmp_path / "run", tokenizer, resumed, **options)
     trainer.train(resume_from_checkpoint=str(checkpoint))
-    assert (trainer.state.global_step, trainer.meter.seconds, trainer.meter.cpu_seconds) == pytest.approx(expected)
+    assert (
+        trainer.state.global_step,
+        trainer.meter.seconds,
+        trainer.meter.cpu_seconds,
+    ) == pytest.approx(expected)
     assert resumed.rates == pytest.approx(whole.rates[3:]) and len(resumed.rates) == 3
     # Done: resumed once more, it makes no step.
     again = make_trainer(tmp_path / "run", tokenizer, Work(hands), **options)

@@ -9,16 +9,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from modeling_tmde import BagConfig, BagModel, DocumentEmbedder
-from modeling_tmde.eval.retrieval import precision_at_1
-from modeling_tmde.training.objectives import Distillation, InfoNCE
-from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.teacher import Teacher
-from modeling_tmde.training.train import train_recipe
+from modeling_tmde import BagConfig, BagModel
 from tests.conftest import LANGUAGES, make_rows
 from tests.training.teachers import WIDTH, expected_vector
 from tests.training.test_trainer import logged, weights_of
 from tests.training.trainers import on_two_processes, tiny_trainer
+from tmde import DocumentEmbedder
+from tmde.eval.retrieval import precision_at_1
+from tmde.training.objectives import Distillation, InfoNCE
+from tmde.training.recipe import load_recipe
+from tmde.training.teacher import Teacher
+from tmde.training.train import train_recipe
 
 
 @pytest.fixture
@@ -34,7 +35,9 @@ def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
     metrics = trainer.evaluate()
     embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
     wanted = torch.stack([expected_vector(table, row["en"]) for row in rows[:20]])
-    found = [torch.as_tensor(embedder.encode([row[code] for row in rows[:20]])) for code in ("de", "en")]
+    found = [
+        torch.as_tensor(embedder.encode([row[code] for row in rows[:20]])) for code in ("de", "en")
+    ]
     loss = torch.stack([(vectors - wanted).square().sum(-1) for vectors in found]).mean()
     cosine = torch.stack([torch.cosine_similarity(vectors, wanted) for vectors in found]).mean()
     assert metrics["eval_dev_distillation_loss"] == pytest.approx(loss.item(), rel=1e-3)
@@ -43,8 +46,20 @@ def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
 
 
 def recipe_of(name: str, teacher: Path | None, folder: Path, *overrides: str):
-    fixed = ["train=sample", "max_rows=300", "dev_rows=30", "vocab_size=500", f"token_cache_dir={folder / 'caches'}"]
-    fixed += ["max_minutes=null", "eval_minutes=null", "max_steps=4", "logging_steps=1", f"model.d_model={WIDTH}"]
+    fixed = [
+        "train=sample",
+        "max_rows=300",
+        "dev_rows=30",
+        "vocab_size=500",
+        f"token_cache_dir={folder / 'caches'}",
+    ]
+    fixed += [
+        "max_minutes=null",
+        "eval_minutes=null",
+        "max_steps=4",
+        "logging_steps=1",
+        f"model.d_model={WIDTH}",
+    ]
     fixed += [f"objectives.distillation.teacher={teacher}"] if teacher else []
     return load_recipe(name, [*fixed, *overrides])
 
@@ -62,7 +77,9 @@ def one_thread() -> Iterator[None]:
 def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_path, monkeypatch):
     runs = []
     for name in ("first", "second"):
-        trainer = train_recipe(recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40"), tmp_path / name)
+        trainer = train_recipe(
+            recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40"), tmp_path / name
+        )
         runs.append((weights_of(trainer), [entry["loss"] for entry in logged(trainer)]))
         monkeypatch.setattr(Teacher, "model", None)  # nothing is loaded again
     assert runs[0][1] == runs[1][1] and len(runs[0][1]) == 4
@@ -78,7 +95,14 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     from tests.training.worker_trainer import one_run
 
     tokenizer.save_pretrained(tmp_path / "tokenizer")
-    arguments = {"max_steps": 4, "warmup_steps": 2, "logging_steps": 1, "eval_steps": 2, "save_steps": 2, "seed": 7}
+    arguments = {
+        "max_steps": 4,
+        "warmup_steps": 2,
+        "logging_steps": 1,
+        "eval_steps": 2,
+        "save_steps": 2,
+        "seed": 7,
+    }
     arguments |= {"micro_batch_tokens": 400, "eval_pairs": ["de-es"], "learning_rate": 5e-3}
     arguments |= {"token_cache_dir": str(tmp_path / "caches")}
     two, one = tmp_path / "two", tmp_path / "one"
@@ -90,13 +114,24 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     caches = sorted((tmp_path / "caches").glob("*.arrow"))
     of_one = {**arguments, "gradient_accumulation_steps": 2, "output_dir": str(one)}
     trainer = one_run(tokenizer, teacher=str(teacher[0]), **of_one)
-    assert caches and sorted((tmp_path / "caches").glob("*.arrow")) == caches  # made once for all processes and runs
+    assert (
+        caches and sorted((tmp_path / "caches").glob("*.arrow")) == caches
+    )  # made once for all processes and runs
     expected = weights_of(trainer)
     for rank in (0, 1):
         for name, value in load_file(two / f"weights-{rank}.safetensors").items():
             torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5)
-    logs = [[json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()] for folder in (one, two)]
-    for name in ("loss", "grad_norm", "distillation_loss", "distillation_cosine", "eval_dev_distillation_loss"):
+    logs = [
+        [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        for folder in (one, two)
+    ]
+    for name in (
+        "loss",
+        "grad_norm",
+        "distillation_loss",
+        "distillation_cosine",
+        "eval_dev_distillation_loss",
+    ):
         found = [[entry[name] for entry in entries if name in entry] for entries in logs]
         assert found[0] and found[1] == pytest.approx(found[0], rel=1e-4), name
 
@@ -110,12 +145,21 @@ def test_new_languages_land_in_the_teacher_s_space(teacher, tokenizer, tmp_path)
     torch.manual_seed(0)
     languages = {"languages": list(LANGUAGES), "pivot_languages": ["en", "es"]}
     model = BagModel(BagConfig(vocab_size=400, d_model=WIDTH, normalize=False, **languages))
-    options = {"max_steps": 120, "learning_rate": 0.05, "lr_scheduler_type": "linear", "warmup_steps": 0}
+    options = {
+        "max_steps": 120,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": 0,
+    }
     options |= {"micro_batch_tokens": 4000, "languages_per_row": None, "logging_steps": 100}
     objectives = {"distillation": Distillation(str(folder), teacher_languages=["en"])}
-    trainer = tiny_trainer(tmp_path, tokenizer, make_rows(600, seed=5), objectives, model=model, **options)
+    trainer = tiny_trainer(
+        tmp_path, tokenizer, make_rows(600, seed=5), objectives, model=model, **options
+    )
     trainer.train()
-    rows = {tuple(sorted(row["en"].split())): row for row in make_rows(400, seed=11)}  # each bag of words once
+    rows = {
+        tuple(sorted(row["en"].split())): row for row in make_rows(400, seed=11)
+    }  # each bag of words once
     rows = list(rows.values())[:200]
     wanted = np.stack([expected_vector(table, row["en"]).numpy() for row in rows])
     embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)

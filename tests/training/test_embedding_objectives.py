@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.training.objectives import (
+from tests.training import references
+from tmde.training.objectives import (
     OBJECTIVES,
     AlignmentSoftmax,
     BatchSizes,
@@ -20,7 +21,6 @@ from modeling_tmde.training.objectives import (
     WeightRegularization,
     XnliAlignment,
 )
-from tests.training import references
 
 # Three rows whose distances are whole numbers.
 #   A1 = (0, 0)   A2 = (3, 0)   A3 = (0, 4)        B1 = (0, 0)   B2 = (3, 4)   B3 = (3, 0)
@@ -37,7 +37,9 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def translations(languages: int, rows: int, seed: int, width: int = 4) -> torch.Tensor:
     """Translations near each other, but not so near that no hinge is active."""
-    return drawn(1, rows, width, seed=seed) + 0.6 * drawn(languages, rows, width, seed=seed + 1) + 0.2
+    return (
+        drawn(1, rows, width, seed=seed) + 0.6 * drawn(languages, rows, width, seed=seed + 1) + 0.2
+    )
 
 
 # ---- Numbers by hand
@@ -56,9 +58,18 @@ def test_distance_constraint(normalizer, v):
     def hinge(positive: float, *negatives: float) -> float:
         return sum(max(0.0, 1.25 - (negative - positive) / v) for negative in negatives) / 2
 
-    objective = DistanceConstraint(normalizer=normalizer, margin=1.25, hinge_weight=2.0, negatives=2)
+    objective = DistanceConstraint(
+        normalizer=normalizer, margin=1.25, hinge_weight=2.0, negatives=2
+    )
     output = objective(POINTS)
-    hinges = hinge(0, 5, 3) + hinge(4, 3, 0) + hinge(5, 4, 3) + hinge(0, 3, 4) + hinge(4, 5, 3) + hinge(5, 3, 0)
+    hinges = (
+        hinge(0, 5, 3)
+        + hinge(4, 3, 0)
+        + hinge(5, 4, 3)
+        + hinge(0, 3, 4)
+        + hinge(4, 5, 3)
+        + hinge(5, 3, 0)
+    )
     assert output.components["positive"].item() == pytest.approx(2 * 9 / v)
     assert output.components["hinge"].item() == pytest.approx(hinges)
     assert output.components["negative"].item() == pytest.approx((8 + 3 + 7 + 7 + 8 + 3) / 2 / v)
@@ -70,7 +81,11 @@ def test_ntdv_distance():
     a_to_b = [0 - 25, 0 - 9, 16 - 9, 16 - 0, 25 - 16, 25 - 9]
     b_to_a = [0 - 9, 0 - 16, 16 - 25, 16 - 9, 25 - 9, 25 - 0]
     expected = 1.5 * sum(max(0.0, 1 + k / 6) for k in a_to_b + b_to_a)
-    assert NtdvDistance(margin=1.5, negatives=2)(POINTS).loss.item() == pytest.approx(expected) == pytest.approx(34.5)
+    assert (
+        NtdvDistance(margin=1.5, negatives=2)(POINTS).loss.item()
+        == pytest.approx(expected)
+        == pytest.approx(34.5)
+    )
     # With ten negatives where there are two, each counts five times.
     assert NtdvDistance(margin=1.5, negatives=10)(POINTS).loss.item() == pytest.approx(5 * 34.5)
 
@@ -94,7 +109,9 @@ def test_similarity_softmax_is_finite_where_the_cosine_is_zero(epsilon):
     u, v = torch.tensor([[30.0, 0.0], [0.0, 30.0]]), torch.tensor([[1.0, 0.0], [300.0, 0.0]])
     angle = math.pi / 2 * (1 - epsilon)
     line = -math.log(math.cos(angle)) + epsilon * math.pi / 2 * math.tan(angle)
-    assert SimilaritySoftmax(epsilon=epsilon)(torch.stack([u, v])).loss.item() == pytest.approx(2 * line, rel=1e-3)
+    assert SimilaritySoftmax(epsilon=epsilon)(torch.stack([u, v])).loss.item() == pytest.approx(
+        2 * line, rel=1e-3
+    )
 
 
 # X1X2 = 3, X1Y1 = X2Y2 = 4, X1Y2 = X2Y1 = 5; with two rows the negative of each is the other.
@@ -102,12 +119,16 @@ X, Y = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([[0.0, 4.0], [3.0, 4
 
 
 def test_xnli_alignment():
-    assert XnliAlignment()(torch.stack([X, Y]), ("en", "de")).loss.item() == pytest.approx(2 * (4 - 0.25 * 10))
+    assert XnliAlignment()(torch.stack([X, Y]), ("en", "de")).loss.item() == pytest.approx(
+        2 * (4 - 0.25 * 10)
+    )
     # A third language at X itself: its rows cost 0 - 0.25 * (3 + 3). Y and Z are no pair.
     for order in (("de", "en", "fr"), ("fr", "de", "en")):
         rows = torch.stack([{"de": Y, "en": X, "fr": X}[code] for code in order])
         assert XnliAlignment()(rows, order).loss.item() == pytest.approx(3.0 - 3.0)
-    assert XnliAlignment()(torch.stack([X, Y])[:, :1], ("en", "de")).loss.item() == pytest.approx(4.0)
+    assert XnliAlignment()(torch.stack([X, Y])[:, :1], ("en", "de")).loss.item() == pytest.approx(
+        4.0
+    )
     # The ranking loss: translations are 4 apart and others 5, so that a margin of 3 costs 2 each.
     for margin, expected in ((3.0, 2 * (2 + 2)), (0.5, 0.0)):
         ranking = XnliAlignment(margin=margin)
@@ -120,7 +141,9 @@ def test_xnli_alignment():
 
 def test_distillation():
     """Row 0: (3, 4) to (0, 0) and to (3, 0), 25 and 16; row 1: (1, 1) to (1, 1) and to (1, -1), 0 and 4."""
-    embeddings = torch.tensor([[[0.0, 0.0], [1.0, 1.0]], [[3.0, 0.0], [1.0, -1.0]]], requires_grad=True)
+    embeddings = torch.tensor(
+        [[[0.0, 0.0], [1.0, 1.0]], [[3.0, 0.0], [1.0, -1.0]]], requires_grad=True
+    )
     vectors = torch.tensor([[3.0, 4.0], [1.0, 1.0]])
     output = Distillation("teacher")(embeddings, vectors, torch.tensor([True, True]))
     assert output.loss.item() == 25 + 16 + 0 + 4
@@ -131,9 +154,15 @@ def test_distillation():
 
 def test_distillation_of_centered_vectors():
     """The means of the taught rows, (1, 1) and (2, 1), are removed, and both sides are scaled to length 1."""
-    embeddings = torch.tensor([[[4.0, 1.0], [9.0, 9.0], [-2.0, 1.0]], [[1.0, 4.0], [9.0, 9.0], [1.0, -2.0]]])
-    vectors = torch.tensor([[5.0, 1.0], [100.0, 100.0], [-1.0, 1.0]])  # (3, 0) and (-3, 0) from the mean
-    output = Distillation("teacher", center=True)(embeddings, vectors, torch.tensor([True, False, True]))
+    embeddings = torch.tensor(
+        [[[4.0, 1.0], [9.0, 9.0], [-2.0, 1.0]], [[1.0, 4.0], [9.0, 9.0], [1.0, -2.0]]]
+    )
+    vectors = torch.tensor(
+        [[5.0, 1.0], [100.0, 100.0], [-1.0, 1.0]]
+    )  # (3, 0) and (-3, 0) from the mean
+    output = Distillation("teacher", center=True)(
+        embeddings, vectors, torch.tensor([True, False, True])
+    )
     assert output.loss.item() == pytest.approx(0 + 0 + 2 + 2)
     assert output.components["cosine"].item() == pytest.approx(1 + 1 + 0 + 0)
 
@@ -141,14 +170,18 @@ def test_distillation_of_centered_vectors():
 def test_infonce_of_centered_vectors():
     embeddings = drawn(2, 3, 4)
     centered = InfoNCE(center=True)(embeddings + 100).loss
-    torch.testing.assert_close(centered, InfoNCE()(embeddings - embeddings.mean(dim=(0, 1))).loss, rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        centered, InfoNCE()(embeddings - embeddings.mean(dim=(0, 1))).loss, rtol=1e-3, atol=0
+    )
 
 
 def test_distillation_skips_rows_without_a_vector():
     embeddings, vectors = drawn(2, 3, 4).requires_grad_(), drawn(3, 4, seed=1)
     vectors[1] = torch.nan
     output = Distillation("teacher")(embeddings, vectors, torch.tensor([True, False, True]))
-    alone = Distillation("teacher")(embeddings[:, ::2], vectors[::2], torch.ones(2, dtype=torch.bool))
+    alone = Distillation("teacher")(
+        embeddings[:, ::2], vectors[::2], torch.ones(2, dtype=torch.bool)
+    )
     torch.testing.assert_close(output.loss, alone.loss)
     output.loss.backward()
     assert embeddings.grad[:, 1].eq(0).all() and embeddings.grad[:, ::2].ne(0).all()
@@ -180,7 +213,9 @@ DISTANCES = [
     for normalizer in ("pairwise", "batch_mean_norm", "none")
 ]
 CASES = {
-    **{f"distance {o.normalizer}": (o, lambda x, o=o: references.distance(x, o)) for o in DISTANCES},
+    **{
+        f"distance {o.normalizer}": (o, lambda x, o=o: references.distance(x, o)) for o in DISTANCES
+    },
     "infonce": (InfoNCE(temperature=0.5, margin=0.3), lambda x: references.infonce([x], 0.5, 0.3)),
     "alignment_softmax": (AlignmentSoftmax(), references.alignment_softmax),
     "similarity_softmax": (SimilaritySoftmax(epsilon=1e-6), references.similarity_softmax),
@@ -198,7 +233,9 @@ def test_losses_and_gradients_equal_plain_loops(case, languages, rows, seed):
 @pytest.mark.parametrize("rows", [2, 5])
 def test_ntdv_distance_equals_a_plain_loop(rows):
     objective = NtdvDistance(margin=0.5, negatives=rows - 1)
-    assert_equals_reference(objective, lambda x: references.ntdv_distance(x, objective), translations(3, rows, 1))
+    assert_equals_reference(
+        objective, lambda x: references.ntdv_distance(x, objective), translations(3, rows, 1)
+    )
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
@@ -206,14 +243,18 @@ def test_xnli_alignment_equals_a_plain_loop(weight):
     objective = XnliAlignment(negative_weight=weight)
     codes = ("en", "de", "fr")
     assert_equals_reference(
-        lambda x: objective(x, codes), lambda x: references.xnli_alignment(x, weight), drawn(3, 2, 5)
+        lambda x: objective(x, codes),
+        lambda x: references.xnli_alignment(x, weight),
+        drawn(3, 2, 5),
     )
 
 
 def test_many_rows_and_small_distances_are_exact():
     """Above 25 rows cdist computes by a matrix product, which would see 0 or 0.03 for translations 0.001 apart."""
     constraint = DistanceConstraint()
-    assert_equals_reference(constraint, lambda x: references.distance(x, constraint), translations(2, 30, 3))
+    assert_equals_reference(
+        constraint, lambda x: references.distance(x, constraint), translations(2, 30, 3)
+    )
     centres = torch.nn.functional.pad(100 * torch.eye(64), (0, 1))
     shifted = centres.clone()
     shifted[:, -1] = 0.001
@@ -231,7 +272,9 @@ def test_distinct_negatives_and_never_oneself(rows, negatives, seed):
     torch.manual_seed(seed)
     number = min(negatives, rows - 1)
     distances = (2.0 ** torch.arange(rows)).expand(rows, rows)
-    means, hinges = DistanceConstraint(negatives=negatives, margin=0.0)._negatives(distances, torch.full((rows,), 1e4))
+    means, hinges = DistanceConstraint(negatives=negatives, margin=0.0)._negatives(
+        distances, torch.full((rows,), 1e4)
+    )
     for row, (value, hinge) in enumerate(zip(means.tolist(), hinges.tolist(), strict=True)):
         bits = round(value * number)
         assert bits.bit_count() == number and bits < 2**rows and not bits >> row & 1
@@ -249,7 +292,9 @@ def test_negatives_are_drawn_anew_and_evenly(objective):
     found = [objective(near).components["negative"].item() for _ in range(400)]
     far = 1e4 if isinstance(objective, NtdvDistance) else 100.0
     # A1 to A5 meet B5 in 1/5 of their draws, A6 never; B1 to B5 are far from every A, and B6 is at all of them.
-    assert sum(found) / 400 == pytest.approx(5 * far * 4 / 5 + far + 5 * far, rel=0.02) and min(found) < max(found)
+    assert sum(found) / 400 == pytest.approx(5 * far * 4 / 5 + far + 5 * far, rel=0.02) and min(
+        found
+    ) < max(found)
 
 
 def test_xnli_negatives_are_other_rows_drawn_evenly():
@@ -258,7 +303,9 @@ def test_xnli_negatives_are_other_rows_drawn_evenly():
     pairs = [[references.euclidean(p, q).item() for q in y] for p in x]
     others = sum(pairs[i][j] for i in range(6) for j in range(6) if i != j) / 5
     found = [XnliAlignment()(torch.stack([x, y]), ("en", "de")).loss.item() for _ in range(2000)]
-    assert sum(found) / 2000 == pytest.approx(sum(pairs[i][i] for i in range(6)) - 0.5 * others, abs=0.06)
+    assert sum(found) / 2000 == pytest.approx(
+        sum(pairs[i][i] for i in range(6)) - 0.5 * others, abs=0.06
+    )
 
 
 # ---- Edges
@@ -276,7 +323,9 @@ def test_zero_distances_give_finite_gradients(normalizer, rows, collapsed):
     assert torch.isfinite(loss) and torch.isfinite(embeddings.grad).all()
 
 
-@pytest.mark.parametrize("objective", [InfoNCE(), NtdvDistance(), AlignmentSoftmax(), SimilaritySoftmax()])
+@pytest.mark.parametrize(
+    "objective", [InfoNCE(), NtdvDistance(), AlignmentSoftmax(), SimilaritySoftmax()]
+)
 def test_one_row_costs_nothing(objective):
     embeddings = drawn(3, 1, 4).requires_grad_()
     objective(embeddings).loss.backward()
@@ -285,7 +334,14 @@ def test_one_row_costs_nothing(objective):
 
 @pytest.mark.parametrize(
     "objective",
-    [DistanceConstraint(), NtdvDistance(), InfoNCE(), AlignmentSoftmax(), SimilarityLoss(), SimilaritySoftmax()],
+    [
+        DistanceConstraint(),
+        NtdvDistance(),
+        InfoNCE(),
+        AlignmentSoftmax(),
+        SimilarityLoss(),
+        SimilaritySoftmax(),
+    ],
 )
 def test_half_precision_is_computed_in_float32(objective):
     embeddings = drawn(2, 10, 64).bfloat16()
@@ -296,8 +352,13 @@ def test_half_precision_is_computed_in_float32(objective):
 
 
 def test_counts_are_the_numbers_of_terms():
-    sizes = BatchSizes(rows=5, languages=4, directions=6, target_tokens=131, tokens=150, taught_rows=3)
-    counts = {name: OBJECTIVES[name](**({"teacher": "t"} if name == "distillation" else {})) for name in OBJECTIVES}
+    sizes = BatchSizes(
+        rows=5, languages=4, directions=6, target_tokens=131, tokens=150, taught_rows=3
+    )
+    counts = {
+        name: OBJECTIVES[name](**({"teacher": "t"} if name == "distillation" else {}))
+        for name in OBJECTIVES
+    }
     ordered, unordered = 5 * 4 * 3, 5 * 6
     assert {name: objective.count(sizes) for name, objective in counts.items()} == {
         "translation": 131,

@@ -12,15 +12,20 @@ import torch
 from torch import nn
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration
-from modeling_tmde.training.objectives import OBJECTIVES
-from modeling_tmde.training.parallel_model import ParallelModel
 from tests.training.models import tiny
+from tmde.training.objectives import OBJECTIVES
+from tmde.training.parallel_model import ParallelModel
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "objectives.npz"
 SHARED = {"vocab_size": 60, "languages": ["de", "en", "es"], "pivot_languages": ["en", "es"]}
 LAYERS = {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24}
 LAYERS |= {"dropout": 0.0, "max_position_embeddings": 64}
-DECODER = {"decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 24, "language_embedding_dim": 4}
+DECODER = {
+    "decoder_layers": 1,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_dim": 24,
+    "language_embedding_dim": 4,
+}
 
 
 def tmde(**changes):
@@ -36,12 +41,24 @@ encoder = model("encoder", encoder_layers=2, max_position_embeddings=64)
 CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, dict]]] = {
     "first": (tmde, {"translation": {}, "distance": {"negatives": 2}}),
     "first sum": (tmde, {"translation": {"reduction": "sum", "row_share": 0.5}}),
-    "pyramid": (lambda: tmde(bottleneck="pyramid", encoder_layers=4), {"translation": {}, "infonce": {"margin": 0.1}}),
+    "pyramid": (
+        lambda: tmde(bottleneck="pyramid", encoder_layers=4),
+        {"translation": {}, "infonce": {"margin": 0.1}},
+    ),
     "full": (lambda: tmde(bottleneck="full"), {"translation": {"sampled_vocabulary": 20}}),
-    "dual": (lambda: tmde(bottleneck="dual", bottleneck_loss_weight=0.3), {"translation": {}, "similarity": {}}),
-    "laser": (laser, {"translation": {"label_smoothing": 0.2}, "weight_regularization": {"weight": 0.1}}),
+    "dual": (
+        lambda: tmde(bottleneck="dual", bottleneck_loss_weight=0.3),
+        {"translation": {}, "similarity": {}},
+    ),
+    "laser": (
+        laser,
+        {"translation": {"label_smoothing": 0.2}, "weight_regularization": {"weight": 0.1}},
+    ),
     "ntdv": (ntdv, {"translation": {}, "ntdv_distance": {"negatives": 2, "margin": 2.0}}),
-    "encoder": (encoder, {"masked_lm": {}, "translation_lm": {}, "alignment_softmax": {"weight": 2.0}}),
+    "encoder": (
+        encoder,
+        {"masked_lm": {}, "translation_lm": {}, "alignment_softmax": {"weight": 2.0}},
+    ),
     "unified": (encoder, {"unified_generative": {}, "similarity_softmax": {"weight": 2.0}}),
     "aligned": (aligned, {"xnli_alignment": {}}),
     "bag": (bag, {"infonce": {"temperature": 0.3}, "distance": {"normalizer": "none"}}),
@@ -73,15 +90,22 @@ def measure(case: str) -> dict[str, tuple[float, float]]:
     """Every component of every objective, and of the gradient of each parameter its norm and its product with fixed
     random numbers."""
     make, options = CASES[case]
-    parallel = ParallelModel(make(), {name: OBJECTIVES[name](**values) for name, values in options.items()}).train()
+    parallel = ParallelModel(
+        make(), {name: OBJECTIVES[name](**values) for name, values in options.items()}
+    ).train()
     with torch.no_grad():
         for name, parameter in parallel.model.named_parameters():
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
             norm_gain = "norm" in name and name.endswith("weight")
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2 + (1.0 if norm_gain else 0.0))
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator) * 0.2
+                + (1.0 if norm_gain else 0.0)
+            )
     torch.manual_seed(3)
     outputs = parallel(SimpleNamespace(**batch()))
-    sum(parallel.objectives[name].weight * output["total"] for name, output in outputs.items()).backward()
+    sum(
+        parallel.objectives[name].weight * output["total"] for name, output in outputs.items()
+    ).backward()
     found = {
         f"{case}/{name}/{component}": (float(value.detach()), 0.0)
         for name, output in outputs.items()

@@ -9,14 +9,19 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from modeling_tmde.data.parallel import CorpusReport, load_parallel
-from modeling_tmde.training.objectives import NaturalLanguageInference
-from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.train import train_recipe
 from tests.data.conftest import own_cache, write_hub_folder  # noqa: F401
 from tests.training.trainers import interrupt
+from tmde.data.parallel import CorpusReport, load_parallel
+from tmde.training.objectives import NaturalLanguageInference
+from tmde.training.recipe import load_recipe
+from tmde.training.train import train_recipe
 
-TINY = ["model.d_model=32", "model.embedding_dim=16", "model.decoder_hidden_size=16", "tokenizer.vocab_size=300"]
+TINY = [
+    "model.d_model=32",
+    "model.embedding_dim=16",
+    "model.decoder_hidden_size=16",
+    "tokenizer.vocab_size=300",
+]
 TINY += [
     "objectives.nli.hidden_size=16",
     "micro_batch_rows=16",
@@ -45,18 +50,27 @@ def test_loss():
 
 def write_pairs(path, rows: int, seed: int) -> str:
     """A hypothesis repeats a word of the premise, denies it, or speaks of another."""
-    draw, words = random.Random(seed), [f"{first}{last}" for first in "bdfgk" for last in ("ana", "olo", "imi", "eru")]
+    draw, words = (
+        random.Random(seed),
+        [f"{first}{last}" for first in "bdfgk" for last in ("ana", "olo", "imi", "eru")],
+    )
     with path.open("w") as file:
         for row in range(rows):
             premise, label = draw.sample(words, 2), draw.randrange(3)
             hypothesis = (premise[0], draw.choice(words), f"not {premise[0]}")[label]
             label = -1 if row % 10 == 9 else ("entailment", 1, "2")[label]
-            file.write(json.dumps({"premise": " ".join(premise), "hypothesis": hypothesis, "label": label}) + "\n")
+            file.write(
+                json.dumps({"premise": " ".join(premise), "hypothesis": hypothesis, "label": label})
+                + "\n"
+            )
     return str(path)
 
 
 def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
-    train, dev = write_pairs(tmp_path / "train.jsonl", 1500, 0), write_pairs(tmp_path / "held.jsonl", 300, 1)
+    train, dev = (
+        write_pairs(tmp_path / "train.jsonl", 1500, 0),
+        write_pairs(tmp_path / "held.jsonl", 300, 1),
+    )
     recipe = load_recipe("infersent", [f"data.train={train}", f"data.dev={dev}", *TINY])
     whole = train_recipe(recipe, tmp_path / "whole")
     results = json.loads((tmp_path / "whole" / "results.json").read_text())
@@ -71,12 +85,16 @@ def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
     for name in ("model", "objectives"):
         (expected, found) = (load_file(max(tmp_path.glob(f"{run}/checkpoint-*/{name}.safetensors")))
                              for run in ("whole", "resumed"))  # fmt: skip
-        assert expected.keys() == found.keys() and all(torch.equal(expected[key], found[key]) for key in expected)
+        assert expected.keys() == found.keys() and all(
+            torch.equal(expected[key], found[key]) for key in expected
+        )
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_layout_of_the_hub(tmp_path, streaming):
-    classes = datasets.ClassLabel(names=["contradiction", "neutral", "entailment"])  # another order than SNLI's
+    classes = datasets.ClassLabel(
+        names=["contradiction", "neutral", "entailment"]
+    )  # another order than SNLI's
     text = datasets.Value("string")
     features = datasets.Features({"premise": text, "hypothesis": text, "label": classes})
     texts = [("a", "d", 2), ("b", "e", -1), ("c", "f", 0)]
@@ -85,7 +103,10 @@ def test_layout_of_the_hub(tmp_path, streaming):
     report = CorpusReport()
     options = {"split": "validation", "streaming": streaming, "report": report}
     found = list(load_parallel(str(tmp_path), ["en", "fr"], labels=True, **options))
-    assert [row["label"] for row in found] == [0, 2] and found[1]["translation"] == {"hypothesis": "f", "premise": "c"}
+    assert [row["label"] for row in found] == [0, 2] and found[1]["translation"] == {
+        "hypothesis": "f",
+        "premise": "c",
+    }
     assert "row 2, field 'label': found -1" in report.summary()
 
 

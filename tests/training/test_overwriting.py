@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from modeling_tmde.cli.main import app
-from modeling_tmde.training.recipe import RecipeError, load_recipe
-from modeling_tmde.training.train import check_inputs_stay
 from tests.conftest import make_rows
+from tmde.cli.main import app
+from tmde.training.recipe import RecipeError, load_recipe
+from tmde.training.train import check_inputs_stay
 
 
 @pytest.fixture
@@ -19,7 +19,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("rows.jsonl", "recipe.yaml", "corpus.de-en.de", "corpus.de-en.en"):
         (tmp_path / "run" / name).write_text("")
     (tmp_path / "run" / "first.yaml").write_text(load_recipe("quickstart").to_yaml())
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"translation": row}) + "\n" for row in make_rows(60)))
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({"translation": row}) + "\n" for row in make_rows(60))
+    )
     (tmp_path / "linked").symlink_to(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -8,8 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_tmde.training.batching import ParallelBatch, ParallelBatches
-from modeling_tmde.training.objectives import (
+from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.training import references
+from tests.training.models import bag, laser, ntdv, tiny
+from tests.training.test_token_objectives import batch as padded_texts
+from tmde.training.batching import ParallelBatch, ParallelBatches
+from tmde.training.objectives import (
     DistanceConstraint,
     InfoNCE,
     MaskedLanguageModel,
@@ -17,12 +21,8 @@ from modeling_tmde.training.objectives import (
     TranslationObjective,
     UnifiedGenerativeTask,
 )
-from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
-from modeling_tmde.training.parallel_model import ParallelModel
-from tests.conftest import make_dataset, make_rows, tiny_model
-from tests.training import references
-from tests.training.models import bag, laser, ntdv, tiny
-from tests.training.test_token_objectives import batch as padded_texts
+from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
+from tmde.training.parallel_model import ParallelModel
 
 SMOOTHING = 0.1
 
@@ -58,7 +58,10 @@ def one_batch(tokenizer, languages: tuple[str, ...], num_rows: int = 6) -> Paral
 def texts_of(batch: ParallelBatch, mask: torch.Tensor | None = None) -> list[list[torch.Tensor]]:
     """Token ids by language and row, (length,) each, without padding."""
     masks = (batch.attention_mask if mask is None else mask).bool()
-    return [[ids[m] for ids, m in zip(*pair, strict=True)] for pair in zip(batch.input_ids, masks, strict=True)]
+    return [
+        [ids[m] for ids, m in zip(*pair, strict=True)]
+        for pair in zip(batch.input_ids, masks, strict=True)
+    ]
 
 
 def encode(model, ids: torch.Tensor, language: str, mask: torch.Tensor | None = None):
@@ -69,7 +72,9 @@ def encode(model, ids: torch.Tensor, language: str, mask: torch.Tensor | None = 
     return whole(ids[None], **options)
 
 
-def translation_reference(model, batch: ParallelBatch, seen: torch.Tensor, **options) -> torch.Tensor:
+def translation_reference(
+    model, batch: ParallelBatch, seen: torch.Tensor, **options
+) -> torch.Tensor:
     """Label-smoothed cross-entropy, one text and one direction at a time; `seen` is what the encoder reads."""
     texts, total = texts_of(batch), torch.zeros(())
     for source, target in itertools.permutations(range(len(batch.languages)), 2):
@@ -86,7 +91,9 @@ def translation_reference(model, batch: ParallelBatch, seen: torch.Tensor, **opt
                 use_cache=False,
                 **options,
             ).logits[0]
-            total = total + nn.functional.cross_entropy(logits, ids[1:], reduction="sum", label_smoothing=SMOOTHING)
+            total = total + nn.functional.cross_entropy(
+                logits, ids[1:], reduction="sum", label_smoothing=SMOOTHING
+            )
     return total
 
 
@@ -121,7 +128,10 @@ def test_losses_and_gradients_equal_the_plain_reference(kind, languages, tokeniz
     parameters = dict(model.named_parameters())
     found, wanted = (
         torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-        for loss in (outputs["translation"]["total"] + outputs["distance"]["total"], expected + distance)
+        for loss in (
+            outputs["translation"]["total"] + outputs["distance"]["total"],
+            expected + distance,
+        )
     )
     for name, gradient, reference in zip(parameters, found, wanted, strict=True):
         assert (gradient is None) == (reference is None), name
@@ -148,18 +158,26 @@ def test_every_language_is_encoded_once_for_all_objectives(tokenizer):
     encoder_calls, decoder_calls = calls_of(model.model), calls_of(model.decoder)
     ParallelModel(model, objectives())(batch)
     assert [len(call["input_ids"]) for call in encoder_calls] == [3 * 6]
-    assert [len(call["input_ids"]) for call in decoder_calls] == [4 * 6]  # es-en, de-en, de-es, en-es
+    assert [len(call["input_ids"]) for call in decoder_calls] == [
+        4 * 6
+    ]  # es-en, de-en, de-es, en-es
     assert torch.equal(encoder_calls[0]["input_ids"], batch.input_ids.flatten(0, 1))
 
 
 def test_only_sources_are_encoded_if_no_objective_needs_more(tokenizer):
     model, batch = ntdv(pivot_languages=["de"]), one_batch(tokenizer, ("es", "de", "en"))
     calls = calls_of(model.model)
-    parallel = ParallelModel(model, {"translation": TranslationObjective(label_smoothing=SMOOTHING)})
+    parallel = ParallelModel(
+        model, {"translation": TranslationObjective(label_smoothing=SMOOTHING)}
+    )
     total = parallel(batch)["translation"]["total"]
-    assert torch.equal(calls[0]["input_ids"], batch.input_ids[[0, 2]].flatten(0, 1))  # es and en, not de
+    assert torch.equal(
+        calls[0]["input_ids"], batch.input_ids[[0, 2]].flatten(0, 1)
+    )  # es and en, not de
     assert calls[0]["language_ids"].tolist() == [2] * 6 + [1] * 6
-    torch.testing.assert_close(total, translation_reference(model, batch, batch.attention_mask), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        total, translation_reference(model, batch, batch.attention_mask), rtol=1e-5, atol=0
+    )
 
 
 class Spread(EmbeddingObjective):
@@ -180,12 +198,18 @@ def test_the_decoder_is_frozen_and_unused_if_no_objective_needs_it(shared, token
     ParallelModel(model, {"spread": Spread()})(batch)["spread"]["total"].backward()
     assert calls == []
     for name, parameter in model.named_parameters():
-        assert (parameter.grad is None) == name.startswith(("decoder.", "lm_head.")) != parameter.requires_grad, name
+        assert (
+            (parameter.grad is None)
+            == name.startswith(("decoder.", "lm_head."))
+            != parameter.requires_grad
+        ), name
 
 
 def test_nothing_is_fetched_from_the_device(tokenizer, monkeypatch):
     batch = one_batch(tokenizer, ("de", "en", "es"))
-    parallel = ParallelModel(tiny_model(), {"t": TranslationObjective(row_share=0.5), "i": InfoNCE()}).train()
+    parallel = ParallelModel(
+        tiny_model(), {"t": TranslationObjective(row_share=0.5), "i": InfoNCE()}
+    ).train()
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: pytest.fail("a tensor was fetched"))
     monkeypatch.setattr(torch.Tensor, "item", lambda tensor: pytest.fail("a number was fetched"))
     parallel(batch)
@@ -207,7 +231,11 @@ def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
     for place, target in zip(masked.places.tolist(), masked.targets, strict=True):
         text, position = divmod(place, shown.shape[1])
         there = attended.flatten(0, -2)[text].bool()
-        options = {} if masked.position_ids is None else {"position_ids": masked.position_ids[text, there][None]}
+        options = (
+            {}
+            if masked.position_ids is None
+            else {"position_ids": masked.position_ids[text, there][None]}
+        )
         states = model.model(shown[text, there][None], **options).token_states[0]
         logits = model.head(states[there[:position].sum()]) @ model.lm_head.weight.T
         expected = expected + nn.functional.cross_entropy(logits, target)
@@ -218,10 +246,30 @@ def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
     ("make", "given", "options", "message"),
     [
         (bag, {}, {}, "At least one objective"),
-        (bag, {"t": TranslationObjective()}, {}, "'t' needs a decoder, which BagModel does not have: .*t=null"),
-        (laser, {"mlm": MaskedLanguageModel()}, {}, "'mlm' needs a head, which Laser.*architecture=encoder"),
-        (encoder, {"a": MaskedLanguageModel(), "b": UnifiedGenerativeTask()}, {}, "'a' and 'b' both mask"),
-        (encoder, {"a": TranslationLanguageModel()}, {"token_dropout": 0.2}, "token_dropout=0.2 would drop tokens"),
+        (
+            bag,
+            {"t": TranslationObjective()},
+            {},
+            "'t' needs a decoder, which BagModel does not have: .*t=null",
+        ),
+        (
+            laser,
+            {"mlm": MaskedLanguageModel()},
+            {},
+            "'mlm' needs a head, which Laser.*architecture=encoder",
+        ),
+        (
+            encoder,
+            {"a": MaskedLanguageModel(), "b": UnifiedGenerativeTask()},
+            {},
+            "'a' and 'b' both mask",
+        ),
+        (
+            encoder,
+            {"a": TranslationLanguageModel()},
+            {"token_dropout": 0.2},
+            "token_dropout=0.2 would drop tokens",
+        ),
         (bag, {"i": InfoNCE()}, {"token_dropout": 1.5}, r"token_dropout=1.5 must lie in \[0, 1\]"),
     ],
 )
@@ -236,7 +284,9 @@ def test_objectives_that_do_not_fit_are_refused(make, given, options, message):
 @pytest.mark.parametrize(("shortest", "rate"), [(1, 0.3), (1, 0.9), (0, 0.5), (4, 1.0)])
 def test_tokens_are_dropped_at_the_rate_and_one_stays(shortest, rate):
     generator = torch.Generator().manual_seed(1)
-    ids, mask = padded_texts(torch.randint(shortest + 2, 15, (2, 500), generator=generator).tolist(), vocabulary=400)
+    ids, mask = padded_texts(
+        torch.randint(shortest + 2, 15, (2, 500), generator=generator).tolist(), vocabulary=400
+    )
     parallel = ParallelModel(bag(), {"spread": Spread()}, rate).train()
     torch.manual_seed(3)
     seen = parallel._drop_tokens(ids, mask).bool()
@@ -246,12 +296,17 @@ def test_tokens_are_dropped_at_the_rate_and_one_stays(shortest, rate):
     assert (kept[numbers > 0] >= 1).all()
     filled = numbers[numbers > 0]
     expected = (filled * rate - rate**filled).sum().item()
-    assert abs((numbers - kept).sum().item() - expected) <= 4 * (filled * rate * (1 - rate)).sum().sqrt().item()
+    assert (
+        abs((numbers - kept).sum().item() - expected)
+        <= 4 * (filled * rate * (1 - rate)).sum().sqrt().item()
+    )
     parallel.token_dropout_share = 0.25
     changed = (parallel._drop_tokens(ids, mask) != mask).any(-1)
     assert changed.any(0).sum() < 0.35 * 500
     state = torch.get_rng_state()
-    assert parallel.eval()._drop_tokens(ids, mask) is mask and torch.equal(torch.get_rng_state(), state)
+    assert parallel.eval()._drop_tokens(ids, mask) is mask and torch.equal(
+        torch.get_rng_state(), state
+    )
 
 
 @pytest.mark.parametrize("kind", ["first", "full"])
@@ -268,7 +323,10 @@ def test_the_decoder_writes_the_whole_text_of_what_is_left(kind, tokenizer):
 @pytest.mark.parametrize("kind", ["first", "dual"])
 def test_some_rows_are_translated_for_all(kind, tokenizer):
     batch = one_batch(tokenizer, ("de", "en", "es"))
-    given = {"translation": TranslationObjective(label_smoothing=SMOOTHING, row_share=0.4), "spread": Spread()}
+    given = {
+        "translation": TranslationObjective(label_smoothing=SMOOTHING, row_share=0.4),
+        "spread": Spread(),
+    }
     parallel = ParallelModel(DECODING[kind](), given).train()
     torch.manual_seed(5)
     rows = torch.randperm(6)[:2]

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from modeling_tmde import BagModel, DocumentEmbedder
-from modeling_tmde.training.building import build_model, prepare_tokenizer
-from modeling_tmde.training.recipe import RecipeError, load_recipe, packaged_names
-from modeling_tmde.training.train import train_recipe
+from modeling_tmde import BagModel
 from tests.conftest import make_dataset, make_rows
+from tmde import DocumentEmbedder
+from tmde.training.building import build_model, prepare_tokenizer
+from tmde.training.recipe import RecipeError, load_recipe, packaged_names
+from tmde.training.train import train_recipe
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 INFINITY = float("inf")
@@ -24,7 +25,9 @@ def write(folder: Path, text: str) -> str:
 
 @pytest.mark.parametrize("name", packaged_names())
 def test_every_recipe_survives_a_round_trip(name, tmp_path):
-    changed = load_recipe(name, ["learning_rate=3e-4", "pair_temperature=.inf", "data.train=[a.tsv, größe.tsv]"])
+    changed = load_recipe(
+        name, ["learning_rate=3e-4", "pair_temperature=.inf", "data.train=[a.tsv, größe.tsv]"]
+    )
     loaded = load_recipe(write(tmp_path, changed.to_yaml()))
     assert changed.name == name and changed.description
     assert (loaded.sections, loaded.description) == (changed.sections, changed.description)
@@ -32,7 +35,11 @@ def test_every_recipe_survives_a_round_trip(name, tmp_path):
 
 def test_accumulation_follows_from_batch_tokens(tmp_path):
     def accumulation(*overrides):
-        return load_recipe("ctmde", overrides).build_arguments(str(tmp_path)).gradient_accumulation_steps
+        return (
+            load_recipe("ctmde", overrides)
+            .build_arguments(str(tmp_path))
+            .gradient_accumulation_steps
+        )
 
     assert accumulation("micro_batch_tokens=4000") == 32
     assert accumulation("micro_batch_tokens=300000") == 1
@@ -46,7 +53,12 @@ def test_accumulation_follows_from_batch_tokens(tmp_path):
 @pytest.mark.parametrize(
     ("override", "section", "key", "value"),
     [
-        ("training.learning_rate=3e-4", "training", "learning_rate", 0.0003),  # a string to YAML itself
+        (
+            "training.learning_rate=3e-4",
+            "training",
+            "learning_rate",
+            0.0003,
+        ),  # a string to YAML itself
         ("max_minutes=1E2", "training", "max_minutes", 100.0),
         ("max_minutes=.inf", "training", "max_minutes", INFINITY),
         ("buffer_rows=1e5", "training", "buffer_rows", 100_000),
@@ -54,7 +66,12 @@ def test_accumulation_follows_from_batch_tokens(tmp_path):
         (" tokenizer.vocab_size = 8000", "tokenizer", "vocab_size", 8000),
         ("languages=[de, en, no]", "data", "languages", ["de", "en", "no"]),  # Norwegian
         ("train=a=b.tsv", "data", "train", "a=b.tsv"),
-        ("objectives.translation.label_smoothing=0", "objectives", "translation", {"label_smoothing": 0}),
+        (
+            "objectives.translation.label_smoothing=0",
+            "objectives",
+            "translation",
+            {"label_smoothing": 0},
+        ),
     ],
 )
 def test_overrides(override, section, key, value):
@@ -62,22 +79,33 @@ def test_overrides(override, section, key, value):
     if isinstance(value, dict):
         found = {name: found[name] for name in value}
     assert found == value and type(found) is type(value)
-    assert load_recipe("ctmde").sections["model"]["d_model"] == 1024  # a recipe of its own each time
+    assert (
+        load_recipe("ctmde").sections["model"]["d_model"] == 1024
+    )  # a recipe of its own each time
 
 
 def test_objectives_are_removed_replaced_and_added():
-    assert set(load_recipe("ctmde", ["objectives.distance=null"]).build_objectives()) == {"translation"}
-    replaced = load_recipe("ctmde", ["objectives.distance={negatives: 7}"]).build_objectives()["distance"]
+    assert set(load_recipe("ctmde", ["objectives.distance=null"]).build_objectives()) == {
+        "translation"
+    }
+    replaced = load_recipe("ctmde", ["objectives.distance={negatives: 7}"]).build_objectives()[
+        "distance"
+    ]
     assert (replaced.negatives, replaced.margin, replaced.weight) == (7, 0.5, 0.25)
     added = load_recipe("tmde", ["objectives.distance.weight=0.75"]).build_objectives()
     assert (set(added), added["distance"].weight) == ({"translation", "distance"}, 0.75)
 
 
 def test_a_file_may_leave_sections_out(tmp_path):
-    text = "model: {d_model: 64}\ntraining:\nobjectives: {distance: }\ndata:\n  languages: [de, no]\n"
+    text = (
+        "model: {d_model: 64}\ntraining:\nobjectives: {distance: }\ndata:\n  languages: [de, no]\n"
+    )
     recipe = load_recipe(write(tmp_path, text + "  pivot_languages:\n  - no\n"))
     assert recipe.name == "mine" and recipe.sections["model"] == {"d_model": 64}
-    assert (recipe.data.languages, recipe.data.pivot_languages) == (["de", "no"], ["no"])  # Norwegian
+    assert (recipe.data.languages, recipe.data.pivot_languages) == (
+        ["de", "no"],
+        ["no"],
+    )  # Norwegian
     assert (recipe.warm_start.checkpoint, recipe.warm_start.recipe) == (None, None)
     assert recipe.build_arguments(str(tmp_path)).learning_rate == 0.0005
     assert recipe.build_objectives()["distance"].negatives == 40
@@ -87,7 +115,10 @@ def test_a_file_may_leave_sections_out(tmp_path):
     ("override", "message"),
     [
         ("learning_rte=1", "Recipe key 'learning_rte' is unknown; did you mean learning_rate"),
-        ("training.learning_rte=1", "Section 'training' of recipe ctmde: key 'learning_rte' is unknown; did you mean"),
+        (
+            "training.learning_rte=1",
+            "Section 'training' of recipe ctmde: key 'learning_rte' is unknown; did you mean",
+        ),
         ("learning_rate=fast", "'learning_rate'.* float.*'fast'"),
         ("data.languages=de", "'languages' expected a list, got str"),
         ("objectives.distanse.weight=1", "'distanse' is unknown; did you mean distance"),
@@ -126,7 +157,12 @@ def test_a_new_pyramid_needs_four_layers(layers, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "overrides"),
-    [("ctmde_p", []), ("ctmde_p", ["encoder_layers=4"]), ("ctmde", ["encoder_layers=1"]), ("bag", [])],
+    [
+        ("ctmde_p", []),
+        ("ctmde_p", ["encoder_layers=4"]),
+        ("ctmde", ["encoder_layers=1"]),
+        ("bag", []),
+    ],
 )
 def test_deep_pyramids_and_other_models_pass(name, overrides):
     load_recipe(name, overrides).check_pyramid()
@@ -138,7 +174,9 @@ def test_a_pyramid_that_was_trained_with_three_layers_still_has_a_config():
 
 def test_tokenizer_and_model_of_the_bag(tmp_path):
     recipe = load_recipe("bag", ["vocab_size=400", "d_model=16", "pivot_languages=[de]"])
-    tokenizer = prepare_tokenizer(recipe, make_dataset(make_rows(1200, seed=5)), tmp_path / "tokenizer")
+    tokenizer = prepare_tokenizer(
+        recipe, make_dataset(make_rows(1200, seed=5)), tmp_path / "tokenizer"
+    )
     assert tokenizer.model_max_length > 10**9
     assert tokenizer("HAUS katze")["input_ids"] == tokenizer("haus Katze")["input_ids"]
     words = tokenizer("katze katze", add_special_tokens=False)["input_ids"]
@@ -152,7 +190,11 @@ def test_tokenizer_and_model_of_the_bag(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "override", "limit"),
-    [("small", "max_position_embeddings=77", 77), ("tmde", "decoder_ffn_dim=8", 750), ("light", "dropout=0.0", 2048)],
+    [
+        ("small", "max_position_embeddings=77", 77),
+        ("tmde", "decoder_ffn_dim=8", 750),
+        ("light", "dropout=0.0", 2048),
+    ],
 )
 def test_texts_end_where_the_model_does(name, override, limit, tmp_path):
     """The thesis's systems read 750 tokens of a document, though T-MDE has more positions (4.5.2)."""
@@ -161,5 +203,7 @@ def test_texts_end_where_the_model_does(name, override, limit, tmp_path):
     recipe = load_recipe(name, [*sizes, override])
     tokenizer = prepare_tokenizer(recipe, make_dataset(make_rows(50)), tmp_path / "tokenizer")
     assert (
-        tokenizer.model_max_length == DocumentEmbedder(build_model(recipe, tokenizer), tokenizer).max_length == limit
+        tokenizer.model_max_length
+        == DocumentEmbedder(build_model(recipe, tokenizer), tokenizer).max_length
+        == limit
     )

@@ -5,14 +5,30 @@ import math
 
 import pytest
 
-from modeling_tmde.training.recipe import load_recipe
-from modeling_tmde.training.train import train_recipe
+from tmde.training.recipe import load_recipe
+from tmde.training.train import train_recipe
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
-SHORT = {"max_steps": 2, "eval_strategy": "no", "bf16": "false", "batch_tokens": "null", "micro_batch_tokens": 300}
+SHORT = {
+    "max_steps": 2,
+    "eval_strategy": "no",
+    "bf16": "false",
+    "batch_tokens": "null",
+    "micro_batch_tokens": 300,
+}
 SHORT |= {"dataloader_num_workers": 0, "logging_steps": 1}
-DATA = ["data.train=sample", "data.streaming=false", "data.temperature=null", "data.max_rows=150", "data.dev_rows=12"]
-DATA += [f"data.languages={LANGUAGES}", "disable_tqdm=true", *(f"{name}={value}" for name, value in SHORT.items())]
+DATA = [
+    "data.train=sample",
+    "data.streaming=false",
+    "data.temperature=null",
+    "data.max_rows=150",
+    "data.dev_rows=12",
+]
+DATA += [
+    f"data.languages={LANGUAGES}",
+    "disable_tqdm=true",
+    *(f"{name}={value}" for name, value in SHORT.items()),
+]
 SIZES = ["tokenizer.vocab_size=400", "model.d_model=16"]
 LSTM = [*SIZES, "embedding_dim=12", "decoder_hidden_size=20"]
 ENCODER = [*SIZES, "encoder_layers=2", "encoder_ffn_dim=24", "encoder_attention_heads=2"]
@@ -29,18 +45,29 @@ BRNN = {"model.d_model": 16, "model.embedding_dim": 12}
 PAIR = ["data.languages=[de, en]", "data.pivot_languages=[de, en]", "attention_heads=2"]
 PAIR += [*first_stage(**BRNN), *(f"{name}={value}" for name, value in BRNN.items())]
 CBOW = [*first_stage(**{"model.d_model": 16}), "encoder_config={d_model: 16, normalize: false}"]
-BILSTM = "encoder_config={embedding_dim: 12, d_model: 16, encoder_layers: 1, pooling: max, dropout: 0.0}"
+BILSTM = (
+    "encoder_config={embedding_dim: 12, d_model: 16, encoder_layers: 1, pooling: max, dropout: 0.0}"
+)
 RUNS = {
     "claser_6": ([*LSTM, "encoder_layers=2"], {"translation_nll", "distance_hinge"}),
     "tmde_f": (TRANSFORMER, {"translation_nll"}),
     "dbtmde": (TRANSFORMER, {"translation_nll", "translation_bottleneck_nll"}),
     "cnv": (PAIR, {"translation_nll", "ntdv_distance_loss"}),
     "xnli_cbow": (CBOW, {"xnli_alignment_loss"}),
-    "xnli_bilstm": ([*first_stage(**BRNN, **{"model.decoder_hidden_size": 20}), BILSTM], {"xnli_alignment_loss"}),
+    "xnli_bilstm": (
+        [*first_stage(**BRNN, **{"model.decoder_hidden_size": 20}), BILSTM],
+        {"xnli_alignment_loss"},
+    ),
     "clm": (ENCODER, {"causal_lm_loss"}),
     "tlm": (ENCODER, {"masked_lm_loss", "translation_lm_loss"}),
-    "light": (ENCODER, {"unified_generative_loss", "alignment_softmax_loss", "similarity_softmax_loss"}),
-    "similarity_seq2seq": ([*LSTM, f"data.pivot_languages={LANGUAGES}"], {"translation_nll", "similarity_loss"}),
+    "light": (
+        ENCODER,
+        {"unified_generative_loss", "alignment_softmax_loss", "similarity_softmax_loss"},
+    ),
+    "similarity_seq2seq": (
+        [*LSTM, f"data.pivot_languages={LANGUAGES}"],
+        {"translation_nll", "similarity_loss"},
+    ),
 }
 
 

@@ -12,7 +12,8 @@ from torch import nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde import AlignedModel, BagModel, LaserModel
-from modeling_tmde.training.building import (
+from tests.training.trainers import interrupt
+from tmde.training.building import (
     STAGE_FOLDER,
     apply_warm_start,
     build_model,
@@ -22,26 +23,62 @@ from modeling_tmde.training.building import (
     share_tokenizer,
     stage_recipe,
 )
-from modeling_tmde.training.recipe import Recipe, RecipeError, load_recipe
-from modeling_tmde.training.train import train_recipe
-from tests.training.trainers import interrupt
+from tmde.training.recipe import Recipe, RecipeError, load_recipe
+from tmde.training.train import train_recipe
 
-SHORT = ["max_steps=4", "warmup_steps=1", "cooldown=0", "logging_steps=1", "eval_steps=2", "max_minutes=null"]
+SHORT = [
+    "max_steps=4",
+    "warmup_steps=1",
+    "cooldown=0",
+    "logging_steps=1",
+    "eval_steps=2",
+    "max_minutes=null",
+]
 SHORT += ["eval_minutes=null", "bf16=false", "batch_tokens=null", "micro_batch_tokens=2000"]
 SHORT += ["dataloader_num_workers=0"]
-DATA = ["train=sample", "max_rows=300", "dev_rows=30", "streaming=false", "temperature=null", "disable_tqdm=true"]
+DATA = [
+    "train=sample",
+    "max_rows=300",
+    "dev_rows=30",
+    "streaming=false",
+    "temperature=null",
+    "disable_tqdm=true",
+]
 DATA += ["eval_loss_rows=10"]
-SIZES = ["d_model=32", "encoder_attention_heads=4", "encoder_ffn_dim=48", "decoder_attention_heads=4"]
-SIZES += ["decoder_ffn_dim=48", "embedding_learning_rate=0.001", "objectives.translation.row_share=0.5"]
-BAG = ["d_model=16", "sublinear_counts=true", "neighbor_share=0.3", "micro_batch_rows=32", "token_dropout=0.3"]
+SIZES = [
+    "d_model=32",
+    "encoder_attention_heads=4",
+    "encoder_ffn_dim=48",
+    "decoder_attention_heads=4",
+]
+SIZES += [
+    "decoder_ffn_dim=48",
+    "embedding_learning_rate=0.001",
+    "objectives.translation.row_share=0.5",
+]
+BAG = [
+    "d_model=16",
+    "sublinear_counts=true",
+    "neighbor_share=0.3",
+    "micro_batch_rows=32",
+    "token_dropout=0.3",
+]
 TOKENIZER = ["tokenizer.vocab_size=400", "tokenizer.max_characters=20000"]
 LASER = ["model.embedding_dim=12", "model.d_model=16", "model.decoder_hidden_size=16"]
-ENCODERS = {"embedding_dim": 12, "d_model": 16, "encoder_layers": 1, "pooling": "max", "dropout": 0.0}
+ENCODERS = {
+    "embedding_dim": 12,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "pooling": "max",
+    "dropout": 0.0,
+}
 
 
 def with_stage(recipe: Recipe, *overrides: str) -> Recipe:
     pairs = (override.split("=", 1) for override in (*SHORT, *TOKENIZER, *overrides))
-    recipe.sections["warm_start"]["overrides"] |= {key: yaml.safe_load(value) for key, value in pairs}
+    recipe.sections["warm_start"]["overrides"] |= {
+        key: yaml.safe_load(value) for key, value in pairs
+    }
     return recipe
 
 
@@ -54,7 +91,9 @@ def two_stages(*overrides: str) -> Recipe:
 
 def five_after_two(*overrides: str, stage: tuple[str, ...] = ()) -> Recipe:
     """`xnli_bilstm` at a tiny size: an aligned model of five languages after a translation model of two."""
-    recipe = load_recipe("xnli_bilstm", [*DATA, *SHORT, "max_steps=1", "micro_batch_tokens=600", *overrides])
+    recipe = load_recipe(
+        "xnli_bilstm", [*DATA, *SHORT, "max_steps=1", "micro_batch_tokens=600", *overrides]
+    )
     recipe.set("model.encoder_config", ENCODERS)
     return with_stage(recipe, *LASER, *stage)
 
@@ -86,15 +125,28 @@ def test_the_first_stage_is_a_run_of_its_own_whose_tokenizer_is_kept(finished):
     stage = finished / STAGE_FOLDER
     assert isinstance(AutoModel.from_pretrained(stage), BagModel)
     assert steps_of(stage) == steps_of(finished) == [1, 2, 3, 4]
-    recipe, whole = (yaml.safe_load((folder / "recipe.yaml").read_text()) for folder in (stage, finished))
-    assert recipe["data"] == whole["data"] and recipe["training"]["seed"] == whole["training"]["seed"] == 7
+    recipe, whole = (
+        yaml.safe_load((folder / "recipe.yaml").read_text()) for folder in (stage, finished)
+    )
+    assert (
+        recipe["data"] == whole["data"]
+        and recipe["training"]["seed"] == whole["training"]["seed"] == 7
+    )
     assert (recipe["model"]["architecture"], recipe["model"]["d_model"]) == ("bag", 16)
-    assert read(stage, "run.json")["data"] == read(finished, "run.json")["data"]  # and the same rows held out
+    assert (
+        read(stage, "run.json")["data"] == read(finished, "run.json")["data"]
+    )  # and the same rows held out
     own, first = AutoTokenizer.from_pretrained(finished), AutoTokenizer.from_pretrained(stage)
     assert own.get_vocab() == first.get_vocab() and len(own) == 400
-    assert own("HAUS und Hof")["input_ids"] == first("haus und hof")["input_ids"]  # the normalizer too
+    assert (
+        own("HAUS und Hof")["input_ids"] == first("haus und hof")["input_ids"]
+    )  # the normalizer too
     config = AutoModelForSeq2SeqLM.from_pretrained(finished).config
-    assert config.bag_residual and config.sublinear_counts and own.model_max_length == config.max_position_embeddings
+    assert (
+        config.bag_residual
+        and config.sublinear_counts
+        and own.model_max_length == config.max_position_embeddings
+    )
     report = read(finished, "run.json")["warm_start"]
     assert (report["checkpoint"], report["model_type"]) == (str(stage), "tmde_bag")
     assert (report["tokens_copied"], report["tokens_mapped"], report["tokens_left"]) == (400, 0, 0)
@@ -111,7 +163,9 @@ def test_before_its_first_step_the_model_is_the_bag(finished):
     tokenizer, bag = AutoTokenizer.from_pretrained(stage), AutoModel.from_pretrained(stage)
     model = build_model(recipe, tokenizer).eval()
     apply_warm_start(recipe, model, tokenizer, str(stage))
-    inputs = tokenizer(["la casa, la casa, la casa", "das alte Haus"], return_tensors="pt", padding=True)
+    inputs = tokenizer(
+        ["la casa, la casa, la casa", "das alte Haus"], return_tensors="pt", padding=True
+    )
     vectors = nn.functional.pad(bag(**inputs).pooler_output, (0, 16))  # the new columns are zeros
     expected = nn.functional.layer_norm(math.sqrt(32) * vectors, (32,))
     torch.testing.assert_close(model.model(**inputs).pooler_output, expected, atol=1e-5, rtol=1e-5)
@@ -123,13 +177,27 @@ def test_before_its_first_step_the_model_is_the_bag(finished):
 
 
 @pytest.mark.parametrize("prefix", ["", "data."])
-@pytest.mark.parametrize(("pairs", "expected"), [(["de-en", "fr-en"], ["de-en"]), (["fr-en"], None)])
+@pytest.mark.parametrize(
+    ("pairs", "expected"), [(["de-en", "fr-en"], ["de-en"]), (["fr-en"], None)]
+)
 def test_a_first_stage_may_have_fewer_languages(prefix, pairs, expected):
-    recipe = load_recipe("xnli_bilstm", ["data.languages=[de, en, fr]", f"eval_pairs={pairs}", "data.max_rows=200"])
-    recipe.set("warm_start.overrides", {f"{prefix}languages": ["de", "en"], f"{prefix}pivot_languages": ["de"]})
+    recipe = load_recipe(
+        "xnli_bilstm", ["data.languages=[de, en, fr]", f"eval_pairs={pairs}", "data.max_rows=200"]
+    )
+    recipe.set(
+        "warm_start.overrides",
+        {f"{prefix}languages": ["de", "en"], f"{prefix}pivot_languages": ["de"]},
+    )
     stage = stage_recipe(recipe)
-    assert stage.sections["data"] == recipe.sections["data"] | {"languages": ["de", "en"], "pivot_languages": ["de"]}
-    assert stage.build_config().languages == ["de", "en"] and recipe.data.languages == ["de", "en", "fr"]
+    assert stage.sections["data"] == recipe.sections["data"] | {
+        "languages": ["de", "en"],
+        "pivot_languages": ["de"],
+    }
+    assert stage.build_config().languages == ["de", "en"] and recipe.data.languages == [
+        "de",
+        "en",
+        "fr",
+    ]
     assert stage.sections["training"]["eval_pairs"] == expected
 
 
@@ -139,7 +207,10 @@ def test_a_first_stage_may_have_fewer_languages(prefix, pairs, expected):
         ({"seed": 5}, "found seed=5, but the first stage has the run's data and seed"),
         ({"training.data_seed": 5}, "but the first stage has the run's data and seed"),
         ({"streaming": True}, "but the first stage has the run's data and seed"),
-        ({"languages": ["en", "pl"]}, r"found languages=.'en', 'pl'., expected some of .'de', 'en', 'es'"),
+        (
+            {"languages": ["en", "pl"]},
+            r"found languages=.'en', 'pl'., expected some of .'de', 'en', 'es'",
+        ),
         ({"data.languages": "en"}, "'languages' expected a list, got str"),
         ({"languages": ["en", "es"], "pivot_languages": ["de"]}, "pivot_languages"),
         ({"warm_start.recipe": "bag"}, "a first stage may not have a first stage"),
@@ -159,13 +230,17 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
     rows, _, _ = load_data(five_after_two("languages=[en, es, it]"))
     pieces = []
     for name, languages in (("three", "[en, es, it]"), ("two", "[en, es]")):
-        recipe = five_after_two(f"languages={languages}", stage=("data.languages=[en]", "data.pivot_languages=[en]"))
+        recipe = five_after_two(
+            f"languages={languages}", stage=("data.languages=[en]", "data.pivot_languages=[en]")
+        )
         share_tokenizer(recipe, rows, tmp_path / name)
         assert stage_recipe(recipe).sections["tokenizer"]["path"] == str(tmp_path / name)
         tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
         assert len(tokenizer) == 400
         pieces.append(sum(len(tokenizer(row["it"])["input_ids"]) for row in rows["translation"]))
-    assert pieces[0] < 0.97 * pieces[1]  # one of English and Spanish alone cuts Italian into more pieces
+    assert (
+        pieces[0] < 0.97 * pieces[1]
+    )  # one of English and Spanish alone cuts Italian into more pieces
 
 
 @pytest.mark.slow
@@ -174,16 +249,39 @@ def test_a_run_of_five_languages_after_a_stage_of_two(tmp_path):
     train_recipe(five_after_two(), folder)
     model, encoder = AutoModel.from_pretrained(folder), AutoModel.from_pretrained(stage)
     assert isinstance(encoder, LaserModel) and encoder.config.languages == ["en", "es"]
-    assert isinstance(model, AlignedModel) and list(model.encoders) == ["de", "en", "es", "fr", "it"]
-    vocabularies = [AutoTokenizer.from_pretrained(path).get_vocab() for path in (folder, stage, folder / "tokenizer")]
+    assert isinstance(model, AlignedModel) and list(model.encoders) == [
+        "de",
+        "en",
+        "es",
+        "fr",
+        "it",
+    ]
+    vocabularies = [
+        AutoTokenizer.from_pretrained(path).get_vocab()
+        for path in (folder, stage, folder / "tokenizer")
+    ]
     assert vocabularies[0] == vocabularies[1] == vocabularies[2] and len(vocabularies[0]) == 400
-    assert "tokenizer.path" not in load_recipe(str(folder / "recipe.yaml")).warm_start.overrides  # can be repeated
+    assert (
+        "tokenizer.path" not in load_recipe(str(folder / "recipe.yaml")).warm_start.overrides
+    )  # can be repeated
     report = read(folder, "run.json")["warm_start"]
-    assert (report["model_type"], report["tokens_copied"], report["tensors_kept"]) == ("tmde_laser", 400, [])
-    for name, parameter in encoder.named_parameters():  # the frozen encoder is what the first stage made
-        torch.testing.assert_close(model.encoders["en"].get_parameter(name), parameter, rtol=1e-6, atol=1e-7)
+    assert (report["model_type"], report["tokens_copied"], report["tensors_kept"]) == (
+        "tmde_laser",
+        400,
+        [],
+    )
+    for (
+        name,
+        parameter,
+    ) in encoder.named_parameters():  # the frozen encoder is what the first stage made
+        torch.testing.assert_close(
+            model.encoders["en"].get_parameter(name), parameter, rtol=1e-6, atol=1e-7
+        )
     table = encoder.embed_tokens.weight
-    learnt = {code: not torch.equal(part.embed_tokens.weight, table) for code, part in model.encoders.items()}
+    learnt = {
+        code: not torch.equal(part.embed_tokens.weight, table)
+        for code, part in model.encoders.items()
+    }
     assert sum(learnt.values()) == 1 and not learnt["en"]  # that of the one pair of the one step
 
 
@@ -206,7 +304,9 @@ def same_results(folder: Path, finished: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("in_stage", "step"), [(True, 3), (False, 3), (False, 1)], ids=["first", "second", "before a checkpoint"]
+    ("in_stage", "step"),
+    [(True, 3), (False, 3), (False, 1)],
+    ids=["first", "second", "before a checkpoint"],
 )
 def test_an_interrupted_run_goes_on_in_its_stage(in_stage, step, finished, tmp_path, monkeypatch):
     folder, stage = tmp_path / "run", tmp_path / "run" / STAGE_FOLDER
@@ -219,7 +319,9 @@ def test_an_interrupted_run_goes_on_in_its_stage(in_stage, step, finished, tmp_p
     train_recipe(two_stages("seed=7"), folder, resume=True)
     assert (stage / "log.jsonl").read_text().startswith(before)  # gone on with, not begun anew
     if not in_stage:
-        assert {path: path.stat().st_mtime_ns for path in stage.rglob("*") if path.is_file()} == kept
+        assert {
+            path: path.stat().st_mtime_ns for path in stage.rglob("*") if path.is_file()
+        } == kept
     for part in (folder, stage):
         assert sorted(set(steps_of(part))) == [1, 2, 3, 4] and steps_of(part).count(1) == 1
     same_results(folder, finished)
@@ -229,11 +331,15 @@ def test_an_interrupted_run_goes_on_in_its_stage(in_stage, step, finished, tmp_p
 
 
 def test_a_checkpoint_takes_the_place_of_the_first_stage(finished, tmp_path):
-    for checkpoint in (finished / STAGE_FOLDER, finished):  # T-MDE with the direct path hands it on as well
+    for checkpoint in (
+        finished / STAGE_FOLDER,
+        finished,
+    ):  # T-MDE with the direct path hands it on as well
         recipe = two_stages(f"warm_start.checkpoint={checkpoint}")
         assert prepare_warm_start(recipe, tmp_path / "other", None, never) == str(checkpoint)
         assert recipe.sections["tokenizer"] == {"path": str(checkpoint)}
         assert (
-            recipe.sections["model"]["bag_residual"] is True and recipe.sections["model"]["sublinear_counts"] is True
+            recipe.sections["model"]["bag_residual"] is True
+            and recipe.sections["model"]["sublinear_counts"] is True
         )
     assert not (tmp_path / "other").exists()

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from modeling_tmde.data.tokens import open_tokens
-from modeling_tmde.training.batching import ParallelBatches
-from modeling_tmde.training.objectives import Distillation
-from modeling_tmde.training.teacher import (
+from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
+from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
+from tmde.data.tokens import open_tokens
+from tmde.training.batching import ParallelBatches
+from tmde.training.objectives import Distillation
+from tmde.training.teacher import (
     RECORD,
     TAUGHT,
     TRUNCATED,
@@ -23,8 +25,6 @@ from modeling_tmde.training.teacher import (
     prepare_teacher_vectors,
     settle_version,
 )
-from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
-from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
 
 pytest.importorskip("sentence_transformers")
 
@@ -35,7 +35,9 @@ def taught(tmp_path):
 
 
 def english_of(text: str) -> str:
-    meaning = {word: WORDS["en"][place] for words in WORDS.values() for place, word in enumerate(words)}
+    meaning = {
+        word: WORDS["en"][place] for words in WORDS.values() for place, word in enumerate(words)
+    }
     return " ".join(meaning[word] for word in text.split())
 
 
@@ -43,21 +45,29 @@ def test_a_teacher_reads_a_share_of_the_rows_after_its_prompt(taught, tmp_path):
     folder, table = taught
     rows = make_rows(200, seed=3)
     word = WORDS["en"][0]
-    parallel = student(folder, teacher_languages=["en"], teacher_share=0.25, teacher_prompt=f"{word} ")
-    vectors, read = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(None, np.arange(200))
-    assert 25 < read.sum() < 75
-    backwards, again = open_teacher_vectors(make_dataset(rows[::-1]), parallel, arguments(tmp_path))(
+    parallel = student(
+        folder, teacher_languages=["en"], teacher_share=0.25, teacher_prompt=f"{word} "
+    )
+    vectors, read = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(
         None, np.arange(200)
     )
+    assert 25 < read.sum() < 75
+    backwards, again = open_teacher_vectors(
+        make_dataset(rows[::-1]), parallel, arguments(tmp_path)
+    )(None, np.arange(200))
     assert again.tolist() == read[::-1].tolist()  # by their text, wherever they stand
     for place in np.flatnonzero(read):
         expected = expected_vector(table, f"{word} {rows[place]['en']}")
-        np.testing.assert_allclose(vectors[place], expected, atol=1e-2)  # of bfloat16, where that is faster
+        np.testing.assert_allclose(
+            vectors[place], expected, atol=1e-2
+        )  # of bfloat16, where that is faster
 
 
 @pytest.mark.parametrize("languages", [["en", "es"], ["es", "en"], ["en"], ["de"]])
-def test_a_row_has_the_vector_of_the_first_language_it_has(languages, taught, tmp_path, monkeypatch):
-    monkeypatch.setattr("modeling_tmde.data.tokens.BLOCK_ROWS", 4)
+def test_a_row_has_the_vector_of_the_first_language_it_has(
+    languages, taught, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 4)
     folder, table = taught
     rows = make_rows(13, seed=3)
     for place, row in enumerate(rows):
@@ -70,12 +80,16 @@ def test_a_row_has_the_vector_of_the_first_language_it_has(languages, taught, tm
         text = next((row[language] for language in languages if row[language]), None)
         assert read[place] == (text is not None)
         if text is not None:
-            np.testing.assert_allclose(vectors[place], expected_vector(table, text), atol=1e-3)  # of float16
+            np.testing.assert_allclose(
+                vectors[place], expected_vector(table, text), atol=1e-3
+            )  # of float16
     assert vectors.dtype == np.float16 and vectors.shape == (13, WIDTH)
     picked, _ = found(None, np.array([5, 0, 5]))
     assert picked.tolist() == vectors[[5, 0, 5]].tolist()
     monkeypatch.setattr(Teacher, "encode", None)  # made once
-    again, _ = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(None, np.arange(13))
+    again, _ = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(
+        None, np.arange(13)
+    )
     assert again.tolist() == vectors.tolist()
 
 
@@ -84,18 +98,22 @@ def test_a_log_says_how_far_the_teacher_is(folder, taught, tmp_path, every_line,
     folder = None if folder is None else str(tmp_path / folder)
     args = arguments(tmp_path, token_cache_dir=folder)
     open_teacher_vectors(make_dataset(make_rows(10)), student(taught[0]), args)
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Teacher reading")]
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("Teacher reading")
+    ]
     assert "40%" in lines[0]
     assert "4/10" in lines[0]
     assert "rows/s" in lines[-1]
 
 
 @pytest.mark.parametrize(("is_main_process", "warnings"), [(True, 1), (False, 0)])
-def test_the_main_process_alone_warns_of_rows_that_are_not_read(is_main_process, warnings, tmp_path, monkeypatch):
+def test_the_main_process_alone_warns_of_rows_that_are_not_read(
+    is_main_process, warnings, tmp_path, monkeypatch
+):
     messages = []
     state = SimpleNamespace(is_main_process=is_main_process)
-    monkeypatch.setattr("modeling_tmde.training.teacher.PartialState", lambda: state)
-    monkeypatch.setattr("modeling_tmde.training.teacher.logger.warning_once", messages.append)
+    monkeypatch.setattr("tmde.training.teacher.PartialState", lambda: state)
+    monkeypatch.setattr("tmde.training.teacher.logger.warning_once", messages.append)
     teacher = Teacher(TeacherVersion("any"), Distillation("any"), 2)
     TeacherVectors(teacher, None).warn(np.array([TAUGHT, UNTAUGHT]))
     assert len(messages) == warnings
@@ -108,23 +126,37 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
     rows = make_rows(60, seed=4)
     for row in rows[::4]:
         row["en"] = None
-    args = arguments(tmp_path, dataloader_num_workers=1, **({"token_cache_dir": None} if kind == "memory" else {}))
+    args = arguments(
+        tmp_path,
+        dataloader_num_workers=1,
+        **({"token_cache_dir": None} if kind == "memory" else {}),
+    )
     dataset = make_dataset(rows).to_iterable_dataset() if kind == "stream" else make_dataset(rows)
     teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
     assert args.dataloader_num_workers == (0 if kind == "stream" else 1)
     tokens = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
     without = {english_of(row["de"]) for row in rows[::4]}
-    options = {"buffer_rows": 20, "pivots_only": False, "epochs": 2, "tokens": tokens, "teacher": teacher}
+    options = {
+        "buffer_rows": 20,
+        "pivots_only": False,
+        "epochs": 2,
+        "tokens": tokens,
+        "teacher": teacher,
+    }
     seen = 0
     for batch in ParallelBatches(dataset, tokenizer, LANGUAGES, ["en"], 125, **options):
         assert batch.sizes.taught_rows == int(batch.taught.sum())
         for language in range(batch.sizes.languages):
             texts = tokenizer.batch_decode(batch.input_ids[language], skip_special_tokens=True)
-            for text, vector, is_taught in zip(texts, batch.teacher_vectors, batch.taught, strict=True):
+            for text, vector, is_taught in zip(
+                texts, batch.teacher_vectors, batch.taught, strict=True
+            ):
                 english = english_of(text)
                 assert is_taught == (english not in without)
                 if is_taught:
-                    torch.testing.assert_close(vector.float(), expected_vector(table, english), atol=1e-3, rtol=0)
+                    torch.testing.assert_close(
+                        vector.float(), expected_vector(table, english), atol=1e-3, rtol=0
+                    )
                 seen += 1
     assert seen >= 2 * 60
 
@@ -134,7 +166,9 @@ def test_longer_texts_than_the_teacher_reads_are_marked(tokenizer, monkeypatch):
     model.encode = lambda texts, **options: np.ones((len(texts), 2))
     monkeypatch.setattr(Teacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": text} for text in ("house " * 9, "house", None)])
-    found = Teacher(TeacherVersion("any"), Distillation("any"), 2).read(rows.with_format("arrow")[:])
+    found = Teacher(TeacherVersion("any"), Distillation("any"), 2).read(
+        rows.with_format("arrow")[:]
+    )
     assert found["state"].to_pylist() == [TRUNCATED, TAUGHT, UNTAUGHT]
     assert found["vector"].to_pylist() == [[1, 1], [1, 1], [0, 0]]
 
@@ -155,7 +189,7 @@ def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
 
 def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
     commits = iter(["aaa", "bbb"])
-    path = "modeling_tmde.training.teacher.snapshot_download"
+    path = "tmde.training.teacher.snapshot_download"
     monkeypatch.setattr(path, lambda name, **options: f"/cache/snapshots/{next(commits)}")
     for _ in range(2):  # whatever is the newest by now
         objective = student("someone/labse").objectives["distillation"]
@@ -166,10 +200,18 @@ def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "training", "message"),
     [
-        ({"teacher": "nowhere"}, {}, "teacher=nowhere is neither a folder nor a model that the Hub"),
+        (
+            {"teacher": "nowhere"},
+            {},
+            "teacher=nowhere is neither a folder nor a model that the Hub",
+        ),
         ({"teacher_revision": "v1"}, {}, "teacher_revision: found 'v1' of the folder"),
         ({"teacher_languages": ["pl"]}, {}, r"teacher_languages: found \['pl'\], expected some of"),
-        ({"width": 16}, {}, r"found vectors of d=32, and the model that learns them has d=16; .*model.d_model=32"),
+        (
+            {"width": 16},
+            {},
+            r"found vectors of d=32, and the model that learns them has d=16; .*model.d_model=32",
+        ),
         ({}, {"max_joined_rows": 2}, "single rows, and found max_joined_rows=2"),
     ],
 )
@@ -184,7 +226,9 @@ def test_what_cannot_teach_is_refused(options, training, message, taught, tmp_pa
 def test_vectors_without_numbers_are_refused(tmp_path):
     static_teacher(tmp_path / "nan", house=[float("nan")] * WIDTH)
     with pytest.raises(ValueError, match="found a vector of 'house' with NaN"):
-        Teacher(find_version(str(tmp_path / "nan")), Distillation("nan"), WIDTH).encode(["house"], "en")
+        Teacher(find_version(str(tmp_path / "nan")), Distillation("nan"), WIDTH).encode(
+            ["house"], "en"
+        )
 
 
 def test_rows_without_the_teacher_s_language_are_refused_before_training(taught, tmp_path):

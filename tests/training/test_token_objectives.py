@@ -11,7 +11,7 @@ from torch import nn
 
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.modeling_encoder import TmdeEncoderForMaskedLM
-from modeling_tmde.training.objectives import (
+from tmde.training.objectives import (
     BatchSizes,
     CausalLanguageModel,
     MaskedLanguageModel,
@@ -20,9 +20,9 @@ from modeling_tmde.training.objectives import (
     UnifiedGenerativeTask,
     cross_entropy,
 )
-from modeling_tmde.training.objectives.base import Masked
-from modeling_tmde.training.objectives.masked_lm import random_tokens
-from modeling_tmde.training.objectives.translation_lm import neighbors
+from tmde.training.objectives.base import Masked
+from tmde.training.objectives.masked_lm import random_tokens
+from tmde.training.objectives.translation_lm import neighbors
 
 CONFIG = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_attention_heads=2)
 
@@ -39,7 +39,9 @@ def random_case(tokens: int, width: int = 16, vocabulary: int = 50):
 def full_loss(hidden, weight, targets, label_smoothing):
     """torch's loss over all logits at once, in float64; gives value and gradients."""
     hidden, weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
-    loss = nn.functional.cross_entropy(hidden @ weight.T, targets, label_smoothing=label_smoothing, reduction="sum")
+    loss = nn.functional.cross_entropy(
+        hidden @ weight.T, targets, label_smoothing=label_smoothing, reduction="sum"
+    )
     loss.backward()
     return loss.detach(), hidden.grad, weight.grad
 
@@ -54,7 +56,9 @@ def test_two_tokens_by_hand():
     output = TranslationObjective(label_smoothing=0.1)(hidden, weight, torch.tensor([0, 1]))
     first, second = log(exp(1) + exp(0) + exp(1)), log(exp(0) + exp(2) + exp(2))
     nll = (first - 1) + (second - 2)
-    smooth = ((first - 1) + (first - 0) + (first - 1)) / 3 + ((second - 0) + (second - 2) + (second - 2)) / 3
+    smooth = ((first - 1) + (first - 0) + (first - 1)) / 3 + (
+        (second - 0) + (second - 2) + (second - 2)
+    ) / 3
     assert output.components["nll"].item() == pytest.approx(nll)
     assert output.loss.item() == pytest.approx(0.9 * nll + 0.1 * smooth)
 
@@ -69,7 +73,9 @@ def test_value_and_gradients_equal_cross_entropy(label_smoothing, tokens, chunk_
     loss, hidden_gradient, weight_gradient = full_loss(hidden, weight, targets, label_smoothing)
     assert output.loss.item() == pytest.approx(loss.item(), rel=1e-5)
     torch.testing.assert_close(hidden.grad.double(), 0.5 * hidden_gradient, atol=2e-6, rtol=1e-4)
-    torch.testing.assert_close(weight.grad.double(), 0.5 * weight_gradient, atol=2e-5 * tokens**0.5, rtol=1e-4)
+    torch.testing.assert_close(
+        weight.grad.double(), 0.5 * weight_gradient, atol=2e-5 * tokens**0.5, rtol=1e-4
+    )
 
 
 def test_logits_are_held_one_chunk_at_a_time(monkeypatch):
@@ -96,7 +102,9 @@ def test_a_sampled_vocabulary_equals_cross_entropy_over_it(label_smoothing):
     output = objective(hidden, weight, targets)
     output.loss.backward()
     places = torch.tensor([entries.index(target) for target in targets.tolist()])
-    loss, hidden_gradient, rows_gradient = full_loss(hidden, weight[entries], places, label_smoothing)
+    loss, hidden_gradient, rows_gradient = full_loss(
+        hidden, weight[entries], places, label_smoothing
+    )
     assert output.loss.item() == pytest.approx(loss.item(), rel=1e-5)
     torch.testing.assert_close(hidden.grad.double(), hidden_gradient, atol=2e-6, rtol=1e-4)
     expected = torch.zeros(300, 16, dtype=torch.double)
@@ -111,28 +119,47 @@ def test_a_sampled_vocabulary_equals_cross_entropy_over_it(label_smoothing):
 # ---- Masked language modeling
 
 
-def batch(lengths: list[list[int]], seed: int = 0, vocabulary: int = 50) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(
+    lengths: list[list[int]], seed: int = 0, vocabulary: int = 50
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Texts `<s> tokens </s>` of (languages, rows) lengths, padded on the right."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.tensor(lengths)[..., None]
     width = int(sizes.max()) + 3
     columns = torch.arange(width).expand(*sizes.shape[:2], width)
     ids = torch.randint(5, vocabulary, columns.shape, generator=generator)
-    ids = ids.masked_fill(columns == 0, 0).masked_fill(columns == sizes - 1, 2).masked_fill(columns >= sizes, 1)
+    ids = (
+        ids.masked_fill(columns == 0, 0)
+        .masked_fill(columns == sizes - 1, 2)
+        .masked_fill(columns >= sizes, 1)
+    )
     return ids, (columns < sizes).long()
 
 
 def sizes_of(mask: torch.Tensor) -> BatchSizes:
-    return BatchSizes(rows=mask.shape[1], languages=len(mask), directions=1, target_tokens=1, tokens=int(mask.sum()))
+    return BatchSizes(
+        rows=mask.shape[1],
+        languages=len(mask),
+        directions=1,
+        target_tokens=1,
+        tokens=int(mask.sum()),
+    )
 
 
 LENGTHS = st.integers(1, 4).flatmap(
-    lambda rows: st.lists(st.lists(st.integers(2, 12), min_size=rows, max_size=rows), min_size=2, max_size=4)
+    lambda rows: st.lists(
+        st.lists(st.integers(2, 12), min_size=rows, max_size=rows), min_size=2, max_size=4
+    )
 )
 
 
 @settings(max_examples=30, deadline=None)
-@given(lengths=LENGTHS, share=st.sampled_from([0.15, 0.5, 1.0]), seed=st.integers(0, 1000), pairs=st.booleans())
+@given(
+    lengths=LENGTHS,
+    share=st.sampled_from([0.15, 0.5, 1.0]),
+    seed=st.integers(0, 1000),
+    pairs=st.booleans(),
+)
 def test_as_many_tokens_are_hidden_as_counted_and_no_special_ones(lengths, share, seed, pairs):
     ids, mask = batch(lengths, seed)
     objective = (TranslationLanguageModel if pairs else MaskedLanguageModel)(share=share)
@@ -146,7 +173,9 @@ def test_as_many_tokens_are_hidden_as_counted_and_no_special_ones(lengths, share
     flat, shown = ids.flatten(), masked.input_ids.flatten()
     assert len(masked.places) == len(set(masked.places.tolist())) == count
     assert torch.equal(flat[masked.places], masked.targets) and (masked.targets >= 5).all()
-    assert mask.flatten()[masked.places].all() and not ({0, 1, 2} & set(shown[masked.places].tolist()))
+    assert mask.flatten()[masked.places].all() and not (
+        {0, 1, 2} & set(shown[masked.places].tolist())
+    )
     others = torch.ones_like(flat, dtype=torch.bool).index_fill(0, masked.places, False)
     assert torch.equal(shown[others], flat[others])
 
@@ -157,7 +186,9 @@ def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
     masked = MaskedLanguageModel(share=0.5).mask(ids, mask, CONFIG)
     number, shown = len(masked.places), masked.input_ids.flatten()[masked.places]
     assert number == 15000
-    assert (shown == 4).float().mean().item() == pytest.approx(0.8, abs=5 * math.sqrt(0.16 / number))
+    assert (shown == 4).float().mean().item() == pytest.approx(
+        0.8, abs=5 * math.sqrt(0.16 / number)
+    )
     # Of those replaced, one in 46 gets the token that was there.
     left = (shown == masked.targets).float().mean().item()
     assert left == pytest.approx(0.1 + 0.1 / 46, abs=5 * math.sqrt(0.09 / number))
@@ -171,17 +202,27 @@ def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
 def test_tokens_are_chosen_by_their_frequency():
     """Of 100 tokens that are 1 type and 100 that are types of their own, 10 : 1 with a power of 0.5."""
     ids = torch.cat([torch.full((100,), 5), torch.arange(6, 106)]).view(1, 1, -1)
-    ids = torch.nn.functional.pad(torch.nn.functional.pad(ids, (1, 0), value=0), (0, 1), value=2).expand(1, 400, -1)
+    ids = torch.nn.functional.pad(
+        torch.nn.functional.pad(ids, (1, 0), value=0), (0, 1), value=2
+    ).expand(1, 400, -1)
     config = TmdeEncoderConfig(vocab_size=200, d_model=8, encoder_attention_heads=2)
     torch.manual_seed(0)
-    masked = MaskedLanguageModel(share=0.001, frequency_power=0.5).mask(ids, torch.ones_like(ids), config)
-    frequent = (masked.targets == 5).float().mean().item()  # each weighs 1 / sqrt(40000), the others 1 / sqrt(400)
-    assert len(masked.targets) == 80 and frequent == pytest.approx(1 / 11, abs=5 * (10 / 11**2 / 80) ** 0.5)
+    masked = MaskedLanguageModel(share=0.001, frequency_power=0.5).mask(
+        ids, torch.ones_like(ids), config
+    )
+    frequent = (
+        (masked.targets == 5).float().mean().item()
+    )  # each weighs 1 / sqrt(40000), the others 1 / sqrt(400)
+    assert len(masked.targets) == 80 and frequent == pytest.approx(
+        1 / 11, abs=5 * (10 / 11**2 / 80) ** 0.5
+    )
 
 
 def test_causal_language_model():
     """Each place predicts the next token of its text, from states that do not depend on it."""
-    config = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_layers=2, encoder_attention_heads=2, causal=True)
+    config = TmdeEncoderConfig(
+        vocab_size=50, d_model=8, encoder_layers=2, encoder_attention_heads=2, causal=True
+    )
     ids = torch.tensor([[[0, 7, 8, 2], [0, 9, 2, 1]]])
     mask = (ids != 1).long()
     objective = CausalLanguageModel()
@@ -191,8 +232,13 @@ def test_causal_language_model():
     model = TmdeEncoderForMaskedLM(config).eval()
     states = model.model(ids[0], mask[0]).token_states
     changed = model.model(ids[0].index_fill(1, torch.tensor([2]), 30), mask[0]).token_states
-    assert torch.equal(states[0, :2], changed[0, :2]) and not torch.allclose(states[0, 2], changed[0, 2])
-    padded = [torch.nn.functional.pad(part, (3, 0), value=value) for part, value in ((ids[0], 1), (mask[0], 0))]
+    assert torch.equal(states[0, :2], changed[0, :2]) and not torch.allclose(
+        states[0, 2], changed[0, 2]
+    )
+    padded = [
+        torch.nn.functional.pad(part, (3, 0), value=value)
+        for part, value in ((ids[0], 1), (mask[0], 0))
+    ]
     alone, left = model.model(ids[0], mask[0]).pooler_output, model.model(*padded).pooler_output
     assert torch.allclose(alone, left, atol=1e-6)
     config.causal = False
@@ -203,11 +249,20 @@ def test_causal_language_model():
 def test_masked_tokens_by_hand():
     """Two states over a vocabulary of three, whose logits are (2, 0, 0) and (0, 1, 3)."""
     weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
-    output = MaskedLanguageModel()(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), weight, torch.tensor([0, 1]))
+    output = MaskedLanguageModel()(
+        torch.tensor([[2.0, 0.0], [0.0, 1.0]]), weight, torch.tensor([0, 1])
+    )
     assert output.loss.item() == pytest.approx(0.239545 + 2.169846, abs=1e-5)
-    assert MaskedLanguageModel()(torch.zeros(0, 2), weight, torch.zeros(0, dtype=torch.long)).loss.item() == 0
+    assert (
+        MaskedLanguageModel()(
+            torch.zeros(0, 2), weight, torch.zeros(0, dtype=torch.long)
+        ).loss.item()
+        == 0
+    )
     with pytest.raises(ValueError, match="mask_token_id=None, expected the id"):
-        config = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_attention_heads=2, mask_token_id=None)
+        config = TmdeEncoderConfig(
+            vocab_size=50, d_model=8, encoder_attention_heads=2, mask_token_id=None
+        )
         MaskedLanguageModel().mask(*batch([[5]]), config)
 
 
@@ -215,7 +270,11 @@ def test_translations_are_joined_and_positions_begin_again():
     ids = torch.tensor([[[0, 7, 8, 2]], [[0, 9, 2, 1]]])
     mask = torch.tensor([[[1, 1, 1, 1]], [[1, 1, 1, 0]]])
     pairs = TranslationLanguageModel(share=1, mask_share=1, random_share=0).mask(ids, mask, CONFIG)
-    assert pairs.input_ids.tolist() == [[0, 4, 4, 2, 0, 4, 2, 1]] and pairs.targets.tolist() == [7, 8, 9]
+    assert pairs.input_ids.tolist() == [[0, 4, 4, 2, 0, 4, 2, 1]] and pairs.targets.tolist() == [
+        7,
+        8,
+        9,
+    ]
     assert pairs.attention_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0]]
     assert pairs.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
     assert neighbors(2) == [(0, 1)] and neighbors(3) == [(0, 1), (1, 2), (2, 0)]
@@ -226,7 +285,9 @@ def test_translations_are_joined_and_positions_begin_again():
 
 def label(other_ids: list[int], hidden: int | None) -> dict[int, float]:
     """q for a text that predicts `other_ids`, and of which `hidden` was hidden; token -> probability."""
-    words = {token for token in other_ids if token not in (0, 1, 2, 4)} or {t for t in other_ids if t != 1}
+    words = {token for token in other_ids if token not in (0, 1, 2, 4)} or {
+        t for t in other_ids if t != 1
+    }
     q = {token: 1 / len(words) for token in words}
     if hidden is not None:
         q = {token: value / 2 for token, value in q.items()}
@@ -242,13 +303,17 @@ def unified_reference(hidden, weight, masked: Masked, input_ids, task: str) -> t
     loss = 0 * (hidden.sum() + weight.sum()).double()  # has a gradient where nothing is hidden
     for row in range(rows):
         for a in range(languages):
-            exponentials = [(hidden[a, row].double() * entry).sum().exp() for entry in weight.double()]
+            exponentials = [
+                (hidden[a, row].double() * entry).sum().exp() for entry in weight.double()
+            ]
             for b in set(range(languages)) - {a}:
                 q = label(input_ids[b, row].tolist(), was_hidden.get((a, row)))
                 if task == "smlm":
                     q = {token: 1.0 for (_, of_row), token in was_hidden.items() if of_row == row}
                 for token, value in q.items():
-                    loss = loss + value * (math.log(value) - (exponentials[token] / sum(exponentials)).log())
+                    loss = loss + value * (
+                        math.log(value) - (exponentials[token] / sum(exponentials)).log()
+                    )
     return loss
 
 
@@ -268,7 +333,11 @@ def test_one_pair_by_hand():
     output = UnifiedGenerativeTask()(hidden, weight, masked, ids, torch.ones_like(ids))
     first = -math.log(4) / 2 - math.log(2) / 2 - (2 / 4) + math.log(9 + math.exp(2))
     second = -math.log(2) - (1 / 2) + math.log(9 + math.e)
-    assert output.loss.item() == pytest.approx(first + second, rel=1e-5) == pytest.approx(2.524896, abs=1e-5)
+    assert (
+        output.loss.item()
+        == pytest.approx(first + second, rel=1e-5)
+        == pytest.approx(2.524896, abs=1e-5)
+    )
 
 
 @settings(max_examples=15, deadline=None)
@@ -283,12 +352,17 @@ def test_unified_task_equals_a_plain_loop(lengths, task, vocabulary, seed):
     torch.manual_seed(seed)
     objective = UnifiedGenerativeTask(task=task)
     masked = objective.mask(ids, mask, CONFIG)
-    hidden, weight = torch.randn(*ids.shape[:2], 8, requires_grad=True), torch.randn(50, 8, requires_grad=True)
+    hidden, weight = (
+        torch.randn(*ids.shape[:2], 8, requires_grad=True),
+        torch.randn(50, 8, requires_grad=True),
+    )
     output = objective(hidden, weight, masked, ids, mask)
     expected = unified_reference(hidden, weight, masked, ids, task)
     assert task != "xtr" or torch.equal(masked.input_ids, ids)
     torch.testing.assert_close(output.loss.double(), expected, rtol=1e-4, atol=1e-4)
-    wanted, found = (torch.autograd.grad(loss, (hidden, weight)) for loss in (expected, output.loss))
+    wanted, found = (
+        torch.autograd.grad(loss, (hidden, weight)) for loss in (expected, output.loss)
+    )
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
@@ -302,4 +376,7 @@ def test_one_token_of_every_row_is_hidden(lengths, seed):
     changed = masked.input_ids != ids
     assert torch.equal(changed.flatten().nonzero().squeeze(1), masked.places)
     own = (ids >= 5) & mask.bool()
-    assert torch.equal(changed.sum(dim=(0, 2)), own.any(dim=2).any(dim=0).long()) and own[changed].all()
+    assert (
+        torch.equal(changed.sum(dim=(0, 2)), own.any(dim=2).any(dim=0).long())
+        and own[changed].all()
+    )

@@ -9,14 +9,15 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
-from modeling_tmde import AdaptedConfig, AdaptedModel, BagModel, DocumentEmbedder
-from modeling_tmde.training.building import apply_warm_start, build_model, prepare_warm_start
-from modeling_tmde.training.hub_encoder import check_encoder, open_tokenizer
-from modeling_tmde.training.recipe import RecipeError, load_recipe
-from modeling_tmde.training.token_vectors import save_encoder_bag
-from modeling_tmde.training.train import train_recipe
+from modeling_tmde import AdaptedConfig, AdaptedModel, BagModel
 from tests.conftest import WORDS, make_rows
 from tests.hub_encoders import save_encoder
+from tmde import DocumentEmbedder
+from tmde.training.building import apply_warm_start, build_model, prepare_warm_start
+from tmde.training.hub_encoder import check_encoder, open_tokenizer
+from tmde.training.recipe import RecipeError, load_recipe
+from tmde.training.token_vectors import save_encoder_bag
+from tmde.training.train import train_recipe
 
 TEXTS = [" ".join(WORDS["de"]), " ".join(WORDS["en"]), WORDS["en"][0]]
 
@@ -28,19 +29,33 @@ def encoder(tmp_path_factory):
 
 def centered_vectors(folder, tokens):
     """(tokens, width) float64: each token alone through the encoder, mean over its outputs, minus the mean of all."""
-    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModel.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
     rows = []
     for token in tokens:
-        ids = [tokenizer.bos_token_id, tokenizer.convert_tokens_to_ids(token), tokenizer.eos_token_id]
+        ids = [
+            tokenizer.bos_token_id,
+            tokenizer.convert_tokens_to_ids(token),
+            tokenizer.eos_token_id,
+        ]
         with torch.no_grad():
-            rows.append(model(torch.tensor([ids])).last_hidden_state[0].double().mean(dim=0).numpy())
+            rows.append(
+                model(torch.tensor([ids])).last_hidden_state[0].double().mean(dim=0).numpy()
+            )
     return np.stack(rows) - np.mean(rows, axis=0)
 
 
 def test_a_bag_as_wide_as_the_encoder_is_in_its_space(encoder, tmp_path):
     width = AutoModel.from_pretrained(encoder).config.hidden_size
-    save_encoder_bag(load_recipe("bag", [f"model.d_model={width}"]), str(encoder), TEXTS, tmp_path / "bag")
-    bag, tokenizer = BagModel.from_pretrained(tmp_path / "bag"), AutoTokenizer.from_pretrained(tmp_path / "bag")
+    save_encoder_bag(
+        load_recipe("bag", [f"model.d_model={width}"]), str(encoder), TEXTS, tmp_path / "bag"
+    )
+    bag, tokenizer = (
+        BagModel.from_pretrained(tmp_path / "bag"),
+        AutoTokenizer.from_pretrained(tmp_path / "bag"),
+    )
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     expected = centered_vectors(encoder, tokens)
     expected /= np.linalg.norm(expected, axis=1).mean()
@@ -48,7 +63,9 @@ def test_a_bag_as_wide_as_the_encoder_is_in_its_space(encoder, tmp_path):
     counts = Counter(token for text in TEXTS for token in tokenizer.tokenize(text))
     for token, weight in zip(tokens, bag.token_weights.tolist(), strict=True):
         if token not in tokenizer.all_special_tokens:
-            assert weight == pytest.approx(math.log(1e-4 / (1e-4 + counts[token] / counts.total())), abs=1e-5)
+            assert weight == pytest.approx(
+                math.log(1e-4 / (1e-4 + counts[token] / counts.total())), abs=1e-5
+            )
     assert bag.token_weights[tokenizer.eos_token_id] == -20
 
 
@@ -59,21 +76,47 @@ def test_frequent_words_become_tokens(encoder, tmp_path):
     save_encoder_bag(load_recipe("bag", options), str(encoder), texts, tmp_path / "bag")
     with pytest.raises(ValueError, match="whole_words=1: found vocab_size=1"):
         save_encoder_bag(
-            load_recipe("bag", [*options, "tokenizer.vocab_size=1"]), str(encoder), texts, tmp_path / "no"
+            load_recipe("bag", [*options, "tokenizer.vocab_size=1"]),
+            str(encoder),
+            texts,
+            tmp_path / "no",
         )
-    bag, tokenizer = BagModel.from_pretrained(tmp_path / "bag"), AutoTokenizer.from_pretrained(tmp_path / "bag")
-    assert tokenizer.tokenize("Das Hausboot")[-1] == "▁hausboot" and len(tokenizer.tokenize("boothaus")) > 1
-    assert tokenizer.convert_tokens_to_ids("▁hausboot") == len(tokenizer) - 1 == bag.config.vocab_size - 1
+    bag, tokenizer = (
+        BagModel.from_pretrained(tmp_path / "bag"),
+        AutoTokenizer.from_pretrained(tmp_path / "bag"),
+    )
+    assert (
+        tokenizer.tokenize("Das Hausboot")[-1] == "▁hausboot"
+        and len(tokenizer.tokenize("boothaus")) > 1
+    )
+    assert (
+        tokenizer.convert_tokens_to_ids("▁hausboot")
+        == len(tokenizer) - 1
+        == bag.config.vocab_size - 1
+    )
     expected = []
     for word in ("hausboot", "boothaus"):
         with torch.no_grad():
-            expected.append(model(torch.tensor([whole(word)["input_ids"]])).last_hidden_state[0].mean(dim=0))
-    save_encoder_bag(load_recipe("bag", [*options, "tokenizer.whole_words=2"]), str(encoder), texts, tmp_path / "two")
+            expected.append(
+                model(torch.tensor([whole(word)["input_ids"]])).last_hidden_state[0].mean(dim=0)
+            )
+    save_encoder_bag(
+        load_recipe("bag", [*options, "tokenizer.whole_words=2"]),
+        str(encoder),
+        texts,
+        tmp_path / "two",
+    )
     first, second = BagModel.from_pretrained(tmp_path / "two").embed_tokens.weight[-2:].detach()
     # The mean of all rows is removed from both, and one factor scales them.
-    assert torch.cosine_similarity(first - second, expected[0] - expected[1], dim=0) == pytest.approx(1, abs=1e-5)
-    with pytest.raises(RecipeError, match="whole_words: only for a bag that begins with an encoder"):
-        train_recipe(load_recipe("bag", ["data.train=sample", "tokenizer.whole_words=5"]), tmp_path / "run")
+    assert torch.cosine_similarity(
+        first - second, expected[0] - expected[1], dim=0
+    ) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(
+        RecipeError, match="whole_words: only for a bag that begins with an encoder"
+    ):
+        train_recipe(
+            load_recipe("bag", ["data.train=sample", "tokenizer.whole_words=5"]), tmp_path / "run"
+        )
 
 
 def test_a_narrower_bag_keeps_the_principal_directions(encoder, tmp_path):
@@ -84,26 +127,44 @@ def test_a_narrower_bag_keeps_the_principal_directions(encoder, tmp_path):
     left, sizes, _ = np.linalg.svd(wide, full_matrices=False)
     expected = (left * sizes)[:, :4]
     expected /= np.linalg.norm(expected, axis=1).mean()
-    np.testing.assert_allclose(table @ table.T, expected @ expected.T, atol=1e-4)  # directions may have another sign
+    np.testing.assert_allclose(
+        table @ table.T, expected @ expected.T, atol=1e-4
+    )  # directions may have another sign
 
 
 def test_a_run_begins_with_an_encoder(encoder, tmp_path):
     lines = (json.dumps({"translation": row}) + "\n" for row in make_rows(300))
     (tmp_path / "rows.jsonl").write_text("".join(lines))
-    settings = [f"data.train={tmp_path / 'rows.jsonl'}", f"warm_start.checkpoint={encoder}", "model.d_model=8"]
-    settings += ["max_steps=2", "max_minutes=null", "eval_minutes=null", "data.dev_rows=20", "disable_tqdm=true"]
+    settings = [
+        f"data.train={tmp_path / 'rows.jsonl'}",
+        f"warm_start.checkpoint={encoder}",
+        "model.d_model=8",
+    ]
+    settings += [
+        "max_steps=2",
+        "max_minutes=null",
+        "eval_minutes=null",
+        "data.dev_rows=20",
+        "disable_tqdm=true",
+    ]
     train_recipe(load_recipe("bag", settings), tmp_path / "run")
     embedder = DocumentEmbedder.from_pretrained(tmp_path / "run")
     assert embedder.encode(["haus"]).shape == (1, 8)
-    assert embedder.tokenizer.get_vocab().keys() < AutoTokenizer.from_pretrained(encoder).get_vocab().keys()
+    assert (
+        embedder.tokenizer.get_vocab().keys()
+        < AutoTokenizer.from_pretrained(encoder).get_vocab().keys()
+    )
     train_recipe(load_recipe("bag", [*settings, "max_steps=3"]), tmp_path / "run", resume=True)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 3
     with pytest.raises(RecipeError, match="expected a saved model.s folder or a Hub id"):
         train_recipe(
-            load_recipe("bag", [*settings[:1], f"warm_start.checkpoint={tmp_path / 'none'}"]), tmp_path / "no"
+            load_recipe("bag", [*settings[:1], f"warm_start.checkpoint={tmp_path / 'none'}"]),
+            tmp_path / "no",
         )
     with pytest.raises(ValueError, match="d_model=1000: expected at most"):
-        save_encoder_bag(load_recipe("bag", ["model.d_model=1000"]), str(encoder), TEXTS, tmp_path / "wide")
+        save_encoder_bag(
+            load_recipe("bag", ["model.d_model=1000"]), str(encoder), TEXTS, tmp_path / "wide"
+        )
 
 
 # ---- Beside layers of the encoder
@@ -113,7 +174,10 @@ def test_a_run_begins_with_an_encoder(encoder, tmp_path):
 def bag(encoder, tmp_path_factory):
     """A bag that begins with the encoder; it reads lower case and has the token "hausboot"."""
     folder = tmp_path_factory.mktemp("bag") / "bag"
-    options = [f"model.d_model={AutoModel.from_pretrained(encoder).config.hidden_size}", "tokenizer.whole_words=1"]
+    options = [
+        f"model.d_model={AutoModel.from_pretrained(encoder).config.hidden_size}",
+        "tokenizer.whole_words=1",
+    ]
     options += ["tokenizer.lowercase=true", "model.sublinear_counts=true"]
     texts = [text.lower() for text in TEXTS] + ["hausboot"] * 20
     save_encoder_bag(load_recipe("bag", options), str(encoder), texts, folder)
@@ -122,7 +186,12 @@ def bag(encoder, tmp_path_factory):
 
 def hybrid(encoder, bag, *overrides):
     """The recipe on tiny models; its tokenizer."""
-    options = ["data.train=sample", "model.encoder_layers=[1]", "objectives.distillation=null", *overrides]
+    options = [
+        "data.train=sample",
+        "model.encoder_layers=[1]",
+        "objectives.distillation=null",
+        *overrides,
+    ]
     recipe = load_recipe("hybrid", [f"warm_start.checkpoint={bag}", *options], encoder=str(encoder))
     check_encoder(recipe)
     return recipe, open_tokenizer(recipe)
@@ -136,21 +205,33 @@ def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
     whole, full = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
     whole.encoder.layer = torch.nn.ModuleList([whole.encoder.layer[1]])
     texts = [WORDS["en"][0].lower(), " ".join(WORDS["en"][:3]).lower()]
-    layers = DocumentEmbedder(whole, full, pooling="mean").encode(texts)  # the same tokens, with other ids
+    layers = DocumentEmbedder(whole, full, pooling="mean").encode(
+        texts
+    )  # the same tokens, with other ids
     expected = layers + 4 * DocumentEmbedder.from_pretrained(bag).encode(texts)
     found = DocumentEmbedder(model, tokenizer).encode(texts)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     for side in ("left", "right"):
         inputs = tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
-        np.testing.assert_allclose(model.eval().model(**inputs).pooler_output.detach(), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            model.eval().model(**inputs).pooler_output.detach(), expected, atol=1e-5
+        )
     old, new = whole.get_input_embeddings().weight, model.get_input_embeddings().weight
     pieces = full("hausboot", add_special_tokens=False)["input_ids"]
     assert len(pieces) > 1
-    assert torch.allclose(new[tokenizer.convert_tokens_to_ids("▁hausboot")], old[pieces].mean(dim=0))
+    assert torch.allclose(
+        new[tokenizer.convert_tokens_to_ids("▁hausboot")], old[pieces].mean(dim=0)
+    )
 
 
 def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
-    options = ["max_steps=2", "data.dev_rows=20", "eval_pairs=[de-en]", "bf16=false", "token_cache_dir=null"]
+    options = [
+        "max_steps=2",
+        "data.dev_rows=20",
+        "eval_pairs=[de-en]",
+        "bf16=false",
+        "token_cache_dir=null",
+    ]
     recipe, tokenizer = hybrid(encoder, bag, *options, "eval_minutes=null", "data.max_rows=200")
     model = train_recipe(recipe, tmp_path / "run").model.model.model
     again = AutoModel.from_pretrained(tmp_path / "run")
@@ -162,17 +243,28 @@ def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
     ids = tokenizer(["ein Haus"], return_tensors="pt")
     assert torch.allclose(again(**ids).pooler_output, model.eval()(**ids).pooler_output, atol=1e-6)
     again.resize_token_embeddings(len(tokenizer) + 3)
-    assert len(again.bag_tokens.weight) == len(again.token_weights) == again.config.vocab_size == len(tokenizer) + 3
+    assert (
+        len(again.bag_tokens.weight)
+        == len(again.token_weights)
+        == again.config.vocab_size
+        == len(tokenizer) + 3
+    )
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.encoder_layers=[0, 7]", r"model.encoder_layers: found \[0, 7\], expected numbers from 0 to 1"),
+        (
+            "model.encoder_layers=[0, 7]",
+            r"model.encoder_layers: found \[0, 7\], expected numbers from 0 to 1",
+        ),
         ("warm_start.checkpoint=null", "with model.bag_residual, both"),
         ("model.bag_residual=0", "needs --encoder.* not both"),
         ("model.encoder_layers=[]", r"found \[\], expected numbers"),
-        ("objectives.translation={}", "objectives.translation: expected none with model.bag_residual"),
+        (
+            "objectives.translation={}",
+            "objectives.translation: expected none with model.bag_residual",
+        ),
     ],
 )
 def test_a_hybrid_without_its_parts_is_refused(override, message, encoder, bag):
@@ -182,14 +274,19 @@ def test_a_hybrid_without_its_parts_is_refused(override, message, encoder, bag):
 
 def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_path):
     with pytest.raises(
-        RecipeError, match="the encoder lacks its token .*; expected a bag that began with this encoder"
+        RecipeError,
+        match="the encoder lacks its token .*; expected a bag that began with this encoder",
     ):
         hybrid(save_encoder(tmp_path / "bert", "bert"), bag)
-    recipe, tokenizer = hybrid(encoder, bag, "warm_start.direct_path=false")  # is for T-MDE: the bag is beside still
+    recipe, tokenizer = hybrid(
+        encoder, bag, "warm_start.direct_path=false"
+    )  # is for T-MDE: the bag is beside still
     checkpoint = prepare_warm_start(recipe, tmp_path, None, None)
     model = build_model(recipe, tokenizer)
     apply_warm_start(recipe, model, tokenizer, checkpoint)
-    assert torch.equal(model.model.bag_tokens.weight, BagModel.from_pretrained(bag).embed_tokens.weight)
+    assert torch.equal(
+        model.model.bag_tokens.weight, BagModel.from_pretrained(bag).embed_tokens.weight
+    )
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "hybrid")
     start = [f"warm_start.checkpoint={tmp_path / 'hybrid'}", "objectives.distillation=null"]
@@ -197,7 +294,9 @@ def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_pat
     for wrong in ("objectives.translation={}", "model.encoder_layers=[0]"):
         with pytest.raises(RecipeError, match=wrong.partition("=")[0]):
             check_encoder(load_recipe("adapted", [*start, wrong]))
-    AdaptedModel(AdaptedConfig(**model.config.to_dict() | {"bag_residual": 0.0})).save_pretrained(tmp_path / "without")
+    AdaptedModel(AdaptedConfig(**model.config.to_dict() | {"bag_residual": 0.0})).save_pretrained(
+        tmp_path / "without"
+    )
     with pytest.raises(RecipeError, match="model.bag_residual needs --encoder"):
         start[0] = f"warm_start.checkpoint={tmp_path / 'without'}"
         check_encoder(load_recipe("adapted", [*start, "model.bag_residual=4"]))
@@ -212,11 +311,17 @@ def test_layers_of_other_encoders(kind, tmp_path):
     folder = save_encoder(tmp_path / kind, kind)
     layer = ["objectives.distillation=null", "model.encoder_layers=[0]"]
     with pytest.raises(RecipeError, match=r"can't leave (T5Encoder|ModernBert)Model layers \[1\]"):
-        check_encoder(load_recipe("adapted", [layer[0], "model.encoder_layers=[1]"], encoder=str(folder)))
+        check_encoder(
+            load_recipe("adapted", [layer[0], "model.encoder_layers=[1]"], encoder=str(folder))
+        )
     check_encoder(recipe := load_recipe("adapted", layer, encoder=str(folder)))
     model = build_model(recipe, tokenizer := open_tokenizer(recipe)).eval()
     model.save_pretrained(tmp_path / "saved")
-    whole = T5EncoderModel.from_pretrained(folder) if kind == "t5" else AutoModel.from_pretrained(folder)
+    whole = (
+        T5EncoderModel.from_pretrained(folder)
+        if kind == "t5"
+        else AutoModel.from_pretrained(folder)
+    )
     del (whole.encoder.block if kind == "t5" else whole.layers)[1:]
     ids = tokenizer([TEXTS[0]], return_tensors="pt")["input_ids"]
     expected = whole.eval()(input_ids=ids).last_hidden_state.mean(dim=1)

@@ -15,26 +15,40 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
-from modeling_tmde.cli.main import app
-from modeling_tmde.data.io import locked
-from modeling_tmde.training.building import load_data, named_sources
-from modeling_tmde.training.checkpoints import seal
-from modeling_tmde.training.recipe import RecipeError, load_recipe
-from modeling_tmde.training.train import train_recipe
-from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_rows
 from tests.training.test_batching import numbered_rows
 from tests.training.trainers import ENVIRONMENT
+from tmde.cli.main import app
+from tmde.data.io import locked
+from tmde.training.building import load_data, named_sources
+from tmde.training.checkpoints import seal
+from tmde.training.recipe import RecipeError, load_recipe
+from tmde.training.train import train_recipe
+from tmde.training.trainer import TmdeTrainer
 
 TINY = ["data.dev=null", "data.dev_rows=12", "vocab_size=400", "d_model=32"]
 TINY += ["encoder_ffn_dim=48", "decoder_ffn_dim=48"]
-TINY += ["max_position_embeddings=128", "train_max_length=128", "learning_rate=0.005", "warmup_steps=2", "max_steps=4"]
-TINY += ["logging_steps=1", "eval_steps=2", "micro_batch_tokens=600", "languages_per_row=2", "eval_pairs=[de-en]"]
+TINY += [
+    "max_position_embeddings=128",
+    "train_max_length=128",
+    "learning_rate=0.005",
+    "warmup_steps=2",
+    "max_steps=4",
+]
+TINY += [
+    "logging_steps=1",
+    "eval_steps=2",
+    "micro_batch_tokens=600",
+    "languages_per_row=2",
+    "eval_pairs=[de-en]",
+]
 TINY += ["disable_tqdm=true"]
 
 
 def write_corpus(path: Path, rows: list[dict[str, str]]) -> Path:
-    path.write_text("".join(json.dumps({"translation": row}, ensure_ascii=False) + "\n" for row in rows))
+    path.write_text(
+        "".join(json.dumps({"translation": row}, ensure_ascii=False) + "\n" for row in rows)
+    )
     return path
 
 
@@ -57,8 +71,20 @@ def log_lines(folder: Path) -> list[dict]:
 
 def losses_by_step(folder: Path) -> dict[int, dict[str, float]]:
     """Every component of the last log of each step; speeds and clocks left out."""
-    names = ("loss", "grad_norm", "learning_rate", "epoch", "rows", "translation_nll", "distance_hinge")
-    return {line["step"]: {name: line[name] for name in names} for line in log_lines(folder) if "loss" in line}
+    names = (
+        "loss",
+        "grad_norm",
+        "learning_rate",
+        "epoch",
+        "rows",
+        "translation_nll",
+        "distance_hinge",
+    )
+    return {
+        line["step"]: {name: line[name] for name in names}
+        for line in log_lines(folder)
+        if "loss" in line
+    }
 
 
 # ---- The folder of a run
@@ -73,19 +99,43 @@ def finished(corpus, tmp_path_factory) -> tuple[Path, TmdeTrainer]:
 def test_folder_record_and_model_of_a_run(finished, corpus):
     folder, trainer = finished
     names = {path.name for path in folder.iterdir()}
-    files = {"recipe.yaml", "run.json", "log.jsonl", "results.json", "config.json", "model.safetensors", "tokenizer"}
+    files = {
+        "recipe.yaml",
+        "run.json",
+        "log.jsonl",
+        "results.json",
+        "config.json",
+        "model.safetensors",
+        "tokenizer",
+    }
     assert files | {"tokenizer.json", "modeling_tmde.py", "checkpoint-2", "checkpoint-4"} <= names
     assert not [name for name in names if name.endswith(".tmp")]
-    assert load_recipe(str(folder / "recipe.yaml")).sections == tiny_recipe(corpus).sections  # the run can be repeated
+    assert (
+        load_recipe(str(folder / "recipe.yaml")).sections == tiny_recipe(corpus).sections
+    )  # the run can be repeated
     record, results = read(folder, "run.json"), read(folder)
     assert record["versions"]["torch"] == metadata.version("torch")
     assert record["data"]["train"]["rows"] == 138 and record["data"]["dev"]["dev"]["rows"] == 12
-    assert record["parameters"] == sum(parameter.numel() for parameter in trainer.model.model.parameters())
-    evaluations = {line["step"]: line["eval_retrieval"] for line in log_lines(folder) if "eval_retrieval" in line}
-    assert set(evaluations) == {2, 4} and results["best"]["eval_retrieval"] == max(evaluations.values())
+    assert record["parameters"] == sum(
+        parameter.numel() for parameter in trainer.model.model.parameters()
+    )
+    evaluations = {
+        line["step"]: line["eval_retrieval"]
+        for line in log_lines(folder)
+        if "eval_retrieval" in line
+    }
+    assert set(evaluations) == {2, 4} and results["best"]["eval_retrieval"] == max(
+        evaluations.values()
+    )
     assert results["steps"] == 4 and results["best"]["step"] == results["best_step"]
-    assert results["seen"]["rows"] == trainer.meter.seen["rows"] > 0 and results["corpus"]["rows"] == 150
-    encoder, whole = AutoModel.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert (
+        results["seen"]["rows"] == trainer.meter.seen["rows"] > 0
+        and results["corpus"]["rows"] == 150
+    )
+    encoder, whole = (
+        AutoModel.from_pretrained(folder),
+        AutoModelForSeq2SeqLM.from_pretrained(folder),
+    )
     assert isinstance(encoder, TmdeModel) and isinstance(whole, TmdeForConditionalGeneration)
     for name, value in trainer.model.model.state_dict().items():
         assert torch.equal(whole.state_dict()[name], value), name
@@ -98,7 +148,9 @@ def test_without_dev_rows_the_last_weights_are_kept(corpus, tmp_path):
     results = read(tmp_path)
     assert results["best"] is None and results["best_step"] is None and results["steps"] == 2
     found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).state_dict()
-    assert all(torch.equal(found[name], value) for name, value in trainer.model.model.state_dict().items())
+    assert all(
+        torch.equal(found[name], value) for name, value in trainer.model.model.state_dict().items()
+    )
 
 
 def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path):
@@ -117,7 +169,9 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
     folder.mkdir()
     with pytest.raises(RecipeError, match="train_max_length=129 .* max_position_embeddings=128"):
         train_recipe(tiny_recipe(corpus, "train_max_length=129"), folder)
-    assert (folder / "recipe.yaml").is_file()  # a folder that was there stays, and can be overwritten
+    assert (
+        folder / "recipe.yaml"
+    ).is_file()  # a folder that was there stays, and can be overwritten
     (folder / "left.over").touch()
     with pytest.raises(ValueError, match="is not empty"):
         train_recipe(recipe, folder)
@@ -139,7 +193,9 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
 )
 def test_settings_that_could_never_work_leave_no_folder(corpus, tmp_path, override, message):
     with pytest.raises(ValueError, match=message):
-        train_recipe(tiny_recipe(corpus, "max_steps=-1", "num_train_epochs=1", override), tmp_path / "run")
+        train_recipe(
+            tiny_recipe(corpus, "max_steps=-1", "num_train_epochs=1", override), tmp_path / "run"
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -163,11 +219,19 @@ def test_dev_rows_and_their_copies_are_held_out(streaming, temperature, tmp_path
 
 @pytest.mark.parametrize("streaming", ["true", "false"])
 def test_rows_that_share_but_some_texts_with_a_dev_row_stay(streaming, tmp_path):
-    shared = [{"de": f"ja {number % 4}", "en": f"yes {number % 5}", "es": None} for number in range(20)]
-    shared += [{"de": f"ja {number % 4}", "en": None, "es": f"si {number % 5}"} for number in range(20)]
+    shared = [
+        {"de": f"ja {number % 4}", "en": f"yes {number % 5}", "es": None} for number in range(20)
+    ]
+    shared += [
+        {"de": f"ja {number % 4}", "en": None, "es": f"si {number % 5}"} for number in range(20)
+    ]
     corpus = write_corpus(tmp_path / "rows.jsonl", shared * 2)
-    train, dev, _ = load_data(tiny_recipe(corpus, "languages=[de, en, es]", f"streaming={streaming}", "dev_rows=4"))
-    trained, held = ([tuple(row["translation"].values()) for row in rows] for rows in (train, dev["dev"]))
+    train, dev, _ = load_data(
+        tiny_recipe(corpus, "languages=[de, en, es]", f"streaming={streaming}", "dev_rows=4")
+    )
+    trained, held = (
+        [tuple(row["translation"].values()) for row in rows] for rows in (train, dev["dev"])
+    )
     assert len(held) == len(set(held)) >= 2
     assert len(trained) == 80 - 2 * len(held) and not set(trained) & set(held)
     corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(50))
@@ -177,9 +241,13 @@ def test_rows_that_share_but_some_texts_with_a_dev_row_stay(streaming, tmp_path)
 
 def test_data_that_cannot_be_split_or_are_missing(tmp_path):
     corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(1) * 30)
-    with pytest.raises(ValueError, match="dev_rows=12: all rows are copies of those held out; give --dev"):
+    with pytest.raises(
+        ValueError, match="dev_rows=12: all rows are copies of those held out; give --dev"
+    ):
         load_data(tiny_recipe(corpus))
-    with pytest.raises(ValueError, match="dev_rows=12: found 2 rows in all, too few to hold out any; give --dev"):
+    with pytest.raises(
+        ValueError, match="dev_rows=12: found 2 rows in all, too few to hold out any; give --dev"
+    ):
         load_data(tiny_recipe(write_corpus(tmp_path / "two.jsonl", numbered_rows(2))))
     with pytest.raises(RecipeError, match="needs training data: give --train"):
         load_data(load_recipe("quickstart", ["data.train=null"]))
@@ -190,10 +258,16 @@ def test_dev_sets_may_be_named(corpus, tmp_path):
     recipe = tiny_recipe(corpus)
     recipe.set("data.dev", {"talks": str(tmp_path / "talks.jsonl"), "own": str(corpus)})
     train, dev, _ = load_data(recipe)
-    assert len(train) == 150 and {name: len(rows) for name, rows in dev.items()} == {"talks": 20, "own": 150}
+    assert len(train) == 150 and {name: len(rows) for name, rows in dev.items()} == {
+        "talks": 20,
+        "own": 150,
+    }
     recipe.set("data.dev", str(tmp_path / "talks.jsonl"))
     assert set(load_data(recipe)[1]) == {"talks"}
-    assert named_sources(["a/talks.jsonl", "news=b/dev.jsonl"]) == {"talks": "a/talks.jsonl", "news": "b/dev.jsonl"}
+    assert named_sources(["a/talks.jsonl", "news=b/dev.jsonl"]) == {
+        "talks": "a/talks.jsonl",
+        "news": "b/dev.jsonl",
+    }
     assert named_sources(["d/lang=de/x.parquet"]) == {"x": "d/lang=de/x.parquet"}
     with pytest.raises(RecipeError, match="Two --dev sources are called 'dev'"):
         named_sources(["a/dev.jsonl", "b/dev.jsonl"])
@@ -209,12 +283,19 @@ def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(finished, corpus
     (folder / "checkpoint-9").mkdir()  # cut off before its state was written
     (folder / "checkpoint-9" / "sha256").touch()
     shutil.copytree(finished[0] / "checkpoint-4", folder / "checkpoint-8")
-    states = (folder / "checkpoint-8" / "optimizer.pt").read_bytes()  # zeros, as after a crash of the machine
-    (folder / "checkpoint-8" / "optimizer.pt").write_bytes(states[:1000] + bytes(64) + states[1064:])
+    states = (
+        folder / "checkpoint-8" / "optimizer.pt"
+    ).read_bytes()  # zeros, as after a crash of the machine
+    (folder / "checkpoint-8" / "optimizer.pt").write_bytes(
+        states[:1000] + bytes(64) + states[1064:]
+    )
     (folder / "log.jsonl").unlink()
-    with caplog.at_level(logging.WARNING, logger="modeling_tmde.training"):
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
         train_recipe(tiny_recipe(corpus), folder, resume=True)
-    assert all(f"checkpoint-{step} is incomplete or damaged, and is skipped" in caplog.text for step in (9, 8, 4))
+    assert all(
+        f"checkpoint-{step} is incomplete or damaged, and is skipped" in caplog.text
+        for step in (9, 8, 4)
+    )
     found = losses_by_step(folder)
     assert set(found) == {3, 4}
     for step, values in found.items():
@@ -242,7 +323,9 @@ def test_a_folder_in_which_another_process_trains_is_refused_and_kept(corpus, tm
         assert (tmp_path / "run").is_dir()
 
 
-def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(finished, corpus, tmp_path):
+def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(
+    finished, corpus, tmp_path
+):
     folder = tmp_path / "run"
     shutil.copytree(finished[0], folder)
     train_recipe(tiny_recipe(corpus), folder, resume=True)
@@ -250,9 +333,13 @@ def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(finishe
     assert [read(folder)[key] for key in ("best_step", "seen")] == [
         read(finished[0])[k] for k in ("best_step", "seen")
     ]
-    before, after = (load_file(path / "checkpoint-4" / "model.safetensors") for path in (finished[0], folder))
+    before, after = (
+        load_file(path / "checkpoint-4" / "model.safetensors") for path in (finished[0], folder)
+    )
     assert all(torch.equal(after[name], value) for name, value in before.items())
-    with pytest.raises(RecipeError, match=r"model.encoder_layers is 3, and the run was begun with 2"):
+    with pytest.raises(
+        RecipeError, match=r"model.encoder_layers is 3, and the run was begun with 2"
+    ):
         train_recipe(tiny_recipe(corpus, "encoder_layers=3"), folder, resume=True)
     trainer = train_recipe(tiny_recipe(corpus, "max_steps=6"), folder, resume=True)
     assert trainer.state.global_step == 6
@@ -281,9 +368,14 @@ def test_command_line_errors_are_one_line(arguments, message, tmp_path, monkeypa
 @pytest.mark.slow
 def test_command_line_trains_on_two_processes(corpus, tmp_path):
     arguments = [*TINY, "dropout=0", "max_steps=3", "micro_batch_tokens=300", "use_cpu=true"]
-    command = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
+    command = [
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes=2",
+        "--main_process_port=0",
+    ]
     process = subprocess.run(
-        [sys.executable, "-m", *command, "-m", "modeling_tmde.cli.main", "train", "quickstart"]
+        [sys.executable, "-m", *command, "-m", "tmde", "train", "quickstart"]
         + [*arguments, "--train", str(corpus), "-o", "run"],
         cwd=tmp_path,
         env=ENVIRONMENT,
@@ -295,7 +387,9 @@ def test_command_line_trains_on_two_processes(corpus, tmp_path):
     assert process.stdout.count("the model is in run") == 1  # one process speaks
     assert read(tmp_path / "run", "run.json")["processes"] == 2
     # The same micro-batches, in the same rounds, as one process that accumulates two.
-    train_recipe(tiny_recipe(corpus, *arguments, "gradient_accumulation_steps=2"), tmp_path / "alone")
+    train_recipe(
+        tiny_recipe(corpus, *arguments, "gradient_accumulation_steps=2"), tmp_path / "alone"
+    )
     found, expected = losses_by_step(tmp_path / "run"), losses_by_step(tmp_path / "alone")
     assert set(found) == set(expected) == {1, 2, 3}
     for step in found:

@@ -7,23 +7,40 @@ from pathlib import Path
 
 import pytest
 
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.callbacks import RunSchedule
-from modeling_tmde.training.objectives import DistanceConstraint, TranslationObjective
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.callbacks import RunSchedule
+from tmde.training.objectives import DistanceConstraint, TranslationObjective
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.trainer import TmdeTrainer
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+}
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-ARGUMENTS = {"use_cpu": True, "disable_tqdm": True, "max_steps": 4, "warmup_steps": 2, "logging_steps": 1, "seed": 7}
+ARGUMENTS = {
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "max_steps": 4,
+    "warmup_steps": 2,
+    "logging_steps": 1,
+    "seed": 7,
+}
 ARGUMENTS |= {"save_strategy": "no", "load_best_model_at_end": False, "micro_batch_tokens": 400}
 ARGUMENTS |= {"eval_pairs": ["de-en"]}
 
 
 def tiny_trainer(
-    folder: Path, tokenizer, rows=None, objectives=None, dev=None, task=None, model=None, callbacks=(), **arguments
+    folder: Path,
+    tokenizer,
+    rows=None,
+    objectives=None,
+    dev=None,
+    task=None,
+    model=None,
+    callbacks=(),
+    **arguments,
 ) -> TmdeTrainer:
     """Trains translation and distance on 120 rows, without checkpoints, and measured only on the given rows or task.
 

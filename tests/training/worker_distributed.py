@@ -21,8 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.objectives import (
+from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.training import test_goldens
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.objectives import (
     OBJECTIVES,
     BatchSizes,
     DistanceConstraint,
@@ -30,12 +32,10 @@ from modeling_tmde.training.objectives import (
     Objective,
     TranslationObjective,
 )
-from modeling_tmde.training.objectives.base import EmbeddingObjective
-from modeling_tmde.training.objectives.gather import sum_on_host
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.trainer import TmdeTrainer
-from tests.conftest import make_dataset, make_rows, tiny_model
-from tests.training import test_goldens
+from tmde.training.objectives.base import EmbeddingObjective
+from tmde.training.objectives.gather import sum_on_host
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.trainer import TmdeTrainer
 
 LENGTH, VOCABULARY = 7, 400
 
@@ -85,39 +85,63 @@ def counts(case: Case) -> dict[str, int]:
     """Of each objective over both processes."""
     totals = dict.fromkeys(case[0], 0)
     for languages, rows in case[1]:
-        directions = rows * (len(languages) - 1) * sum(language in ("en", "es") for language in languages)
-        sizes = BatchSizes(rows, len(languages), directions, directions * (LENGTH - 1), rows * len(languages) * LENGTH)
+        directions = (
+            rows * (len(languages) - 1) * sum(language in ("en", "es") for language in languages)
+        )
+        sizes = BatchSizes(
+            rows,
+            len(languages),
+            directions,
+            directions * (LENGTH - 1),
+            rows * len(languages) * LENGTH,
+        )
         for name, objective in case[0].items():
             totals[name] += objective.count(sizes)
     return totals
 
 
-def gradients(case: Case, ids: torch.Tensor, languages: tuple[str, ...], processes: int) -> dict[str, torch.Tensor]:
+def gradients(
+    case: Case, ids: torch.Tensor, languages: tuple[str, ...], processes: int
+) -> dict[str, torch.Tensor]:
     """Gradients and components after one step scaled as `TmdeTrainer.compute_loss` does."""
     parallel = model_of(case[0])
     model = DistributedDataParallel(parallel) if processes > 1 else parallel
     lengths = np.full(ids.shape[:2], ids.shape[2])
-    batch = SimpleNamespace(input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages, lengths=lengths)
+    batch = SimpleNamespace(
+        input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages, lengths=lengths
+    )
     outputs = model(batch)
-    sum(outputs[name]["total"] * processes / count for name, count in counts(case).items()).backward()
+    sum(
+        outputs[name]["total"] * processes / count for name, count in counts(case).items()
+    ).backward()
     found = {name: parameter.grad.clone() for name, parameter in parallel.model.named_parameters()}
     for name, objective in case[0].items():
         if isinstance(objective, EmbeddingObjective):
-            found |= {f"= {name} {part}": value.detach().float().clone() for part, value in outputs[name].items()}
+            found |= {
+                f"= {name} {part}": value.detach().float().clone()
+                for part, value in outputs[name].items()
+            }
     return found
 
 
 def gather(folder: Path, rank: int) -> None:
     for name, case in CASES.items():
-        save_file(gradients(case, *batch_of(case, rank), processes=2), folder / f"{name}-{rank}.safetensors")
+        save_file(
+            gradients(case, *batch_of(case, rank), processes=2),
+            folder / f"{name}-{rank}.safetensors",
+        )
     if rank == 0:  # an evaluation of one process alone waits for no other
         vectors = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
         save_file({"infonce": InfoNCE().eval()(vectors).loss}, folder / "evaluation.safetensors")
     for case in OBJECTIVE_CASES:
-        wrapped = objective_gradients(case, [rank], partial(DistributedDataParallel, find_unused_parameters=True))
+        wrapped = objective_gradients(
+            case, [rank], partial(DistributedDataParallel, find_unused_parameters=True)
+        )
         save_file(wrapped, folder / f"objectives {case}-{rank}.safetensors")
     sums = sum_on_host([0.1, 10.0**9 + rank])
-    save_file({"sums": torch.tensor(sums, dtype=torch.float64)}, folder / f"sums-{rank}.safetensors")
+    save_file(
+        {"sums": torch.tensor(sums, dtype=torch.float64)}, folder / f"sums-{rank}.safetensors"
+    )
 
 
 # ---- Every objective
@@ -128,11 +152,15 @@ OBJECTIVE_CASES = test_goldens.CASES | {
 }
 
 
-def objective_gradients(case: str, ranks: Sequence[int], wrap: Callable = lambda parallel: parallel) -> dict:
+def objective_gradients(
+    case: str, ranks: Sequence[int], wrap: Callable = lambda parallel: parallel
+) -> dict:
     """Of a model that reads the halves of a batch that `ranks` name, one after the other."""
     make, options = OBJECTIVE_CASES[case]
     torch.manual_seed(0)
-    objectives = {name: OBJECTIVES[name](**values) for name, values in options.items() if name != "infonce"}
+    objectives = {
+        name: OBJECTIVES[name](**values) for name, values in options.items() if name != "infonce"
+    }
     parallel = ParallelModel(make(), objectives).double().train()
     model = wrap(parallel)
     for rank in ranks:
@@ -140,18 +168,36 @@ def objective_gradients(case: str, ranks: Sequence[int], wrap: Callable = lambda
         rows = slice(3 * rank, 3 * rank + 3)
         whole = test_goldens.batch() | {"labels": torch.arange(6) % 3}
         texts = slice(2 if case == "nli" else 3)  # a premise and a hypothesis
-        half = {name: whole[name][texts, rows] for name in ("input_ids", "attention_mask", "lengths")}
+        half = {
+            name: whole[name][texts, rows] for name in ("input_ids", "attention_mask", "lengths")
+        }
         half |= {name: whole[name][rows] for name in ("teacher_vectors", "taught", "labels")}
         outputs = model(SimpleNamespace(languages=whole["languages"][texts], **half))
-        sum(objectives[name].weight * output["total"] for name, output in outputs.items()).backward()
-    return {name: found.grad for name, found in parallel.named_parameters() if found.grad is not None}
+        sum(
+            objectives[name].weight * output["total"] for name, output in outputs.items()
+        ).backward()
+    return {
+        name: found.grad for name, found in parallel.named_parameters() if found.grad is not None
+    }
 
 
 # ---- FSDP2
 
 
-ARGUMENTS = {"max_steps": 4, "warmup_steps": 2, "logging_steps": 1, "eval_steps": 2, "save_steps": 2}
-ARGUMENTS |= {"eval_pairs": ["de-en"], "micro_batch_tokens": 300, "learning_rate": 5e-3, "cooldown": 0.4, "seed": 7}
+ARGUMENTS = {
+    "max_steps": 4,
+    "warmup_steps": 2,
+    "logging_steps": 1,
+    "eval_steps": 2,
+    "save_steps": 2,
+}
+ARGUMENTS |= {
+    "eval_pairs": ["de-en"],
+    "micro_batch_tokens": 300,
+    "learning_rate": 5e-3,
+    "cooldown": 0.4,
+    "seed": 7,
+}
 ARGUMENTS |= {"use_cpu": True, "disable_tqdm": True, "metric_for_best_model": "retrieval"}
 
 
@@ -172,8 +218,13 @@ class ShardedOnCpu(TmdeTrainer):
 
 def fsdp_model() -> ParallelModel:
     """The pyramid uses some layers several times, and its tables are tied."""
-    objectives = {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
-    return ParallelModel(tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"), objectives)
+    objectives = {
+        "translation": TranslationObjective(),
+        "distance": DistanceConstraint(negatives=100),
+    }
+    return ParallelModel(
+        tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"), objectives
+    )
 
 
 def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> TmdeTrainer:
@@ -202,7 +253,11 @@ def main() -> None:
     trainer = run(tokenizer, folder / "run", **fsdp)
     parameters = list(trainer.model.parameters())
     held = {
-        "numbers": sum(parameter.to_local().numel() for parameter in parameters if isinstance(parameter, DTensor)),
+        "numbers": sum(
+            parameter.to_local().numel()
+            for parameter in parameters
+            if isinstance(parameter, DTensor)
+        ),
         "whole": sum(parameter.numel() for parameter in parameters),
         "best": trainer.state.best_global_step,
     }

@@ -7,18 +7,25 @@ from pathlib import Path
 from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
-from modeling_tmde.training.arguments import TmdeTrainingArguments
-from modeling_tmde.training.objectives import Distillation
-from modeling_tmde.training.parallel_model import ParallelModel
-from modeling_tmde.training.trainer import TmdeTrainer
 from tests.conftest import make_dataset, make_rows, tiny_model
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.objectives import Distillation
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.trainer import TmdeTrainer
 
 
 def one_run(tokenizer, output_dir: str, teacher: str, **arguments) -> TmdeTrainer:
     """A short training on 150 rows in five languages, of which the teacher has a vector for half, evaluated on 20."""
-    args = TmdeTrainingArguments(output_dir=output_dir, use_cpu=True, disable_tqdm=True, **arguments)
-    rows = [row | {"en": row["en"] if place % 2 else None} for place, row in enumerate(make_rows(150, seed=2))]
-    model = ParallelModel(tiny_model(seed=1), {"distillation": Distillation(teacher, teacher_languages=["en"])})
+    args = TmdeTrainingArguments(
+        output_dir=output_dir, use_cpu=True, disable_tqdm=True, **arguments
+    )
+    rows = [
+        row | {"en": row["en"] if place % 2 else None}
+        for place, row in enumerate(make_rows(150, seed=2))
+    ]
+    model = ParallelModel(
+        tiny_model(seed=1), {"distillation": Distillation(teacher, teacher_languages=["en"])}
+    )
     dev = {"dev": make_dataset(make_rows(20, seed=3))}
     trainer = TmdeTrainer(model, args, make_dataset(rows), tokenizer, eval_dataset=dev)
     trainer.train()

@@ -1,20 +1,20 @@
 """Training losses, one a file. An objective takes tensors, not models, so that each is tested by hand."""
 
-from modeling_tmde.training.objectives.alignment_softmax import AlignmentSoftmax
-from modeling_tmde.training.objectives.base import BatchSizes, Objective
-from modeling_tmde.training.objectives.distance import DistanceConstraint
-from modeling_tmde.training.objectives.distillation import Distillation
-from modeling_tmde.training.objectives.infonce import InfoNCE
-from modeling_tmde.training.objectives.masked_lm import CausalLanguageModel, MaskedLanguageModel
-from modeling_tmde.training.objectives.natural_language_inference import NaturalLanguageInference
-from modeling_tmde.training.objectives.ntdv_distance import NtdvDistance
-from modeling_tmde.training.objectives.similarity import SimilarityLoss
-from modeling_tmde.training.objectives.similarity_softmax import SimilaritySoftmax
-from modeling_tmde.training.objectives.translation import TranslationObjective
-from modeling_tmde.training.objectives.translation_lm import TranslationLanguageModel
-from modeling_tmde.training.objectives.unified_generative import UnifiedGenerativeTask
-from modeling_tmde.training.objectives.weight_regularization import WeightRegularization
-from modeling_tmde.training.objectives.xnli_alignment import XnliAlignment
+from tmde.training.objectives.alignment_softmax import AlignmentSoftmax
+from tmde.training.objectives.base import BatchSizes, Objective
+from tmde.training.objectives.distance import DistanceConstraint
+from tmde.training.objectives.distillation import Distillation
+from tmde.training.objectives.infonce import InfoNCE
+from tmde.training.objectives.masked_lm import CausalLanguageModel, MaskedLanguageModel
+from tmde.training.objectives.natural_language_inference import NaturalLanguageInference
+from tmde.training.objectives.ntdv_distance import NtdvDistance
+from tmde.training.objectives.similarity import SimilarityLoss
+from tmde.training.objectives.similarity_softmax import SimilaritySoftmax
+from tmde.training.objectives.translation import TranslationObjective
+from tmde.training.objectives.translation_lm import TranslationLanguageModel
+from tmde.training.objectives.unified_generative import UnifiedGenerativeTask
+from tmde.training.objectives.weight_regularization import WeightRegularization
+from tmde.training.objectives.xnli_alignment import XnliAlignment
 
 # Names in the `objectives` section of a recipe.
 OBJECTIVES: dict[str, type[Objective]] = {

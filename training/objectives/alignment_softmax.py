@@ -4,8 +4,8 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
-from modeling_tmde.training.objectives.infonce import softmax_sums
+from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
+from tmde.training.objectives.infonce import softmax_sums
 
 
 class AlignmentSoftmax(EmbeddingObjective):
@@ -37,7 +37,9 @@ class AlignmentSoftmax(EmbeddingObjective):
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         sums = []
-        with torch.autocast(embeddings.device.type, enabled=False):  # products of hundreds need fp32 in an exponent
+        with torch.autocast(
+            embeddings.device.type, enabled=False
+        ):  # products of hundreds need fp32 in an exponent
             for u, v in itertools.combinations(embeddings, 2):
                 products = u @ v.T  # (rows of u, rows of v)
                 sums += [softmax_sums(products), softmax_sums(products.T)]

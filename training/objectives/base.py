@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
+from modeling_tmde import TmdeError
+
 
 def check_range(name: str, value: float | None, interval: str) -> None:
     """Checks a number that is not None.
@@ -22,7 +24,7 @@ def check_range(name: str, value: float | None, interval: str) -> None:
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high
     if not (above and below):
-        raise ValueError(f"{name}={value} must lie in {interval}")
+        raise TmdeError(f"{name}={value} must lie in {interval}")
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,9 @@ class MaskingObjective(Objective):
 
     needs_head = needs_all_embeddings = masks_input = True
 
-    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+    def mask(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Masked:
         """
         Args:
             input_ids, attention_mask: (languages, rows, length), padded on the right.

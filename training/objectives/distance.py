@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
+from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 
 EPSILON = 1e-6  # added to `v`
 
@@ -75,7 +75,12 @@ class DistanceConstraint(EmbeddingObjective):
                 hinges.append(hinge)
         positive, hinge = torch.stack(positives).sum(), torch.stack(hinges).sum()
         loss = positive + self.hinge_weight * hinge
-        components = {"loss": loss, "positive": positive, "negative": torch.stack(negatives).sum(), "hinge": hinge}
+        components = {
+            "loss": loss,
+            "positive": positive,
+            "negative": torch.stack(negatives).sum(),
+            "hinge": hinge,
+        }
         return ObjectiveOutput(loss, {name: value.detach() for name, value in components.items()})
 
     def _normalizer(
@@ -85,10 +90,16 @@ class DistanceConstraint(EmbeddingObjective):
         if self.normalizer == "none":
             return 1.0
         if self.normalizer == "batch_mean_norm":
-            return torch.linalg.vector_norm(torch.stack([a, b]).mean(dim=1), dim=-1).mean() + EPSILON
-        return (distances.sum() - distances.diagonal().sum() + positive.sum()) / len(a) ** 2 + EPSILON
+            return (
+                torch.linalg.vector_norm(torch.stack([a, b]).mean(dim=1), dim=-1).mean() + EPSILON
+            )
+        return (distances.sum() - distances.diagonal().sum() + positive.sum()) / len(
+            a
+        ) ** 2 + EPSILON
 
-    def _negatives(self, distances: torch.Tensor, positive: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _negatives(
+        self, distances: torch.Tensor, positive: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean distance to the negatives and mean hinge of each row, both (rows,), from distances (rows, rows)."""
         others = len(distances) - 1
         if not others:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
+from modeling_tmde import TmdeError
+from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
 
 if TYPE_CHECKING:
-    from modeling_tmde.training.teacher import TeacherVersion
+    from tmde.training.teacher import TeacherVersion
 
 
 class Distillation(Objective):
@@ -73,7 +74,9 @@ class Distillation(Objective):
     ):
         super().__init__(weight)
         if not teacher:
-            raise ValueError("objectives.distillation.teacher: give a sentence-transformers model, folder or Hub id")
+            raise TmdeError(
+                "objectives.distillation.teacher: give a sentence-transformers model, folder or Hub id"
+            )
         check_range("teacher_share", teacher_share, "(0, 1]")
         self.center = center
         self.teacher_share = teacher_share
@@ -88,18 +91,31 @@ class Distillation(Objective):
     def count(self, sizes: BatchSizes) -> int:
         return sizes.languages * sizes.taught_rows
 
-    def forward(self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.BoolTensor) -> ObjectiveOutput:
-        student, teacher = embeddings.float(), vectors.float()  # close vectors cancel in half precision
+    def forward(
+        self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.BoolTensor
+    ) -> ObjectiveOutput:
+        student, teacher = (
+            embeddings.float(),
+            vectors.float(),
+        )  # close vectors cancel in half precision
         if self.center:
-            student, teacher = (_directions(vectors, taught) for vectors in (student, teacher[None]))
+            student, teacher = (
+                _directions(vectors, taught) for vectors in (student, teacher[None])
+            )
             teacher = teacher[0]
         # Chosen, not multiplied, and before the square: what stands for rows that are not taught may be anything.
         loss = torch.where(taught[:, None], student - teacher, 0.0).square().sum()
-        cosines = torch.cosine_similarity(student.detach(), teacher.expand_as(student), dim=-1)  # (languages, rows)
-        return ObjectiveOutput(loss, {"loss": loss.detach(), "cosine": torch.where(taught, cosines, 0.0).sum()})
+        cosines = torch.cosine_similarity(
+            student.detach(), teacher.expand_as(student), dim=-1
+        )  # (languages, rows)
+        return ObjectiveOutput(
+            loss, {"loss": loss.detach(), "cosine": torch.where(taught, cosines, 0.0).sum()}
+        )
 
 
 def _directions(vectors: torch.Tensor, taught: torch.BoolTensor) -> torch.Tensor:
     """Of (languages, rows, d), the directions from the mean over the taught rows of all languages."""
     total = torch.where(taught[:, None], vectors, 0.0).sum(dim=(0, 1))
-    return nn.functional.normalize(vectors - total / (len(vectors) * taught.sum()).clamp(min=1), dim=-1)
+    return nn.functional.normalize(
+        vectors - total / (len(vectors) * taught.sum()).clamp(min=1), dim=-1
+    )

@@ -12,7 +12,11 @@ from torch.distributed.nn.functional import all_gather
 
 
 def num_processes() -> int:
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return (
+        distributed.get_world_size()
+        if distributed.is_available() and distributed.is_initialized()
+        else 1
+    )
 
 
 @lru_cache(maxsize=1)

@@ -5,8 +5,8 @@ import itertools
 import torch
 from torch import nn
 
-from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
-from modeling_tmde.training.objectives.gather import gather_rows, num_processes
+from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
+from tmde.training.objectives.gather import gather_rows, num_processes
 
 
 class InfoNCE(EmbeddingObjective):
@@ -77,17 +77,24 @@ class InfoNCE(EmbeddingObjective):
         if gathered:
             candidates, first = zip(*gather_rows(vectors), strict=True)
         sums = []
-        with torch.autocast(vectors.device.type, enabled=False):  # bf16 keeps too few digits of a cosine
+        with torch.autocast(
+            vectors.device.type, enabled=False
+        ):  # bf16 keeps too few digits of a cosine
             for a, b in itertools.combinations(range(len(vectors)), 2):
                 forth = anchors[a] @ candidates[b].T  # (rows of a, candidates of b)
                 # A transposed copy is cheaper than a second product, and than a softmax over the first dimension.
                 back = anchors[b] @ candidates[a].T if gathered else forth.T.contiguous()
-                sums += [softmax_sums(forth, first[b], margin), softmax_sums(back, first[a], margin)]
+                sums += [
+                    softmax_sums(forth, first[b], margin),
+                    softmax_sums(back, first[a], margin),
+                ]
         loss, accuracy = (torch.stack(values).sum() for values in zip(*sums, strict=True))
         return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
 
 
-def softmax_sums(logits: torch.Tensor, first: int = 0, margin: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+def softmax_sums(
+    logits: torch.Tensor, first: int = 0, margin: float = 0.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums of the cross-entropy and of the right first places, from logits (rows, candidates) whose right candidates
     are `first`, `first + 1`, ...; `margin` is taken from the logits of these."""
     right = torch.arange(first, first + len(logits), device=logits.device)

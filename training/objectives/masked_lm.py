@@ -4,8 +4,15 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from modeling_tmde.training.objectives.base import BatchSizes, Masked, MaskingObjective, ObjectiveOutput, check_range
-from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
+from modeling_tmde import TmdeError
+from tmde.training.objectives.base import (
+    BatchSizes,
+    Masked,
+    MaskingObjective,
+    ObjectiveOutput,
+    check_range,
+)
+from tmde.training.objectives.cross_entropy import cross_entropy_sum
 
 
 def special_ids(config: PreTrainedConfig) -> list[int]:
@@ -14,15 +21,21 @@ def special_ids(config: PreTrainedConfig) -> list[int]:
     return sorted({config.bos_token_id, config.pad_token_id, config.mask_token_id, *eos} - {None})
 
 
-def own_tokens(ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> torch.BoolTensor:
+def own_tokens(
+    ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+) -> torch.BoolTensor:
     """Where the tokens of the texts themselves are, neither padding nor special tokens; in the shape of both.
 
     Raises:
         ValueError: The config has no token that hides others.
     """
     if config.mask_token_id is None:
-        raise ValueError("mask_token_id=None, expected the id of the token that hides others, such as <mask>")
-    return attention_mask.bool() & ~torch.isin(ids, torch.tensor(special_ids(config), device=ids.device))
+        raise TmdeError(
+            "mask_token_id=None, expected the id of the token that hides others, such as <mask>"
+        )
+    return attention_mask.bool() & ~torch.isin(
+        ids, torch.tensor(special_ids(config), device=ids.device)
+    )
 
 
 def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.LongTensor:
@@ -55,15 +68,21 @@ class CausalLanguageModel(MaskingObjective):
     def count(self, sizes: BatchSizes) -> int:
         return sizes.tokens - sizes.texts
 
-    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+    def mask(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Masked:
         """Hides nothing: `places` are those from which the next token is predicted, which is among `targets`."""
         if not config.causal:
-            raise ValueError("objectives.causal_lm: the encoder sees the tokens to predict: set model.causal=true")
+            raise TmdeError(
+                "objectives.causal_lm: the encoder sees the tokens to predict: set model.causal=true"
+            )
         before = nn.functional.pad(attention_mask[..., 1:], (0, 1)).bool()  # a token follows
         places = before.flatten().nonzero().squeeze(1)
         return Masked(input_ids, places, input_ids.flatten()[places + 1], before)
 
-    def forward(self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> ObjectiveOutput:
+    def forward(
+        self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
+    ) -> ObjectiveOutput:
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
             weight = weight.to(hidden.dtype)
@@ -134,14 +153,20 @@ class MaskedLanguageModel(CausalLanguageModel):
     def count(self, sizes: BatchSizes) -> int:
         return self.chosen(sizes.tokens - 2 * sizes.texts)  # each has its `<s>` and `</s>`
 
-    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+    def mask(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Masked:
         own = own_tokens(input_ids, attention_mask, config)
         number = self.chosen(int(own.sum()))
         flat = input_ids.flatten()
         frequencies = torch.bincount(flat[own.flatten()], minlength=config.vocab_size)[flat]
         # The largest u ** (1 / weight) of independent u are a draw without replacement in proportion to the weights.
-        chances = torch.rand(own.numel(), device=own.device).log() * frequencies**self.frequency_power
-        places = chances.masked_fill(~own.flatten(), -torch.inf).topk(number).indices.sort().values  # (tokens,)
+        chances = (
+            torch.rand(own.numel(), device=own.device).log() * frequencies**self.frequency_power
+        )
+        places = (
+            chances.masked_fill(~own.flatten(), -torch.inf).topk(number).indices.sort().values
+        )  # (tokens,)
         targets = flat[places]
         fate = torch.rand(targets.shape, device=targets.device)
         shown = torch.where(fate < self.mask_share, config.mask_token_id, targets)

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from modeling_tmde.data.parallel import CLASSES, NLI_TEXTS
-from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
+from tmde.data.parallel import CLASSES, NLI_TEXTS
+from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
 
 
 class NaturalLanguageInference(Objective):
@@ -50,7 +50,10 @@ class NaturalLanguageInference(Objective):
 
     def build(self, width: int) -> None:
         if self.classifier is None:
-            hidden, classes = nn.Linear(4 * width, self.hidden_size), nn.Linear(self.hidden_size, len(CLASSES))
+            hidden, classes = (
+                nn.Linear(4 * width, self.hidden_size),
+                nn.Linear(self.hidden_size, len(CLASSES)),
+            )
             dropout = nn.Dropout(self.dropout)
             self.classifier = nn.Sequential(dropout, hidden, nn.Tanh(), dropout, classes)
 
@@ -59,7 +62,11 @@ class NaturalLanguageInference(Objective):
 
     def forward(self, embeddings: torch.Tensor, labels: torch.LongTensor) -> ObjectiveOutput:
         premise, hypothesis = embeddings
-        features = torch.cat([premise, hypothesis, (premise - hypothesis).abs(), premise * hypothesis], dim=-1)
+        features = torch.cat(
+            [premise, hypothesis, (premise - hypothesis).abs(), premise * hypothesis], dim=-1
+        )
         logits = self.classifier(features)  # (rows, 3)
         loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
-        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": (logits.argmax(dim=-1) == labels).sum()})
+        return ObjectiveOutput(
+            loss, {"loss": loss.detach(), "accuracy": (logits.argmax(dim=-1) == labels).sum()}
+        )

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
+from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class NtdvDistance(EmbeddingObjective):
@@ -72,7 +72,9 @@ class NtdvDistance(EmbeddingObjective):
         # The largest of independent random numbers are a draw without replacement.
         ranks = torch.rand(rows, rows, device=distances.device).fill_diagonal_(-1)
         drawn = distances.gather(1, ranks.topk(chosen, dim=1).indices)  # (rows, chosen)
-        costs = (self.margin + self.margin * (positive[:, None] - drawn) / (2 * norm + 1)).clamp_min(0)
+        costs = (
+            self.margin + self.margin * (positive[:, None] - drawn) / (2 * norm + 1)
+        ).clamp_min(0)
         return costs.mean(1) * self.negatives, drawn.mean(1)
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
+from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 
 
 class SimilarityLoss(EmbeddingObjective):

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from modeling_tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
+from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
 
 
 class SimilaritySoftmax(EmbeddingObjective):
@@ -44,7 +44,9 @@ class SimilaritySoftmax(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-        with torch.autocast(embeddings.device.type, enabled=False):  # products of hundreds need fp32 in an exponent
+        with torch.autocast(
+            embeddings.device.type, enabled=False
+        ):  # products of hundreds need fp32 in an exponent
             similarities = (embeddings @ embeddings.mT).softmax(dim=2)  # (languages, rows, rows)
             losses = [self._disagreement(u - v) for u, v in itertools.combinations(similarities, 2)]
         loss = torch.stack(losses).sum()

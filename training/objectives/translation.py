@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import nn
 
-from modeling_tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
-from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
+from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
+from tmde.training.objectives.cross_entropy import cross_entropy_sum
 
 
 class TranslationObjective(Objective):
@@ -65,8 +65,14 @@ class TranslationObjective(Objective):
     def count(self, sizes: BatchSizes) -> int:
         return sizes.target_tokens if self.reduction == "mean" else sizes.rows * sizes.directions
 
-    def forward(self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> ObjectiveOutput:
-        if self.training and self.sampled_vocabulary is not None and self.sampled_vocabulary < len(weight):
+    def forward(
+        self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
+    ) -> ObjectiveOutput:
+        if (
+            self.training
+            and self.sampled_vocabulary is not None
+            and self.sampled_vocabulary < len(weight)
+        ):
             drawn = torch.randint(len(weight), (self.sampled_vocabulary,), device=weight.device)
             entries = torch.cat([targets, drawn]).unique()  # sorted
             weight = nn.functional.embedding(entries, weight)

@@ -5,14 +5,18 @@ from dataclasses import replace
 import torch
 from transformers import PreTrainedConfig
 
-from modeling_tmde.training.objectives.base import BatchSizes, Masked
-from modeling_tmde.training.objectives.masked_lm import MaskedLanguageModel
+from tmde.training.objectives.base import BatchSizes, Masked
+from tmde.training.objectives.masked_lm import MaskedLanguageModel
 
 
 def neighbors(languages: int) -> list[tuple[int, int]]:
     """The pairs of languages that are read together: of two the one pair, of more each with the next, in a ring, so
     that each is read equally often."""
-    return [(0, 1)] if languages == 2 else [(place, (place + 1) % languages) for place in range(languages)]
+    return (
+        [(0, 1)]
+        if languages == 2
+        else [(place, (place + 1) % languages) for place in range(languages)]
+    )
 
 
 class TranslationLanguageModel(MaskedLanguageModel):
@@ -51,7 +55,9 @@ class TranslationLanguageModel(MaskedLanguageModel):
         readings = 2 * len(neighbors(sizes.languages)) // sizes.languages  # of every text
         return self.chosen(readings * (sizes.tokens - 2 * sizes.texts))
 
-    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+    def mask(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Masked:
         """
         Args:
             input_ids, attention_mask: (languages, rows, length), padded on the right.
@@ -64,6 +70,15 @@ class TranslationLanguageModel(MaskedLanguageModel):
             ValueError: If there is one language only.
         """
         first, second = map(list, zip(*neighbors(len(input_ids)), strict=True))
-        joined = [torch.cat([part[first], part[second]], dim=-1).flatten(0, 1) for part in (input_ids, attention_mask)]
-        positions = torch.arange(input_ids.shape[-1], device=input_ids.device).repeat(2).expand_as(joined[0])
-        return replace(super().mask(*joined, config), attention_mask=joined[1], position_ids=positions)
+        joined = [
+            torch.cat([part[first], part[second]], dim=-1).flatten(0, 1)
+            for part in (input_ids, attention_mask)
+        ]
+        positions = (
+            torch.arange(input_ids.shape[-1], device=input_ids.device)
+            .repeat(2)
+            .expand_as(joined[0])
+        )
+        return replace(
+            super().mask(*joined, config), attention_mask=joined[1], position_ids=positions
+        )

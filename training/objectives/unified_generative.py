@@ -8,9 +8,9 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from modeling_tmde.common import occurrences
-from modeling_tmde.training.objectives.base import Masked, MaskingObjective, ObjectiveOutput
-from modeling_tmde.training.objectives.cross_entropy import cross_entropy_sum
-from modeling_tmde.training.objectives.masked_lm import own_tokens
+from tmde.training.objectives.base import Masked, MaskingObjective, ObjectiveOutput
+from tmde.training.objectives.cross_entropy import cross_entropy_sum
+from tmde.training.objectives.masked_lm import own_tokens
 
 
 class UnifiedGenerativeTask(MaskingObjective):
@@ -61,14 +61,20 @@ class UnifiedGenerativeTask(MaskingObjective):
         self.task = task
         self.masks_input = task != "xtr"
 
-    def mask(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig) -> Masked:
+    def mask(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Masked:
         """One token of every row becomes `<mask>`; none of a row that has only special tokens, and none for XTR."""
         own = own_tokens(input_ids, attention_mask, config)
         texts = torch.rand(own.shape[:2], device=own.device).masked_fill(~own.any(dim=2), -1.0)
-        drawn = torch.zeros_like(texts, dtype=torch.bool).scatter(0, texts.argmax(dim=0, keepdim=True), True)
+        drawn = torch.zeros_like(texts, dtype=torch.bool).scatter(
+            0, texts.argmax(dim=0, keepdim=True), True
+        )
         chances = torch.rand(own.shape, device=own.device).masked_fill(~own, -1.0)
         hidden = torch.zeros_like(own).scatter(2, chances.argmax(dim=2, keepdim=True), True)
-        hidden &= drawn.unsqueeze(2) & own & self.masks_input  # (languages, rows, length), one place a row
+        hidden &= (
+            drawn.unsqueeze(2) & own & self.masks_input
+        )  # (languages, rows, length), one place a row
         places = hidden.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places]
         return Masked(input_ids.masked_fill(hidden, config.mask_token_id), places, targets, own)
@@ -88,15 +94,21 @@ class UnifiedGenerativeTask(MaskingObjective):
             if self.task == "smlm":
                 row = (masked.places // length) % rows  # (hidden tokens,)
                 targets = masked.targets.repeat(languages)
-                loss = cross_entropy_sum(hidden[:, row].flatten(0, 1).to(dtype), weight.to(dtype), targets)
+                loss = cross_entropy_sum(
+                    hidden[:, row].flatten(0, 1).to(dtype), weight.to(dtype), targets
+                )
                 loss = loss * (languages - 1)
                 return ObjectiveOutput(loss, {"loss": loss.detach()})
             hidden, weight = hidden.flatten(0, 1).to(dtype), weight.to(dtype)  # (texts, d_model)
             shares, entropies = self._labels(input_ids.flatten(0, 1), counted.flatten(0, 1), dtype)
             means = nn.functional.embedding_bag(
                 input_ids.flatten(0, 1), weight, mode="sum", per_sample_weights=shares
-            ).unflatten(0, (languages, rows))  # (languages, rows, d_model): sum_w q(w) E_w of a text's own tokens
-            wanted = (means.sum(0) - means).flatten(0, 1)  # (texts, d_model): of all other texts of the row
+            ).unflatten(
+                0, (languages, rows)
+            )  # (languages, rows, d_model): sum_w q(w) E_w of a text's own tokens
+            wanted = (means.sum(0) - means).flatten(
+                0, 1
+            )  # (texts, d_model): of all other texts of the row
             texts = masked.places // length  # (hidden tokens,), in the order (languages, rows)
             halves = wanted.new_ones(len(wanted)).index_fill(0, texts, 0.5)
             of_hidden = nn.functional.embedding(masked.targets, weight) * ((languages - 1) / 2)
@@ -107,7 +119,9 @@ class UnifiedGenerativeTask(MaskingObjective):
             loss = (languages - 1) * cross_entropy_sum(hidden, weight, any_token)
             excess = (languages - 1) * nn.functional.embedding(any_token, weight) - wanted
             loss = loss + (hidden * excess).sum()
-            loss = loss + self._negative_entropy(masked, input_ids, shares.view(input_ids.shape), entropies)
+            loss = loss + self._negative_entropy(
+                masked, input_ids, shares.view(input_ids.shape), entropies
+            )
         return ObjectiveOutput(loss, {"loss": loss.detach()})
 
     def _labels(
@@ -127,12 +141,19 @@ class UnifiedGenerativeTask(MaskingObjective):
         """`sum_w q(w) log q(w)` over all labels, of eq. 3 or eq. 4."""
         languages, rows, length = input_ids.shape
         total = (languages - 1) * entropies.sum()
-        own_text, row = (masked.places // length) // rows, (masked.places // length) % rows  # (hidden tokens,)
+        own_text, row = (
+            (masked.places // length) // rows,
+            (masked.places // length) % rows,
+        )  # (hidden tokens,)
         found = input_ids[:, row] == masked.targets[:, None]  # (languages, hidden tokens, length)
-        there = (shares[:, row] * found).sum(dim=2)  # q(w_t) of eq. 3: w_t may be in the translation as well
+        there = (shares[:, row] * found).sum(
+            dim=2
+        )  # q(w_t) of eq. 3: w_t may be in the translation as well
         plain = entropies.view(languages, rows)[:, row]
         # All of q is halved, and w_t gets 1/2 more.
         halved = plain / 2 - math.log(2) / 2 - torch.xlogy(there / 2, there / 2)
-        change = halved + torch.xlogy((there + 1) / 2, (there + 1) / 2) - plain  # (languages, hidden tokens)
+        change = (
+            halved + torch.xlogy((there + 1) / 2, (there + 1) / 2) - plain
+        )  # (languages, hidden tokens)
         others = torch.arange(languages, device=own_text.device)[:, None] != own_text
         return total + (change * others).sum()

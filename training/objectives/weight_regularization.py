@@ -2,7 +2,7 @@
 
 import torch
 
-from modeling_tmde.training.objectives.base import ObjectiveOutput, ParameterObjective
+from tmde.training.objectives.base import ObjectiveOutput, ParameterObjective
 
 
 class WeightRegularization(ParameterObjective):

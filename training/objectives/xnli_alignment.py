@@ -2,7 +2,13 @@
 
 import torch
 
-from modeling_tmde.training.objectives.base import BatchSizes, EmbeddingObjective, ObjectiveOutput, check_range
+from modeling_tmde import TmdeError
+from tmde.training.objectives.base import (
+    BatchSizes,
+    EmbeddingObjective,
+    ObjectiveOutput,
+    check_range,
+)
 
 
 class XnliAlignment(EmbeddingObjective):
@@ -64,20 +70,24 @@ class XnliAlignment(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor, languages: tuple[str, ...]) -> ObjectiveOutput:
         if self.source_language not in languages:
-            raise ValueError(
+            raise TmdeError(
                 f"xnli_alignment fits every language to source_language={self.source_language!r}, and a batch of "
                 f"{', '.join(languages)} lacks it: train on rows that have it (data.pivot_languages="
                 f"[{self.source_language}]), or name another source"
             )
         source = languages.index(self.source_language)
         x = embeddings[source].float().detach()  # (rows, d)
-        y = torch.cat([embeddings[:source], embeddings[source + 1 :]]).float()  # (languages - 1, rows, d)
+        y = torch.cat(
+            [embeddings[:source], embeddings[source + 1 :]]
+        ).float()  # (languages - 1, rows, d)
         positive = torch.linalg.vector_norm(x - y, dim=-1)  # (languages - 1, rows)
         negatives = positive.new_empty(0, *positive.shape)  # of one row
         if y.shape[1] > 1:
             x_c = x[_others(positive)]  # (languages - 1, rows, d)
             y_c = y.gather(1, _others(positive)[..., None].expand_as(y))
-            negatives = torch.linalg.vector_norm(torch.stack([x_c - y, x - y_c]), dim=-1)  # (2, languages - 1, rows)
+            negatives = torch.linalg.vector_norm(
+                torch.stack([x_c - y, x - y_c]), dim=-1
+            )  # (2, languages - 1, rows)
         if self.margin is None:
             loss = positive.sum() - self.negative_weight * negatives.sum()
         else:

@@ -38,7 +38,9 @@ class AlignmentRecall(evaluate.Metric):
         return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
     def _compute(self, predictions: Pairs, references: Pairs) -> dict[str, float]:
-        found, gold = ([set(map(tuple, pairs)) for pairs in side] for side in (predictions, references))
+        found, gold = (
+            [set(map(tuple, pairs)) for pairs in side] for side in (predictions, references)
+        )
         if not any(gold):
             raise ValueError("references: found no gold pair, expected at least one")
         hits = sum(len(ours & right) for ours, right in zip(found, gold, strict=True))

@@ -39,10 +39,16 @@ class MiningF1(evaluate.Metric):
         return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
     def _compute(self, predictions: Pairs, references: Pairs) -> dict[str, float]:
-        found, gold = ([set(map(tuple, pairs)) for pairs in side] for side in (predictions, references))
+        found, gold = (
+            [set(map(tuple, pairs)) for pairs in side] for side in (predictions, references)
+        )
         hits = sum(len(ours & right) for ours, right in zip(found, gold, strict=True))
         precision, recall = (hits / max(1, sum(map(len, pairs))) for pairs in (found, gold))
-        return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / ((precision + recall) or 1)}
+        return {
+            "precision": precision,
+            "recall": recall,
+            "f1": 2 * precision * recall / ((precision + recall) or 1),
+        }
 
 
 if __name__ == "__main__":  # the Space of the metric

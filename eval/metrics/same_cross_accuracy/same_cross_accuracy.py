@@ -32,7 +32,10 @@ def group_pairs(pairs: Sequence[tuple[str, str]]) -> dict[str, list[int]]:
 
 def same_cross(pairs: Sequence[tuple[str, str]], values: Sequence[float]) -> dict[str, float]:
     """Means of the values of the cells."""
-    return {name: float(np.mean([values[place] for place in places])) for name, places in group_pairs(pairs).items()}
+    return {
+        name: float(np.mean([values[place] for place in places]))
+        for name, places in group_pairs(pairs).items()
+    }
 
 
 class SameCrossAccuracy(evaluate.Metric):

@@ -45,10 +45,14 @@ class StsCorrelation(evaluate.Metric):
     """
 
     def _info(self) -> evaluate.MetricInfo:
-        features = datasets.Features({name: datasets.Value("float") for name in ("predictions", "references")})
+        features = datasets.Features(
+            {name: datasets.Value("float") for name in ("predictions", "references")}
+        )
         return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
-    def _compute(self, predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
+    def _compute(
+        self, predictions: Sequence[float], references: Sequence[float]
+    ) -> dict[str, float]:
         return correlations(predictions, references)
 
 

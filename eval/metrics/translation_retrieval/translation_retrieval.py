@@ -47,18 +47,25 @@ class TranslationRetrieval(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         features = datasets.Features(
-            {name: datasets.Sequence(datasets.Value("float32")) for name in ("predictions", "references")}
+            {
+                name: datasets.Sequence(datasets.Value("float32"))
+                for name in ("predictions", "references")
+            }
         )
         return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
     def _compute(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         sides = (np.asarray(side, dtype=np.float64) for side in (predictions, references))
-        queries, candidates = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
+        queries, candidates = (
+            side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides
+        )
         right = np.einsum("ij,ij->i", queries, candidates)[:, None]
         ranks = []
         for start in range(0, len(queries), 1024):  # (1024, n) cosines at a time
             rows = slice(start, start + 1024)
-            ranks.append((queries[rows] @ candidates.T > right[rows] - TIE).sum(axis=1))  # the translation is one
+            ranks.append(
+                (queries[rows] @ candidates.T > right[rows] - TIE).sum(axis=1)
+            )  # the translation is one
         return rank_scores(np.concatenate(ranks))
 
 

@@ -14,7 +14,9 @@ def dataset_folder(tmp_path: Path) -> Callable[..., str]:
     """`dataset_folder(rows by config and split, features, name)`: a folder laid out like a Hub dataset."""
 
     def build(
-        configs: dict[str, dict[str, list[dict]]], features: datasets.Features | None = None, name: str = "dataset"
+        configs: dict[str, dict[str, list[dict]]],
+        features: datasets.Features | None = None,
+        name: str = "dataset",
     ) -> str:
         return write_hub_folder(tmp_path / "hub" / name, configs, features)
 

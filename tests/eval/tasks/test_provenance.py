@@ -5,7 +5,7 @@ import inspect
 import datasets
 import pytest
 
-from modeling_tmde.eval.tasks import GROUPS, TASKS
+from tmde.eval.tasks import GROUPS, TASKS
 
 TEXT = {"text": "a", "title": "a", "doc_id": "a", "label": "CCAT", "index_id": 0, "category": "x"}
 PAIR = {"premise": "a", "hypothesis": "b", "label": 0}
@@ -33,14 +33,23 @@ CASES = {  # data of each task, options of `load`
     "sts": ({"en-de": {"test": [{"sentence1": "a", "sentence2": "b", "score": 1.0}]}}, {}),
     "sentence_retrieval": (PARALLEL, {}),
 }
-KNOWN = {"sib200", "xnli", "xnli_translate_train", "mldoc"}  # any source in their format is a copy of the benchmark
+KNOWN = {
+    "sib200",
+    "xnli",
+    "xnli_translate_train",
+    "mldoc",
+}  # any source in their format is a copy of the benchmark
 TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval"}
 
 
 def test_every_task_describes_itself():
     for name, task in TASKS.items():
         assert task.name == name and task.description and "\n" not in task.description
-        assert list(inspect.signature(task().load).parameters)[:3] == ["source", "languages", "streaming"]
+        assert list(inspect.signature(task().load).parameters)[:3] == [
+            "source",
+            "languages",
+            "streaming",
+        ]
     files = {"sample", "word_order", "xnli_translate_test", "rcv", "wmt16", "wmt19"}
     assert set(TASKS) == {*CASES, *GROUPS["probing"], *GROUPS["senteval"], *files}
 
@@ -50,12 +59,18 @@ def test_provenance(name, dataset_folder, monkeypatch):
     configs, options = CASES[name]
     folder, task = dataset_folder(configs, name=name), TASKS[name]()
     for function in ("load_dataset", "get_dataset_config_names", "get_dataset_split_names"):
-        original = getattr(datasets, function)  # requests for a dataset of the Hub are answered from the folder
+        original = getattr(
+            datasets, function
+        )  # requests for a dataset of the Hub are answered from the folder
         answer = lambda path, *args, original=original, **other: original(folder, *args, **other)  # noqa: E731
         monkeypatch.setattr(datasets, function, answer)
     for source, hub_id in ((folder, None), ("someone/else", "someone/else")):
         found = task.load(source, **options).provenance
-        assert (found.source, found.hub_id, found.split) == (source, hub_id, "train" if name in TRAIN else "test")
+        assert (found.source, found.hub_id, found.split) == (
+            source,
+            hub_id,
+            "train" if name in TRAIN else "test",
+        )
         assert (found.citation == found.licence == "as given by the source") == (name not in KNOWN)
         assert (found.url is None) == (name not in KNOWN)
     if task.default_source is not None:

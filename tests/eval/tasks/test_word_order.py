@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from modeling_tmde.eval.contrast import evaluate_contrast
-from modeling_tmde.eval.tasks import TASKS
 from tests.eval.fake_system import FakeSystem
+from tmde.eval.contrast import evaluate_contrast
+from tmde.eval.tasks import TASKS
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
 ORDER = ("roles", "negation_scope", "attribute", "order")
@@ -26,7 +26,11 @@ def test_languages_and_phenomena():
     assert Counter(DATA.groups) == dict.fromkeys((*ORDER, "negation"), 15)
     assert DATA.ids[0] == "roles-01" and DATA.ids[-1] == "negation-15" and len(set(DATA.ids)) == 75
     data = TASKS["word_order"]().load(languages=["fr", "de"], phenomena=["negation", "roles"])
-    assert (data.languages, data.controls, set(data.groups)) == (["fr", "de"], (), {"roles", "negation"})
+    assert (data.languages, data.controls, set(data.groups)) == (
+        ["fr", "de"],
+        (),
+        {"roles", "negation"},
+    )
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KernelDensity
 
-from modeling_tmde.long_documents import SentenceDensity
+from tmde.embedding.long_documents import SentenceDensity
 
 RNG = np.random.default_rng(3)
-VECTORS = np.concatenate([RNG.standard_normal((180, 24)), np.tile(RNG.standard_normal(24), (40, 1))])
+VECTORS = np.concatenate(
+    [RNG.standard_normal((180, 24)), np.tile(RNG.standard_normal(24), (40, 1))]
+)
 KERNELS = pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
 
 
@@ -19,7 +21,9 @@ def distances(points):
 
 @KERNELS
 def test_weights_are_those_of_a_plain_loop(kernel):
-    fitted = SentenceDensity(components=24, kernel=kernel, bandwidth=5.0).fit(VECTORS)  # 24 axes keep all distances
+    fitted = SentenceDensity(components=24, kernel=kernel, bandwidth=5.0).fit(
+        VECTORS
+    )  # 24 axes keep all distances
     between = distances(VECTORS)
     for row, weight in enumerate(fitted.weights(VECTORS)):
         values = (between < 5.0).astype(float) if kernel == "tophat" else np.exp(-(between**2) / 50)
@@ -32,7 +36,9 @@ def test_hand_computed_weights():
     """Three equal sentences and one far away: densities 3, 3, 3, 1 of a mean of 2.5, so that b = 1.25."""
     vectors = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [10.0, 0.0]])
     fitted = SentenceDensity(bandwidth=1.0).fit(vectors)
-    np.testing.assert_allclose(fitted.weights(vectors), [1.25 / 4.25] * 3 + [1.25 / 2.25], rtol=1e-6)
+    np.testing.assert_allclose(
+        fitted.weights(vectors), [1.25 / 4.25] * 3 + [1.25 / 2.25], rtol=1e-6
+    )
     assert fitted.weights(np.array([[40.0, 0.0]])).tolist() == [1.0]
     equal = np.full((20, 8), 0.1, np.float32)  # all densities are their mean: b / (b + 2 b)
     np.testing.assert_allclose(SentenceDensity().fit(equal).weights(equal), 1 / 3, rtol=1e-6)
@@ -46,10 +52,16 @@ def test_the_chosen_bandwidth_is_that_of_highest_held_out_likelihood():
     scores = {}
     for factor in (0.25, 1, 4):
         tree = KernelDensity(bandwidth=factor * chosen)
-        scores[factor] = sum(tree.fit(np.delete(points, slice(f, None, 5), 0)).score(points[f::5]) for f in range(5))
+        scores[factor] = sum(
+            tree.fit(np.delete(points, slice(f, None, 5), 0)).score(points[f::5]) for f in range(5)
+        )
     assert scores[1] == max(scores.values())
-    gaussian, tophat = (SentenceDensity(kernel=kernel).fit(VECTORS).bandwidth_ for kernel in ("gaussian", "tophat"))
-    assert tophat / gaussian == pytest.approx(3.95, abs=0.001)  # as wide as a gaussian that smooths as much
+    gaussian, tophat = (
+        SentenceDensity(kernel=kernel).fit(VECTORS).bandwidth_ for kernel in ("gaussian", "tophat")
+    )
+    assert tophat / gaussian == pytest.approx(
+        3.95, abs=0.001
+    )  # as wide as a gaussian that smooths as much
 
 
 @pytest.mark.parametrize("chosen", [None, 2.5])
@@ -66,5 +78,7 @@ def test_a_saved_density_gives_the_same_weights(tmp_path, chosen):
 def test_a_file_of_something_else(tmp_path, content):
     path = tmp_path / "other.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="other.npz: not a density that SentenceDensity.save wrote"):
+    with pytest.raises(
+        ValueError, match="other.npz: not a density that SentenceDensity.save wrote"
+    ):
         SentenceDensity.load(path)

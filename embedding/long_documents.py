@@ -5,7 +5,7 @@
 Paper 001, table 5, compares such splits (by punctuation, by a fixed number of tokens) and aggregations (mean,
 maximum); the density weights are those of paper 003 (LAWDR), eq. 3.
 
-    from modeling_tmde import DocumentEmbedder, SentenceDensity
+    from tmde.embedding import DocumentEmbedder, SentenceDensity
 
     embedder = DocumentEmbedder.from_pretrained("path/to/checkpoint", long_documents="sentences")
     density = SentenceDensity().fit(sentence_vectors)  # (n, d)
@@ -29,9 +29,10 @@ import sentencex
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from .tokenization import TextTokenizer, TokenizedTexts, private_copy
+from modeling_tmde import TmdeError
+from modeling_tmde.inspection import NO_LIMIT
+from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
 
-NO_LIMIT = 10**9  # of an input's length; tokenizers without a limit say 1e30
 MODES = ("truncate", "chunk", "sentences")
 # Their rules split texts of unknown language.
 SPLITTER_LANGUAGES = ("en", "de", "es", "fr", "it")
@@ -40,8 +41,12 @@ _BLOCK_PIECES = 4096  # whose vectors are in memory at once
 _BLOCK_TOKENS = 2**20  # of these pieces
 _LINE_BREAK = re.compile(r"[\r\n\u2028\u2029\x0b\x0c\x85]+")
 _SPACE = re.compile(r"\s")
-_LINE_BLOCK = 4096  # characters; the rules of some languages take time quadratic in the length of a line
-_SELECTION_SAMPLE = 4000  # vectors that choose the bandwidth, which varies as n^(-1/20) in 16 dimensions
+_LINE_BLOCK = (
+    4096  # characters; the rules of some languages take time quadratic in the length of a line
+)
+_SELECTION_SAMPLE = (
+    4000  # vectors that choose the bandwidth, which varies as n^(-1/20) in 16 dimensions
+)
 _BANDWIDTHS = 20
 
 
@@ -66,23 +71,27 @@ class LongDocuments:
         aggregation: str | os.PathLike | SentenceDensity = "mean",
     ) -> None:
         if mode not in MODES[1:]:
-            raise ValueError(f"long_documents: found {mode!r}, expected one of {MODES}")
+            raise TmdeError(f"long_documents: found {mode!r}, expected one of {MODES}")
         self.mode = mode
         self.aggregation = load_aggregation(aggregation)
-        self._tokenize = TextTokenizer(tokenize.tokenizer, NO_LIMIT, tokenize.empty_id, tokenize.prompt)
+        self._tokenize = TextTokenizer(
+            tokenize.tokenizer, NO_LIMIT, tokenize.empty_id, tokenize.prompt
+        )
         self._affixes = _affixes(tokenize.tokenizer, tokenize.prompt)
         max_length = tokenize.max_length
         self.window = max_length if window is None else window
         least = sum(self._affixes) + 1 if mode == "chunk" else 1
         if not least <= self.window <= max_length:
             expected = f"{least} to {max_length:,}, an input of the model"
-            raise ValueError(f"window: found {window} tokens, expected {expected}")
+            raise TmdeError(f"window: found {window} tokens, expected {expected}")
         self.piece_length = self.window if mode == "chunk" else max_length
         self._content = self.piece_length - sum(self._affixes)
         self.stride = max(1, self._content // 2) if stride is None else stride
         if not 1 <= self.stride <= self._content:
-            expected = f"1 to {self._content:,}, the tokens of text in a piece, so that none is left out"
-            raise ValueError(f"stride: found {stride} tokens, expected {expected}")
+            expected = (
+                f"1 to {self._content:,}, the tokens of text in a piece, so that none is left out"
+            )
+            raise TmdeError(f"stride: found {stride} tokens, expected {expected}")
 
     def describe(self) -> dict[str, str | int]:
         """All settings that a vector depends on; a density is named by its contents."""
@@ -125,7 +134,12 @@ class LongDocuments:
         Returns:
             Vectors (documents, d) float32; the number of pieces (documents,); tokens of all pieces.
         """
-        pieces, counts, tokens, done = self._pieces(documents.segments), np.zeros(len(documents.segments), int), 0, -1
+        pieces, counts, tokens, done = (
+            self._pieces(documents.segments),
+            np.zeros(len(documents.segments), int),
+            0,
+            -1,
+        )
         longest = min(self.piece_length, int(documents.full_lengths.max()))
         size = max(1, min(_BLOCK_PIECES, _BLOCK_TOKENS // longest))
         result = weight_sums = None
@@ -137,7 +151,9 @@ class LongDocuments:
                 inputs.language_ids = documents.language_ids[owners]
             counts += np.bincount(owners, minlength=len(counts))
             tokens += len(inputs.token_ids)
-            vectors = embed(inputs).cpu().double()  # (pieces, d); the order of float64 sums does not matter
+            vectors = (
+                embed(inputs).cpu().double()
+            )  # (pieces, d); the order of float64 sums does not matter
             if result is None:
                 first = -torch.inf if self.aggregation == "max" else 0.0
                 result = vectors.new_full((len(counts), vectors.shape[1]), first)
@@ -148,7 +164,9 @@ class LongDocuments:
             else:
                 weights = vectors.new_ones((len(vectors), 1))
                 if isinstance(self.aggregation, SentenceDensity):
-                    weights = torch.from_numpy(self.aggregation.weights(vectors.numpy())).double()[:, None]
+                    weights = torch.from_numpy(self.aggregation.weights(vectors.numpy())).double()[
+                        :, None
+                    ]
                 result.index_add_(0, owners, vectors * weights)
                 weight_sums.index_add_(0, owners, weights)
             progress(int(owners[-1]) - done)
@@ -195,7 +213,7 @@ def load_aggregation(aggregation: str | os.PathLike | SentenceDensity) -> str | 
     try:
         return SentenceDensity.load(Path(aggregation).expanduser())
     except (OSError, ValueError) as error:
-        raise ValueError(
+        raise TmdeError(
             f"aggregation: found {str(aggregation)!r}, expected 'mean', 'max' or a saved SentenceDensity: {error}"
         ) from error
 
@@ -232,11 +250,15 @@ def split_sentences(text: str, language: str | None = None) -> list[str]:
 
 def _split_line(line: str, languages: Sequence[str]) -> Iterator[str]:
     """Pieces that end where the rules of all languages end a sentence; of a long line, those of its blocks."""
-    plain = _SPACE.sub(" ", line)  # the rules of some languages break on a wide or narrow space before a full stop
+    plain = _SPACE.sub(
+        " ", line
+    )  # the rules of some languages break on a wide or narrow space before a full stop
     start = 0
     for stop in sorted(_sentence_ends("en", plain)) if len(plain) > _LINE_BLOCK else [len(plain)]:
         if stop - start >= _LINE_BLOCK or stop == len(plain):
-            ends = set.intersection(*(_sentence_ends(language, plain[start:stop]) for language in languages))
+            ends = set.intersection(
+                *(_sentence_ends(language, plain[start:stop]) for language in languages)
+            )
             for begin, end in itertools.pairwise(sorted({0, stop - start} | ends)):
                 yield line[start + begin : start + end]
             start = stop
@@ -286,7 +308,7 @@ class SentenceDensity:
 
     def __post_init__(self) -> None:
         if self.kernel not in ("tophat", "gaussian"):
-            raise ValueError(f"kernel: found {self.kernel!r}, expected 'tophat' or 'gaussian'")
+            raise TmdeError(f"kernel: found {self.kernel!r}, expected 'tophat' or 'gaussian'")
 
     def fit(self, vectors: np.ndarray) -> SentenceDensity:
         """Learns axes, bandwidth and b from vectors (n, d), n at least 2; a memory map stays on disk.
@@ -298,7 +320,9 @@ class SentenceDensity:
 
         rng = np.random.default_rng(self.seed)
         rows = np.sort(rng.choice(len(vectors), min(self.sample, len(vectors)), replace=False))
-        drawn = np.asarray(np.asarray(vectors)[rows], dtype=np.float64)  # (sample, d); a table's rows, not its columns
+        drawn = np.asarray(
+            np.asarray(vectors)[rows], dtype=np.float64
+        )  # (sample, d); a table's rows, not its columns
         analysis = PCA(min(self.components, *drawn.shape), random_state=self.seed).fit(drawn)
         self.mean_, self.axes_ = analysis.mean_, np.ascontiguousarray(analysis.components_)
         self.points_ = self._project(drawn)  # (sample, components)
@@ -337,11 +361,16 @@ class SentenceDensity:
             with np.load(path, allow_pickle=False) as file:
                 return cls.from_arrays(file)
         except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path}: not a density that SentenceDensity.save wrote: {error}") from error
+            raise TmdeError(
+                f"{path}: not a density that SentenceDensity.save wrote: {error}"
+            ) from error
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All that `from_arrays` needs, by name."""
-        return {name: np.asarray(math.nan if value is None else value) for name, value in vars(self).items()}
+        return {
+            name: np.asarray(math.nan if value is None else value)
+            for name, value in vars(self).items()
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SentenceDensity:
@@ -356,10 +385,14 @@ class SentenceDensity:
     def fingerprint(self) -> str:
         """16 hex digits of a SHA-256 over all that it is made of."""
         arrays = sorted(self.to_arrays().items())
-        return hashlib.sha256(b"".join(name.encode() + array.tobytes() for name, array in arrays)).hexdigest()[:16]
+        return hashlib.sha256(
+            b"".join(name.encode() + array.tobytes() for name, array in arrays)
+        ).hexdigest()[:16]
 
 
-def _log_density(queries: np.ndarray, points: np.ndarray, bandwidth: float, kernel: str) -> np.ndarray:
+def _log_density(
+    queries: np.ndarray, points: np.ndarray, bandwidth: float, kernel: str
+) -> np.ndarray:
     """Logarithm of the kernel density of `points` (m, k) at `queries` (n, k): (n,)."""
     from sklearn.neighbors import KernelDensity
 
@@ -386,10 +419,15 @@ def _choose_bandwidth(points: np.ndarray, kernel: str, rng: np.random.Generator)
     distinct = points[rng.permutation(firsts)[:_SELECTION_SAMPLE]]
     nearest = np.quantile(NearestNeighbors(n_neighbors=1).fit(distinct).kneighbors()[0], 0.1)
     typical = np.median(pdist(distinct))
-    bandwidths = np.geomspace(max(nearest, 1e-3 * typical), typical, _BANDWIDTHS) / math.sqrt(dimensions)
+    bandwidths = np.geomspace(max(nearest, 1e-3 * typical), typical, _BANDWIDTHS) / math.sqrt(
+        dimensions
+    )
     folds = list(KFold(min(5, len(chosen))).split(chosen))
     scores = [
-        sum(_log_density(chosen[held], chosen[rest], bandwidth, "gaussian").sum() for rest, held in folds)
+        sum(
+            _log_density(chosen[held], chosen[rest], bandwidth, "gaussian").sum()
+            for rest, held in folds
+        )
         for bandwidth in bandwidths
     ]
     best = float(bandwidths[np.argmax(scores)])

@@ -14,25 +14,27 @@ from modeling_tmde import (
     AlignedModel,
     BagConfig,
     BagModel,
-    DocumentEmbedder,
     LaserModel,
     NtdvForConditionalGeneration,
     TmdeEncoderForMaskedLM,
 )
-from modeling_tmde import export as export_module
-from modeling_tmde.export import (
-    export_onnx,
-    export_static_embedding,
-    export_vocabulary,
-    write_sentence_transformers_files,
-)
-from modeling_tmde.long_documents import NO_LIMIT
+from modeling_tmde.inspection import NO_LIMIT
+from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from tests.conftest import LANGUAGES, WORDS, jittered, make_rows, save, tiny_model
 from tests.hub_encoders import make_tokenizer as make_unigram_tokenizer
 from tests.tiny_embedders import aligned, encoder, laser, make_bag, make_xlmr, ntdv
+from tmde import DocumentEmbedder
+from tmde.embedding import export as export_module
+from tmde.embedding.export import export_onnx, export_static_embedding, export_vocabulary
 
 TEXTS = [row[language] for row in make_rows(6, seed=3) for language in LANGUAGES]
-TEXTS += ["<s> </s> a<pad>b <unk>", "Großer HUND, 12,345.67!", "long text " * 60, " ", "漢字 Привет 🙂 e\u0301"]
+TEXTS += [
+    "<s> </s> a<pad>b <unk>",
+    "Großer HUND, 12,345.67!",
+    "long text " * 60,
+    " ",
+    "漢字 Привет 🙂 e\u0301",
+]
 
 
 def run_graph(path, embedder, texts):
@@ -40,7 +42,12 @@ def run_graph(path, embedder, texts):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path)
-    options = {"padding": True, "truncation": True, "max_length": embedder.max_length, "return_tensors": "pt"}
+    options = {
+        "padding": True,
+        "truncation": True,
+        "max_length": embedder.max_length,
+        "return_tensors": "pt",
+    }
     inputs = embedder.tokenizer(texts, split_special_tokens=True, **options)
     names = {given.name for given in session.get_inputs()}
     assert names == {"input_ids", "attention_mask"}
@@ -61,14 +68,18 @@ PARTS = {"prompt_ids": [7, 9], "bag_residual": 2, "sublinear_counts": True}
         (lambda: tiny_model(bag_residual=True, sublinear_counts=True), None),
         (make_xlmr, None),
         (
-            lambda: AdaptedModel(AdaptedConfig(encoder_config=make_xlmr().config, prompt_ids=[7, 9], bag_residual=2)),
+            lambda: AdaptedModel(
+                AdaptedConfig(encoder_config=make_xlmr().config, prompt_ids=[7, 9], bag_residual=2)
+            ),
             None,
         ),
         (lambda: tiny_model(), "int8"),
     ],
     ids=["bag residual", "xlm-r", "adapted", "int8"],
 )
-def test_the_graph_gives_the_vectors_of_the_model(make, quantization, tokenizer, tmp_path, monkeypatch):
+def test_the_graph_gives_the_vectors_of_the_model(
+    make, quantization, tokenizer, tmp_path, monkeypatch
+):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     torch.manual_seed(0)
@@ -85,7 +96,9 @@ def test_the_graph_gives_the_vectors_of_the_model(make, quantization, tokenizer,
         assert ((vectors * expected).sum(1) / norms).min() > 0.9
     if make is make_xlmr:  # a graph that gives other vectors is not written
         monkeypatch.setattr(export_module, "TOLERANCE", -1)
-        with pytest.raises(ValueError, match="the graph of XLMRobertaModel differs from the model by .* of its"):
+        with pytest.raises(
+            ValueError, match="the graph of XLMRobertaModel differs from the model by .* of its"
+        ):
             export_onnx(embedder.model, tokenizer, tmp_path / "other")
         assert not list((tmp_path / "other").rglob("*.onnx"))
 
@@ -138,7 +151,9 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
     make, limit, needs_language = SAVED[name]
     torch.manual_seed(0)
     save(tmp_path, jittered(make()), tokenizer)
-    opened = sentence_transformers.SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
+    opened = sentence_transformers.SentenceTransformer(
+        str(tmp_path), trust_remote_code=True, device="cpu"
+    )
     embedder = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
     assert opened.max_seq_length == embedder.max_length == limit
     language = {"language": "fr"} if needs_language else {}
@@ -148,7 +163,10 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
     for batch_size in (1, 64):
         vectors = opened.encode(texts, batch_size=batch_size, **language)
         np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
-    assert opened.similarity_fn_name == "cosine" and opened.get_embedding_dimension() == embedder.dimension
+    assert (
+        opened.similarity_fn_name == "cosine"
+        and opened.get_embedding_dimension() == embedder.dimension
+    )
     if needs_language:
         with pytest.raises(ValueError, match="has a part for each language"):
             opened.encode(texts)
@@ -158,12 +176,16 @@ def test_saving_again_keeps_prompts_and_the_limit_of_the_tokenizer(tokenizer, tm
     """50 tokens of 128 positions: the first 50 of the text, as 750 in thesis 4.5.2."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     save(tmp_path, tiny_model(), tokenizer)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"model_max_length": 50}
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {
+        "model_max_length": 50
+    }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     path = tmp_path / "config_sentence_transformers.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": {"query": "hund "}}))
     tiny_model(d_model=16).save_pretrained(tmp_path)
-    opened = sentence_transformers.SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
+    opened = sentence_transformers.SentenceTransformer(
+        str(tmp_path), trust_remote_code=True, device="cpu"
+    )
     embedder = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
     assert opened.max_seq_length == embedder.max_length == 50
     expected = embedder.encode(["hund haus", "hund " + "katze haus " * 90])
@@ -175,7 +197,9 @@ def test_saving_again_keeps_prompts_and_the_limit_of_the_tokenizer(tokenizer, tm
 EDITS = {
     "1_Pooling/config.json": {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True},
     "sentence_bert_config.json": {"max_seq_length": 30},
-    "modules.json": [{"idx": 2, "name": "2", "path": "", "type": "sentence_transformers.models.Normalize"}],
+    "modules.json": [
+        {"idx": 2, "name": "2", "path": "", "type": "sentence_transformers.models.Normalize"}
+    ],
 }
 
 
@@ -197,7 +221,12 @@ def read_companions(folder):
 
 def test_no_file_of_an_earlier_save_is_left(tmp_path, caplog):
     """Models of other widths, limits, languages and poolings, and files as earlier versions wrote them."""
-    models = [tiny_model(d_model=16), NtdvForConditionalGeneration(ntdv()), make_bag(), tiny_model()]
+    models = [
+        tiny_model(d_model=16),
+        NtdvForConditionalGeneration(ntdv()),
+        make_bag(),
+        tiny_model(),
+    ]
     for number, model in enumerate(models):
         model.save_pretrained(tmp_path / str(number))
         expected = read_companions(tmp_path / str(number))
@@ -227,7 +256,9 @@ def as_wide_as_its_vocabulary(kind, size):
 
 @pytest.mark.parametrize("kind", ["xlm-roberta", "adapted", "bag"])
 def test_only_rows_of_tokens_are_cut(kind, tmp_path):
-    tokenizer = make_unigram_tokenizer("unigram", [row[code] for row in make_rows(100) for code in LANGUAGES])
+    tokenizer = make_unigram_tokenizer(
+        "unigram", [row[code] for row in make_rows(100) for code in LANGUAGES]
+    )
     torch.manual_seed(0)
     embedder = DocumentEmbedder(as_wide_as_its_vocabulary(kind, len(tokenizer)).eval(), tokenizer)
     texts = [" ".join(WORDS["de"][:4])] * 3

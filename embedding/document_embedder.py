@@ -2,7 +2,7 @@
 
 """Texts in, vectors out: `DocumentEmbedder` wraps any encoder of this package or of the Hub.
 
-from modeling_tmde import DocumentEmbedder
+from tmde.embedding import DocumentEmbedder
 
 embedder = DocumentEmbedder.from_pretrained()  # the model that comes with the package, or a folder, or a Hub id
 vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
@@ -11,10 +11,8 @@ vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,20 +26,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file
 
-from .long_documents import NO_LIMIT, LongDocuments, SentenceDensity, SplitDocuments
-from .modeling_adapted import longest_input
-from .tokenization import TextTokenizer, TokenizedTexts, load_tokenizer, private_copy
+from modeling_tmde import TmdeError
+from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
+from modeling_tmde.tokenization import load_tokenizer
+from tmde.embedding.loading import DEFAULT_MODEL, default_prompt, local_or_hub
+from tmde.embedding.long_documents import LongDocuments, SentenceDensity, SplitDocuments
+from tmde.embedding.progress import progress_bar
+from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
 
 logger = logging.getLogger(__name__)
 
 POOLINGS = ("cls", "mean")
-DEFAULT_MODEL = "default"  # the name of the model that comes with the package
-DEFAULT_FOLDER = Path(__file__).with_name("default")
 _DEFAULT_LENGTH = 750  # tokens, for a model of the Hub that names no limit
 _GROUP_CHARACTERS = 2**22  # of texts tokenized at once, about 100 MB
 _PROGRESS_BAR_FROM = 2000  # texts
@@ -69,7 +67,10 @@ class EncodeReport:
     pieces: int = 0
 
     def __add__(self, other: EncodeReport) -> EncodeReport:
-        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        sums = {
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
+        }
         return EncodeReport(**sums | {"longest": max(self.longest, other.longest)})
 
 
@@ -121,11 +122,15 @@ class DocumentEmbedder:
         self.tokenizer = tokenizer
         self.pooling = pooling or ("cls" if is_ours(model) else "mean")
         if self.pooling not in POOLINGS:
-            raise ValueError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
+            raise TmdeError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
         self.last_report: EncodeReport | None = None
         # A bag of tokens needs no padding. A mean is taken over the outputs of a padded batch, and weights that are
         # offloaded come back where the model is called.
-        self._ragged = hasattr(model, "embed_ragged") and self.pooling == "cls" and not hasattr(model, "_hf_hook")
+        self._ragged = (
+            hasattr(model, "embed_ragged")
+            and self.pooling == "cls"
+            and not hasattr(model, "_hf_hook")
+        )
         self.prompt = prompt
         self.max_length = _length_limit(model, tokenizer, max_length, prompt)
         self._pad_id, self._empty_id = _filler_ids(model, tokenizer)
@@ -138,10 +143,17 @@ class DocumentEmbedder:
             self.aggregation = self._long.aggregation
         elif (window, stride, aggregation) != (None, None, "mean"):
             found = f"window, stride, aggregation: found {window}, {stride}, {aggregation}"
-            raise ValueError(f"{found}, but long_documents='truncate' splits nothing; give 'chunk' or 'sentences'")
-        if isinstance(self.aggregation, SentenceDensity) and len(self.aggregation.mean_) != self.dimension:
+            raise TmdeError(
+                f"{found}, but long_documents='truncate' splits nothing; give 'chunk' or 'sentences'"
+            )
+        if (
+            isinstance(self.aggregation, SentenceDensity)
+            and len(self.aggregation.mean_) != self.dimension
+        ):
             found = f"a density of vectors of dimension {len(self.aggregation.mean_)}"
-            raise ValueError(f"aggregation: found {found}, expected {self.dimension}, that of the model")
+            raise TmdeError(
+                f"aggregation: found {found}, expected {self.dimension}, that of the model"
+            )
 
     @classmethod
     def from_pretrained(
@@ -183,7 +195,11 @@ class DocumentEmbedder:
                 repository.
         """
         name = local_or_hub(path_or_hub_id)
-        shared = {"trust_remote_code": trust_remote_code, "revision": revision or "main", "token": token}
+        shared = {
+            "trust_remote_code": trust_remote_code,
+            "revision": revision or "main",
+            "token": token,
+        }
         tokenizer = load_tokenizer(name, **shared)
         if prompt is None:
             prompt = default_prompt(name, revision=revision, token=token)
@@ -191,12 +207,28 @@ class DocumentEmbedder:
             model_kwargs["dtype"] = dtype
         model = encoder_body(AutoModel.from_pretrained(name, **shared, **model_kwargs).eval())
         if device is None and "device_map" not in model_kwargs:
-            device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+            device = (
+                "cuda"
+                if torch.cuda.is_available()
+                else "mps"
+                if torch.backends.mps.is_available()
+                else "cpu"
+            )
         if device is not None:
             model.to(device)
         if compile:
             model.compile(dynamic=True)
-        return cls(model, tokenizer, pooling, max_length, long_documents, window, stride, aggregation, prompt)
+        return cls(
+            model,
+            tokenizer,
+            pooling,
+            max_length,
+            long_documents,
+            window,
+            stride,
+            aggregation,
+            prompt,
+        )
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:
@@ -207,7 +239,9 @@ class DocumentEmbedder:
     def device(self) -> torch.device:
         """Where the model is."""
         device = self.model.device
-        return torch.device("cpu") if device.type == "meta" else device  # weights that are offloaded
+        return (
+            torch.device("cpu") if device.type == "meta" else device
+        )  # weights that are offloaded
 
     @cached_property
     def dimension(self) -> int:
@@ -265,17 +299,27 @@ class DocumentEmbedder:
         """
         single = isinstance(texts, str)
         texts = [texts] if single else list(texts)
-        codes = [language] * len(texts) if language is None or isinstance(language, str) else list(language)
+        codes = (
+            [language] * len(texts)
+            if language is None or isinstance(language, str)
+            else list(language)
+        )
         with self._progress_bar(show_progress_bar, len(texts)) as bar:
-            vectors, report = self._encode(texts, codes, batch_tokens, normalize, convert_to_tensor, bar.update)
+            vectors, report = self._encode(
+                texts, codes, batch_tokens, normalize, convert_to_tensor, bar.update
+            )
         self._finish(report)
         return vectors[0] if single else vectors
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what earlier calls left behind, so that `datasets` knows the same embedder again."""
-        return {name: value for name, value in self.__dict__.items() if name != "dimension"} | {"last_report": None}
+        return {name: value for name, value in self.__dict__.items() if name != "dimension"} | {
+            "last_report": None
+        }
 
-    def embed_batch(self, batch: Mapping[str, Sequence], column: str = "text", **options: Any) -> dict:
+    def embed_batch(
+        self, batch: Mapping[str, Sequence], column: str = "text", **options: Any
+    ) -> dict:
         """The vectors of some rows of a dataset, as a column `embedding`, for `datasets`:
 
         ```python
@@ -307,7 +351,9 @@ class DocumentEmbedder:
         warned of once, at the end.
         """
         if isinstance(texts, str):
-            raise TypeError("texts: found one str, expected an iterable of str; for one text use encode()")
+            raise TypeError(
+                "texts: found one str, expected an iterable of str; for one text use encode()"
+            )
         one_language = language is None or isinstance(language, str)
         stream, codes = iter(texts), itertools.repeat(language) if one_language else iter(language)
         report = EncodeReport()
@@ -316,7 +362,13 @@ class DocumentEmbedder:
                 while chunk := list(itertools.islice(stream, chunk_size)):
                     found = list(itertools.islice(codes, len(chunk)))
                     vectors, part = self._encode(
-                        chunk, found, batch_tokens, normalize, convert_to_tensor, bar.update, report.texts
+                        chunk,
+                        found,
+                        batch_tokens,
+                        normalize,
+                        convert_to_tensor,
+                        bar.update,
+                        report.texts,
                     )
                     report = self.last_report = report + part
                     yield vectors
@@ -337,7 +389,7 @@ class DocumentEmbedder:
         start = time.perf_counter()
         _check_texts(texts, first_number)
         if len(codes) != len(texts):
-            raise ValueError(f"language: found {len(codes)} codes for {len(texts)} texts")
+            raise TmdeError(f"language: found {len(codes)} codes for {len(texts)} texts")
         language_ids = self._language_ids(codes, first_number) if self.needs_language else None
         batch_tokens = batch_tokens or (4096 if self.device.type == "cpu" else 16384)
         # Batches are filled from groups of texts: large groups need less padding, small ones are tokenized in time.
@@ -349,7 +401,9 @@ class DocumentEmbedder:
         device, report = self.device if convert_to_tensor else "cpu", EncodeReport()
         vectors = torch.empty((len(texts), self.dimension), device=device)
         with evaluating(self.model), torch.inference_mode():
-            for group, documents in zip(groups, _prefetched(prepared) if len(groups) > 1 else prepared, strict=True):
+            for group, documents in zip(
+                groups, _prefetched(prepared) if len(groups) > 1 else prepared, strict=True
+            ):
                 if language_ids is not None:
                     documents.language_ids = language_ids[group]
                 part, counts = self._embed_group(documents, batch_tokens, progress)
@@ -364,25 +418,36 @@ class DocumentEmbedder:
         for number, code in enumerate(codes, first_number):
             if code not in known:
                 why = f"{type(self.model).__name__} has an encoder for each language"
-                raise ValueError(f"language of text {number}: found {code!r}, expected one of {known}; {why}")
+                raise TmdeError(
+                    f"language of text {number}: found {code!r}, expected one of {known}; {why}"
+                )
         return torch.tensor([known.index(code) for code in codes], dtype=torch.long)
 
     def _embed_group(
-        self, documents: TokenizedTexts | SplitDocuments, batch_tokens: int, progress: Callable[[int], object]
+        self,
+        documents: TokenizedTexts | SplitDocuments,
+        batch_tokens: int,
+        progress: Callable[[int], object],
     ) -> tuple[torch.Tensor, EncodeReport]:
         """(n, d) float32, and what was embedded."""
         longest = int(documents.full_lengths.max())
         if isinstance(documents, TokenizedTexts):
             truncated = int((documents.full_lengths > documents.lengths).sum())
-            report = EncodeReport(len(documents), len(documents.token_ids), truncated, longest, pieces=len(documents))
+            report = EncodeReport(
+                len(documents), len(documents.token_ids), truncated, longest, pieces=len(documents)
+            )
             return self._embed_texts(documents, batch_tokens, progress), report
         vectors, pieces, tokens = self._long.embed(
-            documents, lambda inputs: self._embed_texts(inputs, batch_tokens, lambda _: None), progress
+            documents,
+            lambda inputs: self._embed_texts(inputs, batch_tokens, lambda _: None),
+            progress,
         )
         counts = {"split": int((pieces > 1).sum()), "pieces": int(pieces.sum())}
         return vectors, EncodeReport(len(pieces), tokens, longest=longest, **counts)
 
-    def _embed_texts(self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], Any]) -> torch.Tensor:
+    def _embed_texts(
+        self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], Any]
+    ) -> torch.Tensor:
         """(n, d) float32, on the model's device."""
         vectors = torch.empty((len(texts), self.dimension), device=self.device)
         if self._ragged:
@@ -394,7 +459,9 @@ class DocumentEmbedder:
         compiled = self.model._compiled_call_impl is not None
         for numbers in texts.padded_batches(batch_tokens):
             rows = numbers.repeat(2) if compiled and len(numbers) == 1 else numbers
-            vectors[self._to_device(torch.from_numpy(numbers))] = self._embed_batch(texts, rows)[: len(numbers)]
+            vectors[self._to_device(torch.from_numpy(numbers))] = self._embed_batch(texts, rows)[
+                : len(numbers)
+            ]
             progress(len(numbers))
         return vectors
 
@@ -406,8 +473,12 @@ class DocumentEmbedder:
             options["language_ids"] = self._to_device(texts.language_ids[rows])
         if self.pooling == "cls" and self.model.config.model_type == "tmde":
             options["pooled_only"] = True  # of the last layer, only what the embedding needs
-        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask, **options)[0]  # (rows, length, d)
-        return hidden[:, 0].float() if self.pooling == "cls" else mean_pooled(hidden, attention_mask)
+        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask, **options)[
+            0
+        ]  # (rows, length, d)
+        return (
+            hidden[:, 0].float() if self.pooling == "cls" else mean_pooled(hidden, attention_mask)
+        )
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.device.type == "cuda":  # which does not wait for it
@@ -417,7 +488,9 @@ class DocumentEmbedder:
     def _progress_bar(self, show: bool | None, total: int | None) -> tqdm_std:
         if show is None:
             many = total is None or total > _PROGRESS_BAR_FROM
-            show = logger.isEnabledFor(logging.INFO) or (many and sys.stderr is not None and sys.stderr.isatty())
+            show = logger.isEnabledFor(logging.INFO) or (
+                many and sys.stderr is not None and sys.stderr.isatty()
+            )
         return progress_bar(total=total, desc="Embedding", unit=" texts", disable=not show)
 
     def _finish(self, report: EncodeReport) -> None:
@@ -438,98 +511,12 @@ def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Ten
     """
     if hidden.shape[:2] != attention_mask.shape:
         shapes = f"found {tuple(hidden.shape)}, expected {(*attention_mask.shape, 'd')}"
-        raise ValueError(f"pooling 'mean' needs one output per token: {shapes}; use pooling='cls'")
+        raise TmdeError(f"pooling 'mean' needs one output per token: {shapes}; use pooling='cls'")
     # A float32 sum: in bfloat16 a long text would lose its last tokens. Padding may hold anything, even NaN.
-    summed = hidden.masked_fill(attention_mask[:, :, None] == 0, 0.0).sum(dim=1, dtype=torch.float32)
+    summed = hidden.masked_fill(attention_mask[:, :, None] == 0, 0.0).sum(
+        dim=1, dtype=torch.float32
+    )
     return summed / attention_mask.sum(dim=1, keepdim=True)
-
-
-def is_ours(model: nn.Module) -> bool:
-    """Whether this is a model of this package."""
-    return model.config.model_type.startswith("tmde")
-
-
-def encoder_body(model: nn.Module) -> nn.Module:
-    """The part that embeds: of a model with a head its body, of an encoder-decoder (T5, Marian, BART) its encoder."""
-    model = getattr(model, "base_model", model)
-    # TmdeModel is an encoder alone, although its config describes an encoder-decoder.
-    if getattr(model.config, "is_encoder_decoder", False) and not is_ours(model):
-        return model.get_encoder()
-    return model
-
-
-def position_limit(model: PreTrainedModel) -> int:
-    """Longest input that the model has positions for; NO_LIMIT if it does not say."""
-    limit = getattr(model.config, "max_position_embeddings", None) if is_ours(model) else longest_input(model)
-    return limit or NO_LIMIT
-
-
-@contextmanager
-def reading(path: str | Path, kind: type[ValueError] = ValueError, prefix: bool = True) -> Iterator[None]:
-    """Name `path` in the errors of libraries that read it: damaged files raise almost anything.
-
-    Args:
-        prefix: Also name it before a ValueError or OSError, which may be of another file.
-
-    Raises:
-        ValueError: Or another `kind`, in place of all errors but those of a missing package and of too little memory.
-    """
-    try:
-        yield
-    except (ImportError, MemoryError):
-        raise
-    except Exception as error:
-        name, reason = type(error).__name__, " ".join(str(error).split())[:500]
-        if name == "OutOfMemoryError" or (isinstance(error, (OSError, ValueError)) and not prefix):
-            raise
-        if name == "RecursionError" or not isinstance(error, (OSError, ValueError, RuntimeError, AssertionError)):
-            reason = f"damaged or cut off? Copy or download it again ({name}: {reason})"
-        raise kind(reason if reason.startswith(str(path)) else f"{path}: {reason}") from error
-
-
-def local_or_hub(path: str | os.PathLike) -> str:
-    """The folder or the Hub id, with a better error for what can be neither than the Hub client's; of `default` the
-    folder in the package.
-
-    Raises:
-        FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
-        ValueError: A list of weight shards is damaged, or names a file outside of the folder.
-    """
-    if path == DEFAULT_MODEL:
-        return str(DEFAULT_FOLDER)
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-            raise FileNotFoundError(f"folder {folder} has no config.json; expected the folder of a saved model")
-        for index in folder.glob("*.index.json"):
-            with reading(index):
-                for shard in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values():
-                    if Path(shard).name != shard:
-                        raise ValueError(f"found the shard {shard!r}, expected a file of its folder")
-        return str(folder)
-    if folder.exists() or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
-        raise FileNotFoundError(f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'")
-    return str(path)
-
-
-def default_prompt(name: str | os.PathLike, **hub: str | bool | None) -> str:
-    """The prompt that a model carries for every text: in its `config_sentence_transformers.json`, the one of `prompts`
-    that `default_prompt_name` names. Empty without that file or name.
-
-    Args:
-        name: Folder or Hub id.
-        hub: `revision` and `token`, of a Hub id.
-
-    Raises:
-        ValueError: There is no prompt of that name.
-    """
-    optional = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    path = cached_file(os.path.expanduser(name), "config_sentence_transformers.json", **optional, **hub)
-    content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-    prompts, chosen = content.get("prompts") or {}, content.get("default_prompt_name")
-    if chosen is not None and chosen not in prompts:
-        raise ValueError(f"{path}: default_prompt_name is {chosen!r}, expected one of {sorted(prompts)}")
-    return prompts.get(chosen, "")
 
 
 def has_fast_bf16(use_cpu: bool) -> bool:
@@ -556,7 +543,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None, prompt: str) -> int:
+def _length_limit(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None, prompt: str
+) -> int:
     """See `DocumentEmbedder.max_length`; where a model of ours has no positions (a bag), nothing limits it."""
     limit = position_limit(model)
     if limit < NO_LIMIT or not is_ours(model):
@@ -566,17 +555,30 @@ def _length_limit(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, as
     elif limit >= NO_LIMIT and not is_ours(model):
         limit = _DEFAULT_LENGTH
     taken = tokenizer.num_special_tokens_to_add(pair=False)
-    taken += len(private_copy(tokenizer)(prompt, add_special_tokens=False)["input_ids"]) if prompt else 0
+    taken += (
+        len(private_copy(tokenizer)(prompt, add_special_tokens=False)["input_ids"]) if prompt else 0
+    )
     if limit <= taken:
-        raise ValueError(f"max_length: found {limit}, expected more than the {taken} special tokens and the prompt's")
+        raise TmdeError(
+            f"max_length: found {limit}, expected more than the {taken} special tokens and the prompt's"
+        )
     return limit
 
 
 def _filler_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Ids for padding (masked, so any will do) and for a text without any token (attended)."""
-    pads = (tokenizer.pad_token_id, getattr(model.config, "pad_token_id", None), tokenizer.eos_token_id)
+    pads = (
+        tokenizer.pad_token_id,
+        getattr(model.config, "pad_token_id", None),
+        tokenizer.eos_token_id,
+    )
     pad = next((i for i in pads if i is not None and i >= 0), 0)
-    attended = (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.cls_token_id, tokenizer.unk_token_id)
+    attended = (
+        tokenizer.eos_token_id,
+        tokenizer.bos_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.unk_token_id,
+    )
     return pad, next((i for i in attended if i is not None), pad)
 
 
@@ -588,14 +590,18 @@ def _check_texts(texts: Sequence[object], first_number: int) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"text {number}: found a lone surrogate, expected valid Unicode ({error})") from error
+            raise TmdeError(
+                f"text {number}: found a lone surrogate, expected valid Unicode ({error})"
+            ) from error
 
 
 def _groups(texts: Sequence[str], size: int) -> list[slice]:
     """Consecutive texts that are tokenized at once: at most `size`, fewer where they are long."""
     groups, start, characters = [], 0, 0
     for number, text in enumerate(texts):
-        if number - start == size or (number > start and characters + len(text) > _GROUP_CHARACTERS):
+        if number - start == size or (
+            number > start and characters + len(text) > _GROUP_CHARACTERS
+        ):
             groups.append(slice(start, number))
             start, characters = number, 0
         characters += len(text)
@@ -612,24 +618,3 @@ def _prefetched(items: Iterator) -> Iterator:
         while (item := pending.result()) is not None:
             pending = pool.submit(next, items, None)
             yield item
-
-
-class _LogLines(tqdm_std):
-    """Progress for a log: whole lines, at most one every 30 seconds, and none for what takes less."""
-
-    def refresh(self, *args, **kwargs) -> None:
-        """Limits the lines of new descriptions too, which tqdm writes at once."""
-        if self._time() - self.last_print_t >= self.mininterval:
-            super().refresh(*args, **kwargs)
-            self.last_print_t = self._time()
-
-    @staticmethod
-    def status_printer(file):
-        return lambda text: print(text.strip(), file=file, flush=True)
-
-
-def progress_bar(iterable: Iterable | None = None, **options) -> tqdm_std:
-    """A tqdm bar on stderr; where that is no terminal, one line every 30 seconds. `options` are tqdm's."""
-    if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
-        return tqdm(iterable, **options)
-    return _LogLines(iterable, **options, mininterval=30, delay=30, miniters=1)

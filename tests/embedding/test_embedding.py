@@ -9,7 +9,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import BertConfig, BertForSequenceClassification, BertModel, ByT5Tokenizer, T5Config, T5Model
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    ByT5Tokenizer,
+    T5Config,
+    T5Model,
+)
 
 from modeling_tmde import (
     AlignedModel,
@@ -22,11 +29,22 @@ from modeling_tmde import (
     TmdeEncoderForMaskedLM,
     TmdeEncoderModel,
 )
-from modeling_tmde.embedding import DocumentEmbedder, EncodeReport, progress_bar
-from modeling_tmde.long_documents import NO_LIMIT
+from modeling_tmde.inspection import NO_LIMIT
 from tests import hub_encoders
 from tests.conftest import save
-from tests.tiny_embedders import COMMON, TEXTS, aligned, encoder, laser, make_tables, make_tokenizer, make_xlmr, ntdv
+from tests.tiny_embedders import (
+    COMMON,
+    TEXTS,
+    aligned,
+    encoder,
+    laser,
+    make_tables,
+    make_tokenizer,
+    make_xlmr,
+    ntdv,
+)
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
+from tmde.embedding.progress import progress_bar
 
 SMALL = {"vocab_size": 400, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 T5 = {"vocab_size": 400, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
@@ -47,7 +65,9 @@ def embedder(tokenizer):
     return DocumentEmbedder(make_xlmr(), tokenizer)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     texts=st.lists(st.text(max_size=40), min_size=1, max_size=12),
     batch_tokens=st.integers(1, 300),
@@ -55,10 +75,14 @@ def embedder(tokenizer):
 )
 def test_vector_does_not_depend_on_the_batch(embedder, texts, batch_tokens, seed):
     alone = np.stack([embedder.encode(text) for text in texts])
-    np.testing.assert_allclose(embedder.encode(texts, batch_tokens=batch_tokens), alone, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        embedder.encode(texts, batch_tokens=batch_tokens), alone, rtol=0, atol=1e-5
+    )
     order = list(range(len(texts)))
     seed.shuffle(order)
-    np.testing.assert_allclose(embedder.encode([texts[i] for i in order]), alone[order], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        embedder.encode([texts[i] for i in order]), alone[order], rtol=0, atol=1e-5
+    )
     assert np.isfinite(alone).all()
 
 
@@ -67,7 +91,9 @@ def test_shapes_normalize_and_tensor(embedder):
     assert embedder.encode("one").shape == (32,)
     assert embedder.encode(np.array(["one", "two"])).shape == (2, embedder.dimension)
     plain, unit = embedder.encode(TEXTS), embedder.encode(TEXTS, normalize=True)
-    np.testing.assert_allclose(unit, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(
+        unit, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6
+    )
     tensor = embedder.encode(TEXTS, convert_to_tensor=True)
     assert isinstance(tensor, torch.Tensor) and not tensor.is_inference()
     np.testing.assert_array_equal(tensor.numpy(), plain)
@@ -80,7 +106,9 @@ def test_bad_texts_and_settings_are_named(embedder):
         list(embedder.encode_iter(["fine", "fine", "fine", None], chunk_size=2))
     with pytest.raises(TypeError, match="one str"):
         list(embedder.encode_iter("a"))
-    with pytest.raises(ValueError, match=r"text 1: found a lone surrogate.*'\\ud800' in position 2"):
+    with pytest.raises(
+        ValueError, match=r"text 1: found a lone surrogate.*'\\ud800' in position 2"
+    ):
         embedder.encode(["fine", "ab\ud800"])
     with pytest.raises(ValueError, match="'max', expected one of"):
         DocumentEmbedder(embedder.model, embedder.tokenizer, pooling="max")
@@ -97,7 +125,9 @@ def test_truncation_is_counted_and_warned_of_once(tokenizer, caplog):
     expected = f"{sum(n > 8 for n in lengths)} of 4 texts were longer than 8 tokens and were truncated (longest"
     assert [record.message.startswith(expected) for record in caplog.records] == [True]
     report = embedder.last_report
-    assert report == EncodeReport(4, sum(min(n, 8) for n in lengths), 2, max(lengths), report.seconds, pieces=4)
+    assert report == EncodeReport(
+        4, sum(min(n, 8) for n in lengths), 2, max(lengths), report.seconds, pieces=4
+    )
     # what is kept is the beginning, special tokens included
     ids = tokenizer(texts[3], truncation=True, max_length=8)["input_ids"]
     with torch.no_grad():
@@ -131,7 +161,10 @@ def test_a_column_of_a_dataset(tmp_path):
     embedder = DocumentEmbedder(make_tables(), make_tokenizer())
     rows = datasets.Dataset.from_dict({"body": ["eins zwei", "", "drei"] * 4})
     options = {"column": "body", "language": "de"}
-    made = [rows.map(embedder.embed_batch, batched=True, batch_size=5, fn_kwargs=options) for _ in range(2)]
+    made = [
+        rows.map(embedder.embed_batch, batched=True, batch_size=5, fn_kwargs=options)
+        for _ in range(2)
+    ]
     expected = embedder.encode(rows["body"][:], language="de")
     np.testing.assert_allclose(made[0]["embedding"][:], expected, rtol=0, atol=1e-6)
     assert made[0]._fingerprint == made[1]._fingerprint  # the second comes from the cache
@@ -156,7 +189,9 @@ def test_tokenizer_without_special_tokens():
 def test_a_slow_tokenizer(tmp_path):
     """One of Python code alone, whose ids are bytes; in other modes: test_long_documents."""
     tokenizer = ByT5Tokenizer()
-    embedder = DocumentEmbedder.from_pretrained(save(tmp_path, make_xlmr(), tokenizer), device="cpu", max_length=12)
+    embedder = DocumentEmbedder.from_pretrained(
+        save(tmp_path, make_xlmr(), tokenizer), device="cpu", max_length=12
+    )
     vectors = embedder.encode(TEXTS)
     assert embedder.last_report.truncated == 3 and type(embedder.tokenizer) is ByT5Tokenizer
     for text, vector in zip(TEXTS, vectors, strict=True):
@@ -190,7 +225,11 @@ def test_from_pretrained_and_in_training(tokenizer, embedder, tmp_path):
     np.testing.assert_allclose(half.encode(TEXTS), embedder.encode(TEXTS), atol=0.15)
     loaded.model.train().embeddings.eval()
     loaded.encode(TEXTS)  # leaves training mode as it was
-    assert loaded.model.training and loaded.model.encoder.training and not loaded.model.embeddings.training
+    assert (
+        loaded.model.training
+        and loaded.model.encoder.training
+        and not loaded.model.embeddings.training
+    )
 
 
 def test_what_is_no_model(tmp_path):
@@ -198,7 +237,10 @@ def test_what_is_no_model(tmp_path):
     make_xlmr().save_pretrained(tmp_path)
     with pytest.raises((ValueError, OSError), match="files"):
         DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
-    for path, message in (("no/such/folder", "no folder no/such/folder"), ("/", "folder / has no config.json")):
+    for path, message in (
+        ("no/such/folder", "no folder no/such/folder"),
+        ("/", "folder / has no config.json"),
+    ):
         with pytest.raises(FileNotFoundError, match=message):
             DocumentEmbedder.from_pretrained(path)
 
@@ -232,29 +274,47 @@ def test_every_family_embeds_each_text_by_its_language(given, config, body, limi
     torch.manual_seed(0)
     embedder = DocumentEmbedder(given(config()).eval(), make_tokenizer())
     assert type(embedder.model) is body and embedder.pooling == "cls"
-    assert (embedder.max_length, embedder.dimension, embedder.needs_language) == (limit, 16, needs_language)
+    assert (embedder.max_length, embedder.dimension, embedder.needs_language) == (
+        limit,
+        16,
+        needs_language,
+    )
     texts = ["a", "open open x", "", "sesión; gracias", "Sitzung " * 20, "The sitting is open."]
     vectors = embedder.encode(texts, language=CODES)
     for text, code, vector in zip(texts, CODES, vectors, strict=True):
         ids = torch.tensor([embedder.tokenizer(text)["input_ids"][:limit]])
         if ids.shape[1] == limit:
-            ids[0, -1] = embedder.tokenizer.eos_token_id  # a text that is cut keeps its last special token
-        language = {"language_ids": torch.tensor([COMMON["languages"].index(code)])} if needs_language else {}
+            ids[0, -1] = (
+                embedder.tokenizer.eos_token_id
+            )  # a text that is cut keeps its last special token
+        language = (
+            {"language_ids": torch.tensor([COMMON["languages"].index(code)])}
+            if needs_language
+            else {}
+        )
         with torch.no_grad():
-            alone = embedder.model(input_ids=ids, attention_mask=torch.ones_like(ids), **language).pooler_output[0]
+            alone = embedder.model(
+                input_ids=ids, attention_mask=torch.ones_like(ids), **language
+            ).pooler_output[0]
         np.testing.assert_allclose(vector, alone.numpy(), rtol=0, atol=1e-5)
     for batch_tokens in (1, 50):
         again = embedder.encode(texts, language=CODES, batch_tokens=batch_tokens)
         np.testing.assert_allclose(again, vectors, rtol=0, atol=1e-5)
-    stream = np.concatenate(list(embedder.encode_iter(iter(texts), 4, language=iter(CODES), batch_tokens=50)))
+    stream = np.concatenate(
+        list(embedder.encode_iter(iter(texts), 4, language=iter(CODES), batch_tokens=50))
+    )
     np.testing.assert_allclose(stream, vectors, rtol=0, atol=1e-5)
 
 
 def test_wrong_languages_are_named(tokenizer):
     embedder = DocumentEmbedder(make_tables(), tokenizer)
-    with pytest.raises(ValueError, match="text 0: found None, .*AlignedModel has an encoder for each language"):
+    with pytest.raises(
+        ValueError, match="text 0: found None, .*AlignedModel has an encoder for each language"
+    ):
         embedder.encode(["a"])
-    with pytest.raises(ValueError, match=r"language of text 1: found 'xx', expected one of \['de', 'en', 'fr'\]"):
+    with pytest.raises(
+        ValueError, match=r"language of text 1: found 'xx', expected one of \['de', 'en', 'fr'\]"
+    ):
         embedder.encode(["a", "b"], language=["de", "xx"])
     with pytest.raises(ValueError, match="language: found 1 codes for 2 texts"):
         embedder.encode(["a", "b"], language=["de"])
@@ -267,7 +327,9 @@ def test_wrong_languages_are_named(tokenizer):
 def test_prompts_as_in_sentence_transformers(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     modules = pytest.importorskip("sentence_transformers.models")
-    transformer = modules.Transformer(str(hub_encoders.save_encoder(tmp_path / "encoder", "xlm-roberta")))
+    transformer = modules.Transformer(
+        str(hub_encoders.save_encoder(tmp_path / "encoder", "xlm-roberta"))
+    )
     prompts = {"prompts": {"query": "haus: "}, "default_prompt_name": "query"}
     peer = sentence_transformers.SentenceTransformer(
         modules=[transformer, modules.Pooling(32)], device="cpu", **prompts
@@ -283,8 +345,14 @@ def test_prompts_as_in_sentence_transformers(tmp_path):
     assert abs(found[None] - found[""]).max() > 1e-2
     assert DocumentEmbedder.from_pretrained(tmp_path / "encoder").prompt == ""
     with pytest.raises(ValueError, match="max_length: found 5, expected more than"):
-        DocumentEmbedder.from_pretrained(tmp_path / "peer", max_length=5, prompt="haus hund katze baum")
+        DocumentEmbedder.from_pretrained(
+            tmp_path / "peer", max_length=5, prompt="haus hund katze baum"
+        )
     path = tmp_path / "peer" / "config_sentence_transformers.json"
-    path.write_text(path.read_text().replace('"default_prompt_name": "query"', '"default_prompt_name": "other"'))
-    with pytest.raises(ValueError, match=r"default_prompt_name is 'other', expected one of \[.*'query'"):
+    path.write_text(
+        path.read_text().replace('"default_prompt_name": "query"', '"default_prompt_name": "other"')
+    )
+    with pytest.raises(
+        ValueError, match=r"default_prompt_name is 'other', expected one of \[.*'query'"
+    ):
         DocumentEmbedder.from_pretrained(tmp_path / "peer")

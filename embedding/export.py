@@ -20,11 +20,19 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
-from .embedding import DocumentEmbedder, encoder_body, evaluating, is_ours, mean_pooled, position_limit
-from .long_documents import NO_LIMIT
-from .tokenization import TextTokenizer, cut_tokenizer
+from modeling_tmde import TmdeError
+from modeling_tmde.inspection import is_ours
+from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
+from modeling_tmde.tokenization import cut_tokenizer
+from tmde.embedding.document_embedder import DocumentEmbedder, evaluating, mean_pooled
+from tmde.embedding.text_tokenizer import TextTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +41,10 @@ TOLERANCE = 1e-4  # relative to the largest output; what graph and model may dif
 # Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained ones 0.98.
 LEAST_COSINE = 0.9
 LONGEST = 1024  # tokens of the longest text that graph and model are compared on
-LEAST_CHANGE = 1e-5  # relative to the largest element; what vectors may differ by after a vocabulary was cut
+LEAST_CHANGE = (
+    1e-5  # relative to the largest element; what vectors may differ by after a vocabulary was cut
+)
 COMPARED = 256  # texts
-# What sentence-transformers does to a text, by the names of its version 5; a literal `</s>` is text, as for
-# `DocumentEmbedder`. Earlier versions of this package did not say the latter.
-_READING = {"do_lower_case": False, "tokenizer_args": {"split_special_tokens": True}}
-_EARLIER_READING = {"do_lower_case": False}
 _INT64 = 7  # onnx.TensorProto.INT64
 _REFUSED = {
     "tmde_bag": "it adds up rows of a table; `tmde export static` writes it for sentence-transformers",
@@ -89,18 +95,21 @@ def export_onnx(
     import onnxscript  # noqa: F401
 
     if quantization not in (None, "int8"):
-        raise ValueError(f"quantization: found {quantization!r}, expected None or 'int8'")
+        raise TmdeError(f"quantization: found {quantization!r}, expected None or 'int8'")
     embedder = DocumentEmbedder(model, tokenizer)
     encoder, name = embedder.model, type(embedder.model).__name__
     reason = _REFUSED.get(encoder.config.model_type)
     if embedder.needs_language:
         reason = "it has an encoder for each language, and a graph holds one for all"
     if reason is not None:
-        raise ValueError(f"{name} cannot be an ONNX graph: {reason}")
+        raise TmdeError(f"{name} cannot be an ONNX graph: {reason}")
     folder = Path(folder)
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
     file = "model.onnx" if quantization is None else f"model_{quantization}.onnx"
-    with tempfile.TemporaryDirectory(dir=folder / "onnx", prefix=".export-") as temporary, evaluating(encoder):
+    with (
+        tempfile.TemporaryDirectory(dir=folder / "onnx", prefix=".export-") as temporary,
+        evaluating(encoder),
+    ):
         plain, written = Path(temporary) / "model.onnx", Path(temporary) / file
         graph = _Graph(encoder)
         _write_graph(graph, embedder, plain)
@@ -110,7 +119,7 @@ def export_onnx(
         session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
         difference, cosine = _compare(graph, session, embedder)
         if (quantization is None and not difference <= TOLERANCE) or not cosine >= LEAST_COSINE:
-            raise ValueError(
+            raise TmdeError(
                 f"the graph of {name} differs from the model by {difference:.1e} of its largest output, the vectors "
                 f"have a cosine of {cosine:.3f}; expected at most {TOLERANCE:.0e} in float32, at least {LEAST_COSINE}"
             )
@@ -136,7 +145,9 @@ class _Graph(nn.Module):
         return self.encoder(input_ids=input_ids, attention_mask=attention_mask, **self.options)[0]
 
 
-def _batch(embedder: DocumentEmbedder, texts: Sequence[str], limit: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _batch(
+    embedder: DocumentEmbedder, texts: Sequence[str], limit: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Input ids and attention mask, both (texts, length); masked positions hold 0."""
     tokenized = TextTokenizer(embedder.tokenizer, min(limit, embedder.max_length), 0)(list(texts))
     return tokenized.padded(np.arange(len(texts)), 0)
@@ -148,7 +159,11 @@ def _write_graph(graph: _Graph, embedder: DocumentEmbedder, path: Path) -> None:
         with _quiet_exporter(), torch.no_grad():
             program = torch.onnx.export(
                 graph,
-                _batch(embedder, ("Written once, run everywhere; 1, 2, 3, 1.", "Written once"), limit=24),
+                _batch(
+                    embedder,
+                    ("Written once, run everywhere; 1, 2, 3, 1.", "Written once"),
+                    limit=24,
+                ),
                 dynamo=True,
                 verbose=False,
                 input_names=["input_ids", "attention_mask"],
@@ -158,7 +173,9 @@ def _write_graph(graph: _Graph, embedder: DocumentEmbedder, path: Path) -> None:
             )
             program.save(path)
     except Exception as error:  # torch.onnx raises many kinds
-        raise ValueError(f"{type(graph.encoder).__name__} cannot be written as an ONNX graph: {error}") from error
+        raise TmdeError(
+            f"{type(graph.encoder).__name__} cannot be written as an ONNX graph: {error}"
+        ) from error
 
 
 def _searchsorted(sorted_sequence, values, *, right: bool = False, **_):
@@ -178,7 +195,11 @@ def _quantize(source: Path, target: Path) -> None:
         quantize_dynamic(
             source,
             target,
-            op_types_to_quantize=["MatMul", "Gemm", "Gather"],  # the last: tables, most of a small model's weights
+            op_types_to_quantize=[
+                "MatMul",
+                "Gemm",
+                "Gather",
+            ],  # the last: tables, most of a small model's weights
             per_channel=True,
             weight_type=QuantType.QInt8,
             use_external_data_format=_data_file(source).exists(),
@@ -194,13 +215,19 @@ def _compare(graph: _Graph, session, embedder: DocumentEmbedder) -> tuple[float,
             expected = graph(ids, mask).float()
         (found,) = session.run([OUTPUT], {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})
         found = torch.from_numpy(found)
-        real = mask.bool() if expected.shape[1] == mask.shape[1] else slice(None)  # padding may be anything
+        real = (
+            mask.bool() if expected.shape[1] == mask.shape[1] else slice(None)
+        )  # padding may be anything
         differences.append((found - expected)[real].abs().max())
         largest.append(expected[real].abs().max())
         first = is_ours(graph.encoder)
-        pooled = [hidden[:, 0] if first else mean_pooled(hidden, mask) for hidden in (found, expected)]
+        pooled = [
+            hidden[:, 0] if first else mean_pooled(hidden, mask) for hidden in (found, expected)
+        ]
         cosines.append(nn.functional.cosine_similarity(*pooled).min())
-    return float(torch.stack(differences).max() / torch.stack(largest).max()), float(torch.stack(cosines).min())
+    return float(torch.stack(differences).max() / torch.stack(largest).max()), float(
+        torch.stack(cosines).min()
+    )
 
 
 def _data_file(graph: Path) -> Path:
@@ -246,21 +273,30 @@ def export_static_embedding(
 
     config = model.config
     if config.model_type != "tmde_bag":
-        raise ValueError(f"model: found {type(model).__name__}, expected a BagModel: no other sums token vectors")
+        raise TmdeError(
+            f"model: found {type(model).__name__}, expected a BagModel: no other sums token vectors"
+        )
     if not config.normalize or config.sublinear_counts:
         found = f"normalize={config.normalize} and sublinear_counts={config.sublinear_counts} in its config"
-        raise ValueError(f"model: found {found}, expected True and False: a static embedding is a normalized mean")
+        raise TmdeError(
+            f"model: found {found}, expected True and False: a static embedding is a normalized mean"
+        )
     with torch.no_grad():
         weights = model.token_weights.float().exp().cpu()
         table = weights[:, None] * model.embed_tokens.weight.float().cpu()  # (vocab_size, d_model)
     state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
     state |= {"added_tokens": [], "post_processor": None}  # a literal `</s>` is text
-    modules = [StaticEmbedding(Tokenizer.from_str(json.dumps(state)), embedding_weights=table), Normalize()]
+    modules = [
+        StaticEmbedding(Tokenizer.from_str(json.dumps(state)), embedding_weights=table),
+        Normalize(),
+    ]
     static = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
     found = static.encode(list(TEXTS), show_progress_bar=False)
     difference = float(np.abs(found - DocumentEmbedder(model, tokenizer).encode(TEXTS)).max())
     if not difference <= TOLERANCE:
-        raise ValueError(f"the table's vectors differ from the model's by {difference:.1e}, expected {TOLERANCE:.0e}")
+        raise TmdeError(
+            f"the table's vectors differ from the model's by {difference:.1e}, expected {TOLERANCE:.0e}"
+        )
     static.save(str(folder), create_model_card=False)
     return difference
 
@@ -302,13 +338,18 @@ def export_vocabulary(
     before, after = embedder.encode(known), found.encode(known)
     difference = float(abs(before - after).max() / abs(before).max()) if known else 0.0
     if not difference <= LEAST_CHANGE:
-        raise ValueError(f"{folder}: its vectors change by {difference:.1e}, expected at most {LEAST_CHANGE:.0e}")
+        raise TmdeError(
+            f"{folder}: its vectors change by {difference:.1e}, expected at most {LEAST_CHANGE:.0e}"
+        )
     return len(kept), difference
 
 
 def _keep_rows(model: PreTrainedModel, kept: list[int]) -> None:
     """Of all tables and weights of tokens, the rows of the kept ids; and the new ids in the config."""
-    size, new_ids = len(model.get_input_embeddings().weight), {old: new for new, old in enumerate(kept)}
+    size, new_ids = (
+        len(model.get_input_embeddings().weight),
+        {old: new for new, old in enumerate(kept)},
+    )
     for module, name in _token_parameters(model):
         weight = getattr(module, name)
         if len(weight) == size:
@@ -349,114 +390,3 @@ def _embeddings_of_part(part: PreTrainedModel) -> set[nn.Module | None]:
         return {part.get_input_embeddings(), part.get_output_embeddings()}
     except (AttributeError, NotImplementedError):
         return set()
-
-
-def write_sentence_transformers_files(
-    model: PreTrainedModel, folder: str | os.PathLike, pooling: str = "cls", prompt: str = ""
-) -> None:
-    """Writes the files by which sentence-transformers opens a checkpoint of this package.
-
-        SentenceTransformer(folder, trust_remote_code=True).encode(["Guten Tag", "Good day"])
-
-    gives the vectors of `DocumentEmbedder`: a Transformer module, and a Pooling module that takes position 0 of
-    `last_hidden_state`, where every model of this package has its embedding. There is no Normalize module. A
-    `config_sentence_transformers.json` that is there is kept: users edit its prompts and its similarity. Another file
-    that a person edited is kept too, see `_is_edited`, with a warning where it contradicts the model.
-
-    Call it before `config.json` is written, which tells whose files an earlier save left in the folder.
-
-    The longest input is that of `DocumentEmbedder.max_length`. For a model with a part for each language, give
-    `encode(texts, language="de")`.
-
-    Args:
-        model: With or without a decoder or a head.
-        folder: Made if missing.
-        pooling: `"mean"` for a model of another package that takes the mean of its outputs.
-        prompt: That readers put before every text, where there is no `config_sentence_transformers.json` yet.
-    """
-    encoder = encoder_body(model)
-    # With positions, sentence-transformers takes the smaller of `max_position_embeddings` and `model_max_length`.
-    limit = {"max_seq_length": NO_LIMIT} if position_limit(encoder) == NO_LIMIT else {}
-    files = {
-        "modules.json": _modules(getattr(encoder, "needs_language_ids", False)),
-        "sentence_bert_config.json": limit | _READING,
-        "1_Pooling/config.json": _pooling(encoder.config.hidden_size, pooling),
-    }
-    if not (Path(folder) / "config_sentence_transformers.json").exists():
-        files["config_sentence_transformers.json"] = {
-            "model_type": "SentenceTransformer",
-            "prompts": {"default": prompt} if prompt else {},
-            "default_prompt_name": "default" if prompt else None,
-            "similarity_fn_name": "cosine",
-        }
-    for name, content in files.items():
-        path = Path(folder) / name
-        stored = _read_json(path)
-        if stored is not None and _is_edited(name, stored, Path(folder)):
-            if not _agrees(stored, content):
-                logger.warning(f"{path} was edited and is kept, but tmde would write {json.dumps(content)} there")
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _read_json(path: Path) -> dict | list | None:
-    """Return the content of a file; None if it is missing or damaged, as a killed save leaves it."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def _is_edited(name: str, stored: dict | list, folder: Path) -> bool:
-    """Return whether a file of sentence-transformers holds what this package writes for no model.
-
-    What it writes for another model is no edit: an earlier save left it behind, and it has to be replaced.
-
-    Args:
-        name: Of the file, in the folder.
-        stored: Its content.
-        folder: With the `config.json` of the earlier save.
-    """
-    if name == "modules.json":
-        return not any(stored == _modules(needs_language) for needs_language in (False, True))
-    if not isinstance(stored, dict):
-        return True
-    if name == "sentence_bert_config.json":
-        without_limit = {key: value for key, value in stored.items() if (key, value) != ("max_seq_length", NO_LIMIT)}
-        return without_limit not in (_READING, _EARLIER_READING)
-    poolings = ("cls",) if _is_folder_of_ours(folder) else ("cls", "mean")
-    width = stored.get("word_embedding_dimension")
-    return not any(stored == _pooling(width, pooling) for pooling in poolings)
-
-
-def _is_folder_of_ours(folder: Path) -> bool:
-    """Return whether a model of this package was saved there, which gets pooling "cls", or none was."""
-    config = _read_json(folder / "config.json")
-    return not isinstance(config, dict) or str(config.get("model_type", "tmde")).startswith("tmde")
-
-
-def _agrees(stored: dict | list, content: dict | list) -> bool:
-    """Return whether a file has all that `content` has, and perhaps more, such as another module or key."""
-    if isinstance(content, list):
-        return isinstance(stored, list) and all(item in stored for item in content)
-    return isinstance(stored, dict) and content.items() <= stored.items()
-
-
-def _modules(needs_language: bool) -> list[dict]:
-    """Return the content of `modules.json`."""
-    package = "sentence_transformers.models"  # the names of version 5, which later ones read too
-    transformer: dict = {"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}
-    if needs_language:
-        transformer["kwargs"] = ["language"]
-    pooler = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{package}.Pooling"}
-    return [transformer, pooler]
-
-
-def _pooling(width: int, pooling: str) -> dict[str, int | bool]:
-    """Return the content of `1_Pooling/config.json`."""
-    return {
-        "word_embedding_dimension": width,
-        "pooling_mode_cls_token": pooling == "cls",
-        "pooling_mode_mean_tokens": pooling == "mean",
-    }

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from modeling_tmde.long_documents import SPLITTER_LANGUAGES, split_sentences
+from tmde.embedding.long_documents import SPLITTER_LANGUAGES, split_sentences
 
 # "|" marks where a sentence ends.
 KNOWN = [
@@ -54,7 +54,21 @@ PARTS = [
     "\x1c", "\x85", "\u2028", "\x00",
 ]  # fmt: skip
 ANY = st.one_of(st.lists(st.sampled_from(PARTS), max_size=20).map("".join), st.text(max_size=40))
-LANGUAGES = [None, *SPLITTER_LANGUAGES, "pt", "ru", "ja", "zh", "ar", "hi", "el", "nl", "kk", "my", "xx"]
+LANGUAGES = [
+    None,
+    *SPLITTER_LANGUAGES,
+    "pt",
+    "ru",
+    "ja",
+    "zh",
+    "ar",
+    "hi",
+    "el",
+    "nl",
+    "kk",
+    "my",
+    "xx",
+]
 
 
 @settings(max_examples=100, deadline=None)

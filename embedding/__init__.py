@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Texts in, vectors out: the embedder, long documents, the packaged model, and exports."""
+
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
+from tmde.embedding.loading import DEFAULT_MODEL
+from tmde.embedding.long_documents import SentenceDensity, split_sentences
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "DocumentEmbedder",
+    "EncodeReport",
+    "SentenceDensity",
+    "split_sentences",
+]

@@ -114,7 +114,7 @@ class EmbedderConfig(PreTrainedConfig):
         ]
 
 
-class OutputProjection(nn.Linear):
+class TmdeOutputProjection(nn.Linear):
     """Projection of decoder states to the vocabulary. Its own class because it is initialized like an embedding."""
 
 
@@ -150,7 +150,7 @@ class EmbedderPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(getattr(module, "token_weights", None), nn.Parameter):
             init.zeros_(module.token_weights)
-        if isinstance(module, OutputProjection):
+        if isinstance(module, TmdeOutputProjection):
             init.normal_(module.weight, std=module.in_features**-0.5)
         elif isinstance(module, (nn.Linear, nn.Conv1d)):
             init.xavier_uniform_(module.weight)
@@ -214,7 +214,7 @@ def eager_attention_forward(
     return output.transpose(1, 2).contiguous(), probabilities
 
 
-class SelfAttention(nn.Module):
+class TmdeSelfAttention(nn.Module):
     """Multi-head self-attention (eq. 4.1-4.2)."""
 
     def __init__(

@@ -23,7 +23,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
     EmbedderPreTrainedModel,
-    SelfAttention,
+    TmdeSelfAttention,
     TmdeError,
     TmdeSinusoidalPositions,
     check_inputs,
@@ -41,12 +41,12 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     token_states: torch.FloatTensor | None = None
 
 
-class EncoderLayer(GradientCheckpointingLayer):
+class TmdeEncoderBlock(GradientCheckpointingLayer):
     """Pre-norm transformer layer, as in the encoder of T-MDE."""
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
-        self.self_attn = SelfAttention(
+        self.self_attn = TmdeSelfAttention(
             config, config.encoder_attention_heads, is_causal=config.causal
         )
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
@@ -76,8 +76,8 @@ class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["EncoderLayer"]
-    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": SelfAttention}
+    _no_split_modules = ["TmdeEncoderBlock"]
+    _can_record_outputs = {"hidden_states": TmdeEncoderBlock, "attentions": TmdeSelfAttention}
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
@@ -108,7 +108,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             )
         self.embed_scale = config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(TmdeEncoderBlock(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()

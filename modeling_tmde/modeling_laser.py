@@ -20,7 +20,7 @@ from transformers.utils import can_return_tuple
 from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
-    OutputProjection,
+    TmdeOutputProjection,
     SequenceReader,
     check_inputs,
 )
@@ -250,7 +250,9 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
         super().__init__(config)
         self.model = LaserModel(config)
         self.decoder = LaserDecoder(config)
-        self.lm_head = OutputProjection(config.decoder_hidden_size, config.vocab_size, bias=False)
+        self.lm_head = TmdeOutputProjection(
+            config.decoder_hidden_size, config.vocab_size, bias=False
+        )
         if config.share_embeddings:
             self._tied_weights_keys = {
                 "decoder.embed_tokens.weight": "model.embed_tokens.weight",

@@ -18,7 +18,7 @@ from transformers.utils import can_return_tuple
 from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
-    OutputProjection,
+    TmdeOutputProjection,
     by_language,
     check_inputs,
     check_language_ids,
@@ -334,7 +334,7 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
         super().__init__(config)
         self.model = NtdvModel(config)
         self.decoder = NtdvDecoder(config)
-        self.lm_head = OutputProjection(config.embedding_dim, config.vocab_size, bias=False)
+        self.lm_head = TmdeOutputProjection(config.embedding_dim, config.vocab_size, bias=False)
         self.post_init()
 
     @classmethod

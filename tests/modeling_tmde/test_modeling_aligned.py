@@ -1,5 +1,7 @@
 """Aligned encoders: each text is read by its language's encoder alone, and the source's stays as it is."""
 
+from dataclasses import asdict
+
 import pytest
 import torch
 
@@ -39,7 +41,7 @@ def test_each_text_is_read_by_the_encoder_of_its_language(kind):
     model = aligned(kind)
     assert list(model.encoders) == LANGUAGES
     config = {"bilstm": LaserConfig, "bag": BagConfig}[kind](
-        vocab_size=40, **model.config.encoder_settings
+        vocab_size=40, **asdict(model.config.encoder_settings)
     )
     own_model = {"bilstm": LaserModel, "bag": BagModel}[kind](config).eval()
     outputs = model(**padded(TEXTS), language_ids=TEXT_LANGUAGES)

@@ -349,6 +349,7 @@ class TmdeSinusoidalPositions(nn.Module):
         super().__init__()
         self.max_positions = max_positions
         self.d_model = d_model
+        self.weight: torch.Tensor
         self.register_buffer("weight", self.table(), persistent=False)
 
     def table(self) -> torch.Tensor:
@@ -364,7 +365,7 @@ class TmdeSinusoidalPositions(nn.Module):
         return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
     def forward(
-        self, length: int, start: int | torch.Tensor = 0, firsts: torch.LongTensor | None = None
+        self, length: int, start: int | torch.Tensor = 0, firsts: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the vectors of positions `start` to `start + length`, (length, d_model).
 
@@ -415,7 +416,7 @@ def check_inputs(
     return inputs
 
 
-def check_position_ids(position_ids: torch.LongTensor, limit: int, training: bool) -> None:
+def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -> None:
     """Check that the positions that a caller gave are within a table of `limit` rows.
 
     Reading them on the host would make every training step wait for the accelerator, so there they
@@ -436,7 +437,7 @@ def check_position_ids(position_ids: torch.LongTensor, limit: int, training: boo
         )
 
 
-def first_places(attention_mask: torch.Tensor) -> torch.LongTensor:
+def first_places(attention_mask: torch.Tensor) -> torch.Tensor:
     """Return the position of the first token of each text, (batch,), after padding on the left."""
     return attention_mask.ne(0).long().argmax(dim=1)
 
@@ -499,7 +500,7 @@ def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
 
 
 def _packed_occurrences(
-    token_ids: torch.Tensor, lengths: torch.LongTensor, vocab_size: int
+    token_ids: torch.Tensor, lengths: torch.Tensor, vocab_size: int
 ) -> torch.Tensor:
     """Return how often each token occurs in its text, (tokens,), for texts without padding."""
     texts = torch.arange(len(lengths), device=lengths.device)
@@ -515,8 +516,8 @@ def _sublinear(log_weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
 
 
 def weighted_bag(
-    token_ids: torch.LongTensor,
-    lengths: torch.LongTensor,
+    token_ids: torch.Tensor,
+    lengths: torch.Tensor,
     embed_tokens: nn.Embedding,
     token_weights: torch.Tensor,
     *,
@@ -557,8 +558,8 @@ def weighted_bag(
 
 def _packed_sum(
     embed_tokens: nn.Embedding,
-    token_ids: torch.LongTensor,
-    lengths: torch.LongTensor,
+    token_ids: torch.Tensor,
+    lengths: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
     """Return the weighted sum of the vectors of each text, (batch, d_model), in float32."""
@@ -581,7 +582,7 @@ def _packed_sum(
 
 def bag_direction(
     config: EmbedderConfig,
-    input_ids: torch.LongTensor,
+    input_ids: torch.Tensor,
     attention_mask: torch.Tensor | None,
     token_weights: torch.Tensor,
     vectors: torch.Tensor,
@@ -638,6 +639,9 @@ class EmbeddingSeq2Seq:
         decodes_embeddings: Whether the model can generate from an embedding alone.
     """
 
+    model: EmbedderPreTrainedModel
+    decoder: EmbedderPreTrainedModel
+    lm_head: nn.Linear
     decoder_sees_states = False
     decodes_embeddings = True
 
@@ -663,7 +667,7 @@ class EmbeddingSeq2Seq:
 
     def language_ids(
         self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int
-    ) -> torch.LongTensor:
+    ) -> torch.Tensor:
         """Return the ids of target languages, (batch,).
 
         Args:
@@ -695,7 +699,7 @@ class EmbeddingSeq2Seq:
 
     # ---- Labels and losses
 
-    def mask_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    def mask_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Return a copy of labels with -100 wherever nothing is predicted.
 
         Args:
@@ -710,7 +714,7 @@ class EmbeddingSeq2Seq:
         is_start = first_labels == self.config.decoder_start_token_id
         return targets.scatter(1, first_columns, first_labels.masked_fill(is_start, -100))
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Return the decoder input of labels, which stay as they are.
 
         In every row `<s>` is read where the first target is predicted, and each target where
@@ -826,7 +830,7 @@ class EmbeddingSeq2Seq:
 
     # ---- Decoding
 
-    def _leading_padding(self, decoder_input_ids: torch.LongTensor) -> torch.LongTensor | None:
+    def _leading_padding(self, decoder_input_ids: torch.Tensor) -> torch.Tensor | None:
         """Return how much padding each row begins with, (batch,), or None if no row does."""
         if self.config.pad_token_id == self.config.decoder_start_token_id:
             return None  # Every row begins with this token.

@@ -94,8 +94,9 @@ class AlignedConfig(EmbedderConfig):
         for name in self.encoder_config or {}:
             if name not in known:
                 raise TmdeError(f"encoder_config names {name!r}; known: {', '.join(known)}")
-        if self.encoder == "bilstm":
-            self.encoder_settings.check()
+        settings = self.encoder_settings
+        if isinstance(settings, SequenceSettings):
+            settings.check()
         if self.source_language not in self.languages:
             raise TmdeError(
                 f"source_language={self.source_language!r} is not among languages={self.languages}"

@@ -19,8 +19,9 @@ from .common import (
     resized_token_weights,
     weighted_bag,
 )
-from .configuration_aligned import AlignedConfig
+from .configuration_aligned import AlignedBagSettings, AlignedConfig
 from .recurrent import (
+    SequenceSettings,
     TmdeRecurrentPreTrainedModel,
     TmdeSequenceReader,
     by_language,
@@ -33,9 +34,8 @@ __all__ = ["AlignedModel", "AlignedPreTrainedModel"]
 class AlignedBilstm(TmdeSequenceReader):
     """The encoder of [`LaserModel`] for one language."""
 
-    def __init__(self, config: AlignedConfig):
+    def __init__(self, config: AlignedConfig, settings: SequenceSettings):
         super().__init__()
-        settings = config.encoder_settings
         self.embed_tokens = nn.Embedding(
             config.vocab_size, settings.embedding_dim, config.pad_token_id
         )
@@ -49,10 +49,10 @@ class AlignedBilstm(TmdeSequenceReader):
 class AlignedBag(nn.Module):
     """The encoder of [`BagModel`] for one language."""
 
-    def __init__(self, config: AlignedConfig):
+    def __init__(self, config: AlignedConfig, settings: AlignedBagSettings):
         super().__init__()
-        self.settings = config.encoder_settings
-        self.embed_tokens = nn.Embedding(config.vocab_size, self.settings.d_model)
+        self.settings = settings
+        self.embed_tokens = nn.Embedding(config.vocab_size, settings.d_model)
         self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -68,7 +68,12 @@ class AlignedBag(nn.Module):
         )
 
 
-ENCODER_CLASSES: dict[str, type[nn.Module]] = {"bilstm": AlignedBilstm, "bag": AlignedBag}
+def make_encoder(config: AlignedConfig) -> AlignedBilstm | AlignedBag:
+    """Make the encoder of one language."""
+    settings = config.encoder_settings
+    if isinstance(settings, AlignedBagSettings):
+        return AlignedBag(config, settings)
+    return AlignedBilstm(config, settings)
 
 
 class AlignedPreTrainedModel(TmdeRecurrentPreTrainedModel):
@@ -108,8 +113,7 @@ class AlignedModel(AlignedPreTrainedModel):
 
     def __init__(self, config: AlignedConfig):
         super().__init__(config)
-        encoder_class = ENCODER_CLASSES[config.encoder]
-        self.encoders = nn.ModuleDict({code: encoder_class(config) for code in config.languages})
+        self.encoders = nn.ModuleDict({code: make_encoder(config) for code in config.languages})
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -184,7 +188,7 @@ class AlignedModel(AlignedPreTrainedModel):
         languages = self.config.languages
         language_ids = check_language_ids(language_ids, language, languages, len(input_ids))
 
-        def encode(encoder: nn.Module, rows: torch.LongTensor) -> torch.Tensor:
+        def encode(encoder: nn.Module, rows: torch.Tensor) -> torch.Tensor:
             return encoder(input_ids[rows], attention_mask[rows])
 
         embedding = by_language(language_ids, languages, self.encoders, encode)

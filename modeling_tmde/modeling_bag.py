@@ -108,7 +108,7 @@ class BagModel(BagPreTrainedModel):
             last_hidden_state=embedding[:, None], pooler_output=embedding
         )
 
-    def embed_ragged(self, token_ids: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
+    def embed_ragged(self, token_ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Embed texts whose token ids are concatenated without padding.
 
         Args:

@@ -212,7 +212,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
 
     def _count_positions(
         self, inputs: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> torch.LongTensor:
+    ) -> torch.Tensor:
         """Return the place of each token among those of its text, (batch, length).
 
         Raises:

@@ -53,7 +53,7 @@ class NtdvEncoderOutput(BaseModelOutputWithPooling):
     memory: torch.FloatTensor | None = None
 
 
-def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.LongTensor) -> torch.Tensor:
+def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Run a GRU over texts that begin at position 0.
 
     Args:
@@ -238,7 +238,7 @@ class NtdvModel(NtdvPreTrainedModel):
         lengths = order.lengths.cpu()
         vectors = self.dropout(order.apply(inputs_embeds))
 
-        def encode(encoder: nn.GRU, rows: torch.LongTensor) -> torch.Tensor:
+        def encode(encoder: nn.GRU, rows: torch.Tensor) -> torch.Tensor:
             return run_packed(encoder, vectors[rows], lengths[rows.cpu()])
 
         memory = by_language(language_ids, languages, self.encoders, encode)
@@ -355,7 +355,7 @@ class NtdvDecoder(NtdvPreTrainedModel):
             inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, embedding_dim)
         vectors = self.dropout(inputs_embeds)
 
-        def decode(decoder: NtdvLanguageDecoder, rows: torch.LongTensor) -> torch.Tensor:
+        def decode(decoder: NtdvLanguageDecoder, rows: torch.Tensor) -> torch.Tensor:
             return decoder(vectors[rows], memory[rows], real[rows])
 
         states = by_language(language_ids, self.config.languages, self.decoders, decode)

@@ -6,8 +6,9 @@ A [`TmdeSequenceReader`] runs LSTM, GRU or convolutional layers over texts and m
 their states. `check_language_ids` and `by_language` serve models with a part for each language.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -153,10 +154,10 @@ class TextOrder:
         is_token: (batch, length), true at tokens of the reordered text.
     """
 
-    positions: torch.LongTensor
-    mirrored: torch.LongTensor
-    lengths: torch.LongTensor
-    is_token: torch.BoolTensor
+    positions: torch.Tensor
+    mirrored: torch.Tensor
+    lengths: torch.Tensor
+    is_token: torch.Tensor
 
     def apply(self, states: torch.Tensor) -> torch.Tensor:
         """Return states (batch, length, width) with those of the tokens first."""
@@ -167,7 +168,7 @@ class TextOrder:
         return take(states, self.positions.argsort(dim=1))
 
 
-def take(states: torch.Tensor, positions: torch.LongTensor) -> torch.Tensor:
+def take(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Return the states (batch, length, width) of every text at `positions` (batch, length)."""
     rows = torch.arange(len(states), device=states.device).unsqueeze(1)  # (batch, 1)
     return states[rows, positions]
@@ -195,7 +196,7 @@ def order_texts(attention_mask: torch.Tensor) -> TextOrder:
 
 
 def read_texts(
-    layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.LongTensor
+    layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.Tensor
 ) -> torch.Tensor:
     """Run a layer over texts that are padded on the right.
 
@@ -224,7 +225,7 @@ def _run_direction(layer: nn.LSTM | nn.GRU, states: torch.Tensor, suffix: str) -
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     weights = [getattr(layer, name + suffix) for name in names]
     start = states.new_zeros(1, len(states), layer.hidden_size)  # (1, batch, hidden_size)
-    options = {
+    options: dict[str, Any] = {
         "has_biases": True,
         "num_layers": 1,
         "dropout": 0.0,
@@ -233,10 +234,8 @@ def _run_direction(layer: nn.LSTM | nn.GRU, states: torch.Tensor, suffix: str) -
         "batch_first": True,
     }
     if isinstance(layer, nn.LSTM):
-        outputs, _, _ = torch.lstm(states, (start, start), weights, **options)
-    else:
-        outputs, _ = torch.gru(states, start, weights, **options)
-    return outputs  # (batch, length, hidden_size)
+        return torch.lstm(states, (start, start), weights, **options)[0]
+    return torch.gru(states, start, weights, **options)[0]  # (batch, length, hidden_size)
 
 
 # ---- Layers and pooling
@@ -308,14 +307,14 @@ class TmdeSequenceReader(nn.Module):
         states = [order.apply(vectors)]
         for layer in self.layers:
             layer_input = self.dropout(states[-1])
-            if self.settings.is_recurrent:
-                states.append(read_texts(layer, layer_input, order.mirrored))
-            else:
+            if isinstance(layer, nn.Conv1d):
                 states.append(self._convolve(layer, layer_input, order.is_token))
+            else:
+                states.append(read_texts(layer, layer_input, order.mirrored))
         return TmdeSequenceOutput(self._pool(states, order), states, order)
 
     def _convolve(
-        self, layer: nn.Conv1d, states: torch.Tensor, is_token: torch.BoolTensor
+        self, layer: nn.Conv1d, states: torch.Tensor, is_token: torch.Tensor
     ) -> torch.Tensor:
         """Run a convolution over (batch, length, width); it reads zeros at padding."""
         states = states.masked_fill(~is_token.unsqueeze(2), 0)
@@ -336,14 +335,14 @@ class TmdeSequenceReader(nn.Module):
             return self._last_states(states[-1], order.lengths)
         return pool_states(states[-1], order.is_token, self.settings.pooling)
 
-    def _attend(self, states: torch.Tensor, is_token: torch.BoolTensor) -> torch.Tensor:
+    def _attend(self, states: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
         """Return one weighted mean a context vector, joined (thesis 004, section 3.2.2)."""
         scores = self.contexts(torch.tanh(self.attention(states)))  # (batch, length, views)
         scores = scores.masked_fill(~is_token.unsqueeze(2), -torch.inf)
         shares = scores.softmax(dim=1).transpose(1, 2)  # (batch, views, length)
         return (shares @ states).flatten(1)  # (batch, views * width)
 
-    def _last_states(self, states: torch.Tensor, lengths: torch.LongTensor) -> torch.Tensor:
+    def _last_states(self, states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return the state of each direction that has read the whole text, joined."""
         rows = torch.arange(len(states), device=states.device)
         hidden_size = self.layers[-1].hidden_size
@@ -356,11 +355,11 @@ class TmdeSequenceReader(nn.Module):
 
 
 def check_language_ids(
-    language_ids: torch.LongTensor | None,
+    language_ids: torch.Tensor | None,
     language: str | None,
-    languages: list[str],
+    languages: Sequence[str],
     batch_size: int,
-) -> torch.LongTensor:
+) -> torch.Tensor:
     """Return the language ids of texts, (batch,), for models with a part for each language.
 
     Args:
@@ -394,10 +393,10 @@ def check_language_ids(
 
 
 def by_language(
-    language_ids: torch.LongTensor,
-    languages: list[str],
+    language_ids: torch.Tensor,
+    languages: Sequence[str],
     parts: nn.ModuleDict,
-    apply: Callable[[nn.Module, torch.LongTensor], torch.Tensor],
+    apply: Callable[[nn.Module, torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
     """Call `apply(part, rows)` for every language of a batch, and join the results in batch order.
 

@@ -23,19 +23,17 @@ class AlignedBagSettings:
 
 
 # X-BiLSTM-max and X-CBOW of paper 004, section 4.2.5.
-PAPER_SETTINGS: dict[str, SequenceSettings | AlignedBagSettings] = {
-    "bilstm": SequenceSettings(
-        embedding_dim=300,
-        d_model=1024,
-        encoder_layers=1,
-        unidirectional_layers=0,
-        pooling="max",
-        cell="lstm",
-        attention_views=4,
-        dropout=0.0,
-    ),
-    "bag": AlignedBagSettings(d_model=300, normalize=False, sublinear_counts=False),
-}
+PAPER_BILSTM = SequenceSettings(
+    embedding_dim=300,
+    d_model=1024,
+    encoder_layers=1,
+    unidirectional_layers=0,
+    pooling="max",
+    cell="lstm",
+    attention_views=4,
+    dropout=0.0,
+)
+PAPER_BAG = AlignedBagSettings(d_model=300, normalize=False, sublinear_counts=False)
 
 
 @strict
@@ -73,15 +71,23 @@ class AlignedConfig(EmbedderConfig):
     pivot_languages: tuple[str, ...] | list[str] = ("en",)
 
     @property
-    def encoder_settings(self) -> SequenceSettings | AlignedBagSettings:
-        """All settings of an encoder: those of the paper, changed by `encoder_config`."""
+    def sequence_settings(self) -> SequenceSettings:
+        """The settings of every `"bilstm"`: the paper's, changed by `encoder_config`."""
         changes = self.encoder_config or {}
-        return replace(PAPER_SETTINGS[self.encoder], **changes)
+        return replace(PAPER_BILSTM, **changes)
+
+    @property
+    def bag_settings(self) -> AlignedBagSettings:
+        """The settings of every `"bag"`: the paper's, changed by `encoder_config`."""
+        changes = self.encoder_config or {}
+        return replace(PAPER_BAG, **changes)
 
     @property
     def hidden_size(self) -> int:
         """Width of the document embedding."""
-        return self.encoder_settings.d_model
+        if self.encoder == "bag":
+            return self.bag_settings.d_model
+        return self.sequence_settings.d_model
 
     def validate_architecture(self) -> None:
         """Check that the settings are known and fit together.
@@ -90,13 +96,13 @@ class AlignedConfig(EmbedderConfig):
             ValueError: If not.
         """
         super().validate_architecture()
-        known = [field.name for field in fields(PAPER_SETTINGS[self.encoder])]
+        settings = PAPER_BAG if self.encoder == "bag" else PAPER_BILSTM
+        known = [field.name for field in fields(settings)]
         for name in self.encoder_config or {}:
             if name not in known:
                 raise TmdeError(f"encoder_config names {name!r}; known: {', '.join(known)}")
-        settings = self.encoder_settings
-        if isinstance(settings, SequenceSettings):
-            settings.check()
+        if self.encoder == "bilstm":
+            self.sequence_settings.check()
         if self.source_language not in self.languages:
             raise TmdeError(
                 f"source_language={self.source_language!r} is not among languages={self.languages}"

@@ -85,7 +85,7 @@ class LaserConfig(EmbedderConfig):
         super().__post_init__(**kwargs)
 
     @property
-    def encoder_settings(self) -> SequenceSettings:
+    def sequence_settings(self) -> SequenceSettings:
         """The settings of the encoder's layers."""
         return SequenceSettings(
             embedding_dim=self.embedding_dim,
@@ -105,7 +105,7 @@ class LaserConfig(EmbedderConfig):
             ValueError: If not.
         """
         super().validate_architecture()
-        self.encoder_settings.check()
+        self.sequence_settings.check()
         if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
             raise TmdeError(
                 "share_embeddings needs one width for input and output: found embedding_dim="

@@ -19,9 +19,8 @@ from .common import (
     resized_token_weights,
     weighted_bag,
 )
-from .configuration_aligned import AlignedBagSettings, AlignedConfig
+from .configuration_aligned import AlignedConfig
 from .recurrent import (
-    SequenceSettings,
     TmdeRecurrentPreTrainedModel,
     TmdeSequenceReader,
     by_language,
@@ -34,8 +33,9 @@ __all__ = ["AlignedModel", "AlignedPreTrainedModel"]
 class AlignedBilstm(TmdeSequenceReader):
     """The encoder of [`LaserModel`] for one language."""
 
-    def __init__(self, config: AlignedConfig, settings: SequenceSettings):
+    def __init__(self, config: AlignedConfig):
         super().__init__()
+        settings = config.sequence_settings
         self.embed_tokens = nn.Embedding(
             config.vocab_size, settings.embedding_dim, config.pad_token_id
         )
@@ -49,10 +49,10 @@ class AlignedBilstm(TmdeSequenceReader):
 class AlignedBag(nn.Module):
     """The encoder of [`BagModel`] for one language."""
 
-    def __init__(self, config: AlignedConfig, settings: AlignedBagSettings):
+    def __init__(self, config: AlignedConfig):
         super().__init__()
-        self.settings = settings
-        self.embed_tokens = nn.Embedding(config.vocab_size, settings.d_model)
+        self.settings = config.bag_settings
+        self.embed_tokens = nn.Embedding(config.vocab_size, self.settings.d_model)
         self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -68,12 +68,10 @@ class AlignedBag(nn.Module):
         )
 
 
-def make_encoder(config: AlignedConfig) -> AlignedBilstm | AlignedBag:
-    """Make the encoder of one language."""
-    settings = config.encoder_settings
-    if isinstance(settings, AlignedBagSettings):
-        return AlignedBag(config, settings)
-    return AlignedBilstm(config, settings)
+ENCODER_CLASSES: dict[str, type[AlignedBilstm] | type[AlignedBag]] = {
+    "bilstm": AlignedBilstm,
+    "bag": AlignedBag,
+}
 
 
 class AlignedPreTrainedModel(TmdeRecurrentPreTrainedModel):
@@ -113,7 +111,8 @@ class AlignedModel(AlignedPreTrainedModel):
 
     def __init__(self, config: AlignedConfig):
         super().__init__(config)
-        self.encoders = nn.ModuleDict({code: make_encoder(config) for code in config.languages})
+        encoder_class = ENCODER_CLASSES[config.encoder]
+        self.encoders = nn.ModuleDict({code: encoder_class(config) for code in config.languages})
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:

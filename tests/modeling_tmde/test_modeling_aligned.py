@@ -33,11 +33,11 @@ def aligned(kind: str) -> AlignedModel:
 
 def monolingual(model: AlignedModel, language: str) -> PreTrainedModel:
     """The model of the family that the encoder of a language is one of."""
-    settings = asdict(model.config.encoder_settings)
-    if model.config.encoder == "bilstm":
-        encoder = LaserModel(LaserConfig(vocab_size=40, **settings))
+    config = model.config
+    if config.encoder == "bilstm":
+        encoder = LaserModel(LaserConfig(vocab_size=40, **asdict(config.sequence_settings)))
     else:
-        encoder = BagModel(BagConfig(vocab_size=40, **settings))
+        encoder = BagModel(BagConfig(vocab_size=40, **asdict(config.bag_settings)))
     encoder.load_state_dict(model.encoders[language].state_dict())
     return encoder.eval()
 

@@ -9,18 +9,18 @@ from transformers import BatchEncoding, DataCollatorForSeq2Seq
 
 from .common import TmdeError
 
+__all__ = ["TranslationCollator"]
+
 
 @dataclass
 class TranslationCollator(DataCollatorForSeq2Seq):
-    """
-    transformers' `DataCollatorForSeq2Seq`, without the `<s>` of labels.
+    """transformers' `DataCollatorForSeq2Seq`, without the `<s>` of labels.
 
     `tokenizer(text_target=...)` writes `<s>` before a target. A decoder of this package is given it
     and never predicts it, but `Trainer` counts it among the targets by which it divides the loss,
     and label smoothing has a loss for it. With this collator neither sees it.
 
     Example:
-
     ```python
     >>> collator = TranslationCollator(tokenizer, model)
     >>> Seq2SeqTrainer(model, arguments, data_collator=collator, train_dataset=rows)
@@ -35,15 +35,15 @@ class TranslationCollator(DataCollatorForSeq2Seq):
         Args:
             features: Texts as the tokenizer writes them, with `labels`, if any, as lists or arrays
                 (length,).
-            return_tensors: `"pt"` by default.
+            return_tensors: The kind of tensors; `"pt"` by default.
 
         Raises:
             ValueError: If the collator has no model, which tells what a target begins with.
         """
         if self.model is None:
             raise TmdeError("model: found None, expected the model that is trained")
-        features = [self._without_start(feature) for feature in features]
-        return super().__call__(features, return_tensors)
+        targets_only = [self._without_start(feature) for feature in features]
+        return super().__call__(targets_only, return_tensors)
 
     def _without_start(self, feature: dict[str, Any]) -> dict[str, Any]:
         """Return a feature whose labels do not begin with `<s>`."""

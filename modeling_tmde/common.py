@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the model families share: base classes, positions, pooling, and the interface of encoder-decoders."""
+"""What all families share: base classes, attention, positions, pooling, bags, encoder-decoders."""
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -12,36 +12,79 @@ from huggingface_hub.dataclasses import as_validated_field, strict
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
-from transformers.cache_utils import DynamicCache
+from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPooling,
     Seq2SeqLMOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import ModelOutput, can_return_tuple, is_tracing
+from transformers.processing_utils import Unpack
+from transformers.utils import (
+    ModelOutput,
+    TransformersKwargs,
+    can_return_tuple,
+    is_tracing,
+)
+
+__all__ = [
+    "SPECIAL_LOG_WEIGHT",
+    "EmbedderConfig",
+    "EmbedderPreTrainedModel",
+    "EmbeddingSeq2Seq",
+    "TmdeError",
+    "TmdeOutputProjection",
+    "TmdeSelfAttention",
+    "TmdeSinusoidalPositions",
+    "bag_direction",
+    "check_inputs",
+    "check_length",
+    "check_position_ids",
+    "eager_attention_forward",
+    "first_places",
+    "initial_token_weights",
+    "occurrences",
+    "pool_states",
+    "resized_token_weights",
+    "size",
+    "weighted_bag",
+]
+
+# The first log weight of special tokens in a bag. e^-20 = 2e-9 is negligible beside any other
+# token, but gives a text without other tokens a direction.
+SPECIAL_LOG_WEIGHT = -20.0
 
 
 class TmdeError(ValueError):
     """A mistake that the user can set right. The `tmde` command prints it as one sentence."""
 
 
+# ---- Base classes
+
+
 @as_validated_field
 def size(value: int) -> None:
-    """A field of a configuration that counts something, and is at least 1: `d_model: int = size(default=1024)`."""
+    """Declare a field of a configuration that counts something and is at least 1.
+
+    Example: `d_model: int = size(default=1024)`.
+
+    Raises:
+        ValueError: If the value is less than 1.
+    """
     if value < 1:
         raise TmdeError(f"found {value}, expected at least 1")
 
 
 @strict
 class EmbedderConfig(PreTrainedConfig):
-    r"""
-    Base of the configurations of all families.
+    r"""Base of the configurations of all families.
 
     Args:
-        languages: Language codes; the position of a code in this list is its language id.
+        languages: The language codes; the position of a code in this list is its language id.
         pivot_languages: The languages that the decoder translates into; a subset of `languages`.
-        bos_token_id, pad_token_id, eos_token_id: Special tokens of the tokenizer.
+        bos_token_id: The id of `<s>`.
+        pad_token_id: The id of `<pad>`.
+        eos_token_id: The id of `</s>`, or several ids.
 
     Raises:
         ValueError: If a language is listed twice, or a pivot language is not in `languages`.
@@ -54,141 +97,135 @@ class EmbedderConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
 
     def __post_init__(self, **kwargs):
-        self.languages = list(self.languages)  # JSON has no tuples
+        # JSON has no tuples.
+        self.languages = list(self.languages)
         self.pivot_languages = list(self.pivot_languages)
         super().__post_init__(**kwargs)
 
-    def validate_languages(self):
-        """Called for every new config, like all methods named `validate_...` of a strict dataclass."""
+    def validate_languages(self) -> None:
+        """Check the languages of a new config.
+
+        A strict dataclass calls all of its methods that are named `validate_...`.
+
+        Raises:
+            ValueError: If a language is listed twice, or a pivot language is not in `languages`.
+        """
         if len(set(self.languages)) != len(self.languages):
             raise TmdeError(f"languages={self.languages} names a language twice")
-        unknown = [language for language in self.pivot_languages if language not in self.languages]
+        unknown = [code for code in self.pivot_languages if code not in self.languages]
         if unknown:
             raise TmdeError(f"pivot_languages {unknown} are not among languages={self.languages}")
 
     def _check_multiple(self, name: str, of: str) -> None:
-        if getattr(self, name) % getattr(self, of):
-            raise TmdeError(
-                f"{name}={getattr(self, name)} is not a multiple of {of}={getattr(self, of)}"
-            )
+        value = getattr(self, name)
+        divisor = getattr(self, of)
+        if value % divisor:
+            raise TmdeError(f"{name}={value} is not a multiple of {of}={divisor}")
 
     def _check_even(self, name: str, reason: str) -> None:
-        if getattr(self, name) % 2:
-            raise TmdeError(f"{name}={getattr(self, name)} must be even: {reason}")
-
-    def _check_sequence(self, settings: Mapping[str, Any]) -> None:
-        """Checks the settings of a [`SequenceReader`]."""
-        pooling, width, layers = (
-            settings["pooling"],
-            settings["d_model"],
-            settings["encoder_layers"],
-        )
-        cells = {"conv": ("max", "mean")} | dict.fromkeys(
-            ("lstm", "gru"), ("max", "mean", "last", "attention")
-        )
-        if pooling not in (known := cells.get(settings["cell"], ())):
-            raise TmdeError(
-                f"cell={settings['cell']!r}, pooling={pooling!r}: expected {', '.join(known or cells)}"
-            )
-        recurrent = settings["cell"] != "conv"
-        parts = (
-            (2 * settings["attention_views"] if pooling == "attention" else 2)
-            if recurrent
-            else layers
-        )
-        if width % parts:
-            raise TmdeError(
-                f"d_model={width} is not a multiple of {parts}, which directions, views or layers share"
-            )
-        if not 0 <= (found := settings["unidirectional_layers"]) <= layers * recurrent:
-            raise TmdeError(
-                f"unidirectional_layers={found}: expected 0 to {layers * recurrent}, all layers"
-            )
+        value = getattr(self, name)
+        if value % 2:
+            raise TmdeError(f"{name}={value} must be even: {reason}")
 
     @property
     def special_token_ids(self) -> list[int]:
         """Ids of `<s>`, `<pad>` and `</s>`, without those that are None."""
-        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
-        return [
-            token for token in (self.bos_token_id, self.pad_token_id, *eos) if token is not None
-        ]
+        token_ids = [self.bos_token_id, self.pad_token_id]
+        if isinstance(self.eos_token_id, list):
+            token_ids.extend(self.eos_token_id)
+        else:
+            token_ids.append(self.eos_token_id)
+        return [token_id for token_id in token_ids if token_id is not None]
 
 
-class OutputProjection(nn.Linear):
-    """Projection of decoder states to the vocabulary. Its own class because it is initialized like an embedding."""
+class TmdeOutputProjection(nn.Linear):
+    """Projection of decoder states to the vocabulary, initialized like an embedding."""
 
 
 class EmbedderPreTrainedModel(PreTrainedModel):
-    """
-    Base of the models of all families.
+    """Base of the models of all families.
+
+    The `forward` of every encoder takes `input_ids` and `attention_mask` first and accepts
+    `pooled_only`, with which it may leave out all states but the embedding.
 
     Attributes:
-        _auto_map: For each Auto class, the module and the class that open a checkpoint of this family.
-        write_companions: Called with the model and the folder, where `config.json` still is that of an earlier save.
-            The package sets it to the function that writes the files of sentence-transformers; remote code has none.
+        needs_language_ids: Whether the encoder has to be told the language of every text.
+        write_companions: A function that is called with the model and the folder before the model
+            is saved, while `config.json` still is that of an earlier save. The package sets it to
+            the function that writes the files of sentence-transformers; remote code has none.
+        _auto_map: The module and the class that open a checkpoint of this family, by Auto class.
     """
 
     base_model_prefix = "model"
-    _auto_map: ClassVar[dict[str, str]] = {}
+    needs_language_ids: ClassVar[bool] = False
     write_companions: ClassVar[Callable[[PreTrainedModel, str | os.PathLike], None] | None] = None
+    _auto_map: ClassVar[dict[str, str]] = {}
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers; of a bag, new tokens get the median weight."""
+        """Resize the tables as transformers does, and the parts of a bag.
+
+        Args:
+            args: As in transformers.
+            kwargs: As in transformers.
+
+        Returns:
+            The input table. New tokens of a bag have the median weight.
+        """
         table = super().resize_token_embeddings(*args, **kwargs)
+        num_tokens = table.num_embeddings
         for module in self.modules():
             if hasattr(module, "token_weights"):
-                module.token_weights = resized_token_weights(
-                    module.token_weights, table.num_embeddings
-                )
+                module.token_weights = resized_token_weights(module.token_weights, num_tokens)
             if hasattr(module, "bag_tokens"):
-                module.bag_tokens = self._get_resized_embeddings(
-                    module.bag_tokens, table.num_embeddings
-                )
+                module.bag_tokens = self._get_resized_embeddings(module.bag_tokens, num_tokens)
         return table
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(getattr(module, "token_weights", None), nn.Parameter):
             init.zeros_(module.token_weights)
-        if isinstance(module, OutputProjection):
+        if isinstance(module, TmdeOutputProjection):
             init.normal_(module.weight, std=module.in_features**-0.5)
-        elif isinstance(module, (nn.Linear, nn.Conv1d)):
-            init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            init_linear(module)
         elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            if module.padding_idx is not None:
-                init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, TmdeSinusoidalPositions):
-            # from_pretrained builds the model on the meta device; a buffer outside the checkpoint is filled here.
-            init.copy_(module.weight, module.table())
+            init_embedding(module)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-        elif isinstance(module, (nn.LSTM, nn.GRU)):
-            for name, parameter in module.named_parameters():
-                if name.startswith("weight"):
-                    # The Xavier bound for each of the stacked gate matrices. The default of torch is a third to
-                    # a half of it, and the signal dies out over six layers.
-                    bound = (6 / (parameter.shape[1] + module.hidden_size)) ** 0.5
-                    init.uniform_(parameter, -bound, bound)
-                else:
-                    bias = torch.zeros_like(parameter)
-                    if name.startswith("bias_ih") and isinstance(module, nn.LSTM):
-                        bias[module.hidden_size : 2 * module.hidden_size] = (
-                            1  # the forget gate starts open
-                        )
-                    init.copy_(parameter, bias)
+        elif isinstance(module, TmdeSinusoidalPositions):
+            # `from_pretrained` builds the model on the meta device, and a buffer that is not part
+            # of the checkpoint is filled here.
+            init.copy_(module.weight, module.table())
 
     def save_pretrained(
         self, save_directory: str | os.PathLike, is_main_process: bool = True, **kwargs
     ) -> None:
-        """As in transformers. `auto_map` lists every Auto class of the family, whichever of its models is saved."""
+        """Save as transformers does, with an `auto_map` of every Auto class of the family.
+
+        Args:
+            save_directory: The folder.
+            is_main_process: Whether this process writes the files.
+            kwargs: As in transformers.
+        """
         self.config.auto_map = dict(self._auto_map)
         if is_main_process and self.write_companions is not None:
             type(self).write_companions(self, save_directory)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+
+
+def init_linear(module: nn.Linear | nn.Conv1d) -> None:
+    """Initialize the weight by Xavier's rule and the bias, if there is one, to 0."""
+    init.xavier_uniform_(module.weight)
+    if module.bias is not None:
+        init.zeros_(module.bias)
+
+
+def init_embedding(module: nn.Embedding) -> None:
+    """Initialize the rows to vectors of about length 1, and that of padding to 0."""
+    init.normal_(module.weight, std=module.embedding_dim**-0.5)
+    if module.padding_idx is not None:
+        init.zeros_(module.weight[module.padding_idx])
 
 
 # ---- Attention and positions
@@ -204,7 +241,22 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scaled dot-product attention (eq. 4.1) in plain operations; returns the probabilities as well."""
+    """Compute scaled dot-product attention (eq. 4.1) in plain operations.
+
+    Args:
+        module: The module that attends; dropout acts in its training mode.
+        query: (batch, heads, query_length, head_dim).
+        key: (batch, heads, key_length, head_dim).
+        value: (batch, heads, key_length, head_dim).
+        attention_mask: A summand of the scores, (batch, 1, query_length, key_length), or None.
+        scaling: A factor of the scores.
+        dropout: The dropout rate of the probabilities.
+        kwargs: Not used; what other implementations of transformers take.
+
+    Returns:
+        The attended values (batch, query_length, heads, head_dim) and the probabilities
+        (batch, heads, query_length, key_length).
+    """
     scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
     if attention_mask is not None:
         scores = scores + attention_mask
@@ -214,7 +266,7 @@ def eager_attention_forward(
     return output.transpose(1, 2).contiguous(), probabilities
 
 
-class SelfAttention(nn.Module):
+class TmdeSelfAttention(nn.Module):
     """Multi-head self-attention (eq. 4.1-4.2)."""
 
     def __init__(
@@ -235,28 +287,59 @@ class SelfAttention(nn.Module):
         self.v_proj = nn.Linear(config.d_model, config.d_model)
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
+    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """Turn (batch, length, d_model) into (batch, heads, length, head_dim)."""
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
     def forward(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
         cache: DynamicCache | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(batch, length, d_model) -> the same, and under eager attention the probabilities."""
-        query, key, value = (
-            projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )  # (batch, heads, length, head_dim)
+        """Let the states attend each other.
+
+        Args:
+            hidden_states: (batch, length, d_model).
+            attention_mask: The mask that the attention implementation of the config expects.
+            cache: Keys and values of earlier positions, to which those of the states are added.
+
+        Returns:
+            The attended states (batch, length, d_model) and, under eager attention, the
+            probabilities (batch, heads, length, key_length).
+        """
+        query = self._split_heads(self.q_proj(hidden_states))  # (batch, heads, length, head_dim)
+        key = self._split_heads(self.k_proj(hidden_states))
+        value = self._split_heads(self.v_proj(hidden_states))
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        options = {
-            "dropout": self.config.attention_dropout if self.training else 0.0,
-            "scaling": self.head_dim**-0.5,
-        }
-        output, probabilities = attention(self, query, key, value, attention_mask, **options)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        output, probabilities = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=self.head_dim**-0.5,
+        )  # (batch, length, heads, head_dim)
         return self.out_proj(output.flatten(2)), probabilities
+
+
+def check_length(length: int, limit: int) -> None:
+    """Check that an input of `length` tokens is within `max_position_embeddings`.
+
+    Raises:
+        ValueError: If it is longer than `limit`.
+    """
+    if length > limit:
+        raise TmdeError(
+            f"An input of {length} tokens is longer than max_position_embeddings={limit}; truncate "
+            "it, or embed it with DocumentEmbedder, which truncates and says so."
+        )
 
 
 class TmdeSinusoidalPositions(nn.Module):
@@ -266,49 +349,47 @@ class TmdeSinusoidalPositions(nn.Module):
         super().__init__()
         self.max_positions = max_positions
         self.d_model = d_model
+        self.weight: torch.Tensor
         self.register_buffer("weight", self.table(), persistent=False)
 
     def table(self) -> torch.Tensor:
-        """(max_positions, d_model): sines in the first half, cosines in the second."""
+        """Return the vectors of all positions, (max_positions, d_model).
+
+        The first half of a vector holds sines, the second half cosines.
+        """
         half = self.d_model // 2
-        rates = torch.exp(
-            torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1))
-        )
-        angles = torch.arange(self.max_positions, dtype=torch.float64)[:, None] * rates
+        steps = torch.arange(half, dtype=torch.float64)
+        rates = torch.exp(steps * (-math.log(10000.0) / max(half - 1, 1)))  # (half,)
+        positions = torch.arange(self.max_positions, dtype=torch.float64)
+        angles = positions[:, None] * rates  # (max_positions, half)
         return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
     def forward(
-        self, length: int, start: int | torch.Tensor = 0, firsts: torch.LongTensor | None = None
+        self, length: int, start: int | torch.Tensor = 0, firsts: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the vectors of positions `start` to `start + length`, (length, d_model).
 
         Args:
-            start: The first position. A static cache counts its tokens on the device, in a tensor of
-                shape ().
-            firsts: (batch,) index of the first token of each text, which is at position 0; then the
-                result is (batch, length, d_model). Not together with `start`.
+            length: The number of positions.
+            start: The first position. A static cache counts its tokens on the device, in a tensor
+                of shape ().
+            firsts: (batch,) index of the first token of each text, which is at position 0; then
+                the result is (batch, length, d_model). Not together with `start`.
 
         Raises:
-            ValueError: If the input is longer than the model's longest. A compiled graph cannot check
-                a `start` that is a tensor; there, the lookup itself fails.
+            ValueError: If the input is longer than the model's longest. A compiled graph cannot
+                check a `start` that is a tensor; there, the lookup itself fails.
         """
         if isinstance(start, torch.Tensor):
             if not is_tracing(start):
-                self._check_length(int(start) + length)
+                check_length(int(start) + length, self.max_positions)
             positions = start + torch.arange(length, device=start.device)  # (length,)
             return nn.functional.embedding(positions, self.weight)
-        self._check_length(start + length)
+        check_length(start + length, self.max_positions)
         if firsts is None:
             return self.weight[start : start + length]
         positions = torch.arange(length, device=firsts.device) - firsts[:, None]  # (batch, length)
         return nn.functional.embedding(positions.clamp(min=0), self.weight)
-
-    def _check_length(self, length: int) -> None:
-        if length > self.max_positions:
-            raise TmdeError(
-                f"An input of {length} tokens is longer than max_position_embeddings={self.max_positions}; "
-                "truncate it, or embed it with DocumentEmbedder, which truncates and says so."
-            )
 
 
 # ---- Texts of a batch
@@ -319,21 +400,23 @@ def check_inputs(
     inputs_embeds: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Returns the ids (batch, length) or the vectors (batch, length, width), whichever were given.
+    """Return the ids (batch, length) or the vectors (batch, length, width), whichever is there.
 
     Raises:
-        ValueError: If both or neither were given, or the mask is not (batch, length).
+        ValueError: If both or neither are there, or the mask is not (batch, length).
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise TmdeError("Give exactly one of input_ids and inputs_embeds")
-    given = input_ids if inputs_embeds is None else inputs_embeds
-    if attention_mask is not None and attention_mask.shape != given.shape[:2]:
-        found, expected = tuple(attention_mask.shape), tuple(given.shape)
-        raise TmdeError(f"attention_mask {found} must be (batch, length) of the input, {expected}")
-    return given
+    inputs = input_ids if inputs_embeds is None else inputs_embeds
+    if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
+        raise TmdeError(
+            f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input, "
+            f"{tuple(inputs.shape)}"
+        )
+    return inputs
 
 
-def check_position_ids(position_ids: torch.LongTensor, limit: int, training: bool) -> None:
+def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -> None:
     """Check that the positions that a caller gave are within a table of `limit` rows.
 
     Reading them on the host would make every training step wait for the accelerator, so there they
@@ -349,43 +432,60 @@ def check_position_ids(position_ids: torch.LongTensor, limit: int, training: boo
     if is_outside.any():
         position = int(position_ids[is_outside][0])
         raise TmdeError(
-            f"position_ids: found {position}, expected 0 to {limit - 1}, the positions for which the model has vectors"
+            f"position_ids: found {position}, expected 0 to {limit - 1}, the positions for which "
+            "the model has vectors"
         )
 
 
-def first_places(attention_mask: torch.Tensor) -> torch.LongTensor:
-    """(batch,) position of the first token of each text, after any padding on the left."""
+def first_places(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return the position of the first token of each text, (batch,), after padding on the left."""
     return attention_mask.ne(0).long().argmax(dim=1)
 
 
 def pool_states(states: torch.Tensor, real: torch.Tensor, pooling: str) -> torch.Tensor:
-    """The embedding (batch, width) of states (batch, length, width) at the tokens of each text.
+    """Return one vector a text, (batch, width), from the states at its tokens.
 
     Args:
+        states: (batch, length, width).
         real: (batch, length), true or 1 at tokens.
         pooling: `"mean"`, `"max"`, or the state of the first token: `"first"`, `"cls"`.
     """
     if pooling not in ("mean", "max"):
-        return states[torch.arange(len(states), device=states.device), first_places(real)]
+        rows = torch.arange(len(states), device=states.device)
+        return states[rows, first_places(real)]
     padding = real.eq(0).unsqueeze(2)  # (batch, length, 1)
     if pooling == "max":
         return states.masked_fill(padding, -torch.inf).max(dim=1).values
-    total = states.masked_fill(padding, 0).sum(
-        dim=1, dtype=torch.promote_types(states.dtype, torch.float32)
-    )
-    return (total / real.ne(0).sum(dim=1, keepdim=True).clamp(min=1)).to(states.dtype)
+    sum_dtype = torch.promote_types(states.dtype, torch.float32)
+    total = states.masked_fill(padding, 0).sum(dim=1, dtype=sum_dtype)  # (batch, width)
+    lengths = real.ne(0).sum(dim=1, keepdim=True).clamp(min=1)  # (batch, 1)
+    return (total / lengths).to(states.dtype)
+
+
+# ---- Bags of weighted token vectors
+
+
+def initial_token_weights(config: EmbedderConfig, num_tokens: int) -> torch.Tensor:
+    """Return the first log weights of a bag, (num_tokens,): 0 but for special tokens."""
+    weights = torch.zeros(num_tokens)
+    token_ids = [token_id for token_id in config.special_token_ids if token_id < num_tokens]
+    weights[token_ids] = SPECIAL_LOG_WEIGHT
+    return weights
 
 
 def resized_token_weights(weights: nn.Parameter, size: int) -> nn.Parameter:
-    """The log weights of the tokens of a bag for a vocabulary of `size`; new tokens get the median weight."""
-    new = weights.detach().median().repeat(size)
-    kept = min(len(weights), size)
-    new[:kept] = weights.detach()[:kept]
-    return nn.Parameter(new, requires_grad=weights.requires_grad)
+    """Return the log weights of a bag for a vocabulary of `size`.
+
+    New tokens get the median weight.
+    """
+    resized = weights.detach().median().repeat(size)  # (size,)
+    shared = min(len(weights), size)
+    resized[:shared] = weights.detach()[:shared]
+    return nn.Parameter(resized, requires_grad=weights.requires_grad)
 
 
 def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """How often each token occurs in its text.
+    """Return how often each token occurs in its text.
 
     Args:
         input_ids: (batch, length).
@@ -399,265 +499,180 @@ def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)
 
 
+def _packed_occurrences(
+    token_ids: torch.Tensor, lengths: torch.Tensor, vocab_size: int
+) -> torch.Tensor:
+    """Return how often each token occurs in its text, (tokens,), for texts without padding."""
+    texts = torch.arange(len(lengths), device=lengths.device)
+    texts = texts.repeat_interleave(lengths, output_size=len(token_ids))  # (tokens,)
+    keys = texts * vocab_size + token_ids  # One number for each pair of text and token.
+    _, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
+    return counts[inverse]
+
+
+def _sublinear(log_weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Let the n occurrences of a token in a text weigh as much as sqrt(n) of them."""
+    return log_weights - counts.to(log_weights.dtype).log() / 2
+
+
+def weighted_bag(
+    token_ids: torch.Tensor,
+    lengths: torch.Tensor,
+    embed_tokens: nn.Embedding,
+    token_weights: torch.Tensor,
+    *,
+    sublinear_counts: bool,
+    normalize: bool,
+) -> torch.Tensor:
+    """Return `sum_t exp(w_t) E_t` over the tokens t of each text, whatever their padding was.
+
+    Args:
+        token_ids: (tokens,) int32 or int64, those of the first text, then those of the second, ...
+        lengths: (batch,) int64, the number of tokens of each text; their sum is `tokens`. A text
+            of length 0 gets zeros.
+        embed_tokens: The table of the E_t, (vocab_size, d_model).
+        token_weights: (vocab_size,), the w_t.
+        sublinear_counts: Let n occurrences of a token in a text count sqrt(n) times.
+        normalize: Scale every sum to length 1; otherwise divide it by the number of tokens.
+
+    Returns:
+        (batch, d_model), in the type of the table.
+    """
+    log_weights = token_weights[token_ids].float()  # (tokens,)
+    if sublinear_counts:
+        counts = _packed_occurrences(token_ids, lengths, len(token_weights))
+        log_weights = _sublinear(log_weights, counts)
+    # Weights are relative to the largest one of the text: in half precision, e^-20 would be 0.
+    heaviest = torch.segment_reduce(
+        log_weights.detach(), "max", lengths=lengths, initial=-torch.inf
+    )  # (batch,)
+    largest = heaviest.repeat_interleave(lengths, output_size=len(token_ids))  # (tokens,)
+    weights = torch.exp(log_weights - largest)
+    summed = _packed_sum(embed_tokens, token_ids, lengths, weights)  # (batch, d_model)
+    if normalize:
+        embedding = nn.functional.normalize(summed, dim=-1)
+    else:
+        embedding = summed * (heaviest.exp() / lengths.clamp(min=1))[:, None]
+    return embedding.to(embed_tokens.weight.dtype)
+
+
+def _packed_sum(
+    embed_tokens: nn.Embedding,
+    token_ids: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: torch.Tensor,
+) -> torch.Tensor:
+    """Return the weighted sum of the vectors of each text, (batch, d_model), in float32."""
+    table = embed_tokens.weight
+    # Adapters and offloading act where the module is called.
+    is_plain = type(embed_tokens) is nn.Embedding and not hasattr(embed_tokens, "_hf_hook")
+    if not is_plain:
+        vectors = embed_tokens(token_ids).float() * weights[:, None]  # (tokens, d_model)
+        return torch.segment_reduce(vectors, "sum", lengths=lengths, initial=0.0)
+    first_tokens = lengths.cumsum(0) - lengths  # (batch,)
+    summed = nn.functional.embedding_bag(
+        token_ids,
+        table,
+        offsets=first_tokens.to(token_ids.dtype),
+        mode="sum",
+        per_sample_weights=weights.to(table.dtype),
+    )  # (batch, d_model)
+    return summed.float()
+
+
 def bag_direction(
     config: EmbedderConfig,
-    input_ids: torch.LongTensor,
+    input_ids: torch.Tensor,
     attention_mask: torch.Tensor | None,
     token_weights: torch.Tensor,
     vectors: torch.Tensor,
 ) -> torch.Tensor:
-    """Unit vectors in the direction of `sum_t exp(w_t) E_t` over the tokens of a text other than special ones; that of
-    its first token for a text without others.
+    """Return the direction of `sum_t exp(w_t) E_t` over the tokens of a text but special ones.
+
+    This is the direction of [`weighted_bag`] in operations that a graph can hold, on vectors that
+    the model has looked up already. A text without other tokens has the direction of its first one.
 
     Args:
-        config: Has `sublinear_counts`, with which n occurrences of a token count sqrt(n) times together.
-        input_ids, attention_mask: (batch, length).
+        config: The configuration. With its `sublinear_counts`, n occurrences of a token count
+            sqrt(n) times together.
+        input_ids: (batch, length).
+        attention_mask: (batch, length), or None if everything counts.
         token_weights: (vocab_size,), the w_t.
         vectors: (batch, length, d_model), the E_t of `input_ids`.
 
     Returns:
-        (batch, d_model).
+        Unit vectors, (batch, d_model).
     """
-    counted = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    at_first = torch.arange(len(input_ids), device=input_ids.device), first_places(counted)
-    counted = counted.bool()  # (batch, length)
+    is_token = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    rows = torch.arange(len(input_ids), device=input_ids.device)
+    firsts = first_places(is_token)  # (batch,)
+    counted = is_token.bool()  # (batch, length)
     for special in config.special_token_ids:
         counted = counted & (input_ids != special)
     log_weights = nn.functional.embedding(input_ids, token_weights.unsqueeze(1)).squeeze(2)
     log_weights = log_weights.to(torch.promote_types(log_weights.dtype, torch.float32))
     if config.sublinear_counts:
-        log_weights = log_weights - occurrences(input_ids, counted).to(log_weights.dtype).log() / 2
-    counted[at_first] |= ~counted.any(dim=1)
+        log_weights = _sublinear(log_weights, occurrences(input_ids, counted))
+    counted[rows, firsts] |= ~counted.any(dim=1)
     # The direction does not depend on the scale of the weights, and a softmax cannot overflow.
-    shares = log_weights.masked_fill(~counted, -torch.inf).softmax(dim=1).to(vectors.dtype)
-    return nn.functional.normalize(torch.bmm(shares.unsqueeze(1), vectors).squeeze(1), dim=-1)
-
-
-class SequenceReader(nn.Module):
-    """Base of the encoders with recurrent or convolutional layers (LASER, X-BiLSTM, InferSent): the layers, and how
-    the embedding is made of their states. [`LaserConfig`] explains the settings."""
-
-    def make_layers(self, settings: Mapping[str, Any]) -> None:
-        """Layers of these settings of [`LaserConfig`], by their names there."""
-        self.pooling, width, views = (
-            settings["pooling"],
-            settings["d_model"],
-            settings["attention_views"],
-        )
-        number, given = settings["encoder_layers"], settings["embedding_dim"]
-        if settings["cell"] == "conv":  # the embedding is made of all layers
-            width //= number
-        if self.pooling == "attention":
-            width //= views
-            self.attention, self.contexts = (
-                nn.Linear(width, width),
-                nn.Linear(width, views, bias=False),
-            )
-        self.layers = nn.ModuleList()
-        for index in range(number):
-            both = index < number - settings["unidirectional_layers"]
-            if settings["cell"] == "conv":
-                layer = nn.Conv1d(given, width, kernel_size=3, padding=1)
-            else:
-                kind = nn.GRU if settings["cell"] == "gru" else nn.LSTM
-                layer = kind(given, width // (1 + both), batch_first=True, bidirectional=both)
-            self.layers.append(layer)
-            given = width
-
-    def read(
-        self, vectors: torch.Tensor, attention_mask: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor], torch.BoolTensor, torch.LongTensor]:
-        """
-        Args:
-            vectors: (batch, length, embedding_dim).
-            attention_mask: (batch, length), padding may be anywhere.
-
-        Returns:
-            The embedding (batch, d_model); the vectors and the states of every layer, (batch, length, width), with
-            padding on the right, where they are undefined; where tokens are in these, (batch, length); and the
-            order of their positions, (batch, length).
-
-        Raises:
-            ValueError: If a text has no token.
-        """
-        order, mirrored, lengths = tokens_first(attention_mask)
-        rows = torch.arange(len(order), device=order.device)
-        real = torch.arange(order.shape[1], device=order.device) < lengths[:, None]
-        states = [vectors[rows[:, None], order]]
-        for layer in self.layers:
-            given = self.dropout(states[-1])
-            if isinstance(layer, nn.Conv1d):
-                given = given.masked_fill(~real.unsqueeze(2), 0)
-                states.append(layer(given.transpose(1, 2)).relu().transpose(1, 2))
-            else:
-                states.append(read_texts(layer, given, mirrored))
-        last = states[-1]
-        if self.pooling == "attention":  # thesis 004, section 3.2.2
-            scores = self.contexts(torch.tanh(self.attention(last))).masked_fill(
-                ~real.unsqueeze(2), -torch.inf
-            )
-            embedding = (scores.softmax(dim=1).transpose(1, 2) @ last).flatten(
-                1
-            )  # (batch, views * width)
-        elif self.pooling == "last":  # each direction has read the whole text
-            half = self.layers[-1].hidden_size
-            embedding = torch.cat([last[rows, lengths - 1, :half], last[:, 0, half:]], dim=1)
-        else:
-            pooled = states[1:] if isinstance(self.layers[-1], nn.Conv1d) else [last]
-            embedding = torch.cat(
-                [pool_states(state, real, self.pooling) for state in pooled], dim=1
-            )
-        return embedding, states, real, order
-
-
-def read_texts(
-    layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.LongTensor
-) -> torch.Tensor:
-    """Runs `layer` over texts padded on the right, (batch, length, width) -> (batch, length, d_model). Outputs at
-    padding are undefined.
-
-    Both directions read the tokens first and the padding last, so padding cannot change the states of tokens. Packed
-    sequences give the same result, but take twice as long on a CPU, which has no fused kernel for them.
-
-    Args:
-        mirrored: (batch, length) positions of the tokens of each text from last to first, then of the padding.
-    """
-    rows = torch.arange(len(states), device=states.device).unsqueeze(1)
-    zeros = states.new_zeros(1, len(states), layer.hidden_size)
-    run, start = (torch.lstm, (zeros, zeros)) if isinstance(layer, nn.LSTM) else (torch.gru, zeros)
-    outputs = []
-    for suffix in ("", "_reverse") if layer.bidirectional else ("",):
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        weights = [getattr(layer, name + suffix) for name in names]
-        given = states[rows, mirrored] if suffix else states
-        output = run(given, start, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)[0]
-        outputs.append(output[rows, mirrored] if suffix else output)
-    return torch.cat(outputs, dim=-1)
-
-
-def tokens_first(
-    attention_mask: torch.Tensor,
-) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
-    """Orders that move padding behind the tokens.
-
-    Returns:
-        `order` (batch, length): positions of the tokens of each text, then of its padding. `mirrored` (batch, length):
-        in the reordered text, positions of the tokens from last to first, then of the padding. `lengths` (batch,).
-
-    Raises:
-        ValueError: If a text has no token.
-    """
-    real = attention_mask.bool()
-    lengths = real.sum(dim=1)
-    if not lengths.min():
-        raise TmdeError(
-            f"Text {int(lengths.argmin())} of the batch has no token: its row of attention_mask is all 0"
-        )
-    order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
-    places = torch.arange(real.shape[1], device=real.device)
-    mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-    return order, mirrored, lengths
-
-
-def check_language_ids(
-    language_ids: torch.LongTensor | None,
-    language: str | None,
-    languages: list[str],
-    batch_size: int,
-) -> torch.LongTensor:
-    """Language ids (batch,) of texts, for models with a module for each language.
-
-    Args:
-        language_ids: (batch,) or (1,) positions in `languages`.
-        language: The language code of all texts, instead of `language_ids`.
-
-    Raises:
-        ValueError: If both or neither are given, they do not fit the batch, or the code is unknown.
-    """
-    if (language is None) == (language_ids is None):
-        raise TmdeError(
-            "This model has a part for each language: give language_ids (batch,), positions in its languages "
-            f"{languages}, or language=, the code of all texts, as in SentenceTransformer.encode(texts, "
-            f"language={languages[0]!r})"
-        )
-    if language is not None:
-        if language not in languages:
-            raise TmdeError(
-                f"language: found {language!r}, expected one of {languages}, the code of all texts of a call; for "
-                "texts of several languages give language_ids, or use DocumentEmbedder"
-            )
-        return torch.tensor([languages.index(language)]).expand(batch_size)
-    if language_ids.dim() != 1 or len(language_ids) not in (1, batch_size):
-        raise TmdeError(
-            f"language_ids {tuple(language_ids.shape)} must be ({batch_size},), one for each text"
-        )
-    return language_ids.expand(batch_size)
-
-
-def by_language(
-    language_ids: torch.LongTensor,
-    languages: list[str],
-    parts: nn.ModuleDict,
-    apply: Callable[[nn.Module, torch.LongTensor], torch.Tensor],
-) -> torch.Tensor:
-    """Calls `apply(part, rows)` for every language of a batch, and returns the results in batch order.
-
-    Args:
-        language_ids: (batch,) positions in `languages`.
-        parts: The module of each language.
-        apply: Takes a module and the rows (n,) of its texts, and returns a tensor (n, ...).
-
-    Raises:
-        ValueError: If there is no language with this id, or no module for the language.
-    """
-    rows, results = [], []
-    for index in torch.unique(language_ids).tolist():
-        code = languages[index] if 0 <= index < len(languages) else None
-        if code not in parts:
-            raise TmdeError(
-                f"language id {index} ({code!r} of languages={languages}): this model has {list(parts)}"
-            )
-        rows.append((language_ids == index).nonzero().squeeze(1))
-        results.append(apply(parts[code], rows[-1]))
-    if len(results) == 1:
-        return results[0]
-    return torch.cat(results).index_select(0, torch.cat(rows).argsort().to(results[0].device))
+    shares = log_weights.masked_fill(~counted, -torch.inf).softmax(dim=1)  # (batch, length)
+    shares = shares.to(vectors.dtype).unsqueeze(1)  # (batch, 1, length)
+    summed = torch.bmm(shares, vectors).squeeze(1)  # (batch, d_model)
+    return nn.functional.normalize(summed, dim=-1)
 
 
 # ---- Encoder-decoders
 
 
 class EmbeddingSeq2Seq:
-    """
-    Mixin for models with a translation decoder. They have an encoder `model`, whose `pooler_output` is the embedding,
-    a `decoder` that takes the target language, and an output projection `lm_head`.
+    """Mixin for models with a translation decoder.
+
+    They have an encoder `model`, whose `pooler_output` is the embedding, a `decoder` that takes the
+    target language, and an output projection `lm_head`.
 
     The mixin is the first base and, as transformers requires, `GenerationMixin` the last:
     `class XForConditionalGeneration(EmbeddingSeq2Seq, XPreTrainedModel, GenerationMixin)`.
 
     Attributes:
-        decoder_sees_states: Whether the decoder attends all encoder outputs, not only the embedding.
+        decoder_sees_states: Whether the decoder attends all outputs of the encoder, not only the
+            embedding.
         decodes_embeddings: Whether the model can generate from an embedding alone.
     """
 
+    model: EmbedderPreTrainedModel
+    decoder: EmbedderPreTrainedModel
+    lm_head: nn.Linear
     decoder_sees_states = False
     decodes_embeddings = True
 
     def get_encoder(self, modality: str | None = None) -> PreTrainedModel:
+        """Return the encoder; for a modality other than text, the model itself."""
         return self.model if modality is None else self
 
     def get_decoder(self) -> PreTrainedModel:
+        """Return the decoder."""
         return self.decoder
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers, which resizes the encoder's embeddings and the output, and also the decoder's."""
+        """Resize the tables of the encoder and the output, as transformers does, and the decoder's.
+
+        Args:
+            args: As in transformers.
+            kwargs: As in transformers.
+        """
         self.decoder.resize_token_embeddings(*args, **kwargs)
         return super().resize_token_embeddings(*args, **kwargs)
 
+    # ---- Target languages
+
     def language_ids(
         self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int
-    ) -> torch.LongTensor:
-        """Ids (batch,) of target languages given as one code, a list of codes, or ids.
+    ) -> torch.Tensor:
+        """Return the ids of target languages, (batch,).
+
+        Args:
+            target_language: One code, a code for each text, or ids (batch,) or (1,).
+            batch_size: The number of texts.
 
         Raises:
             ValueError: If they are missing, unknown, or do not fit the batch.
@@ -669,11 +684,10 @@ class EmbeddingSeq2Seq:
             )
         if isinstance(target_language, torch.Tensor):
             return target_language.to(self.device).expand(batch_size)
-        codes = (
-            [target_language] * batch_size
-            if isinstance(target_language, str)
-            else list(target_language)
-        )
+        if isinstance(target_language, str):
+            codes = [target_language] * batch_size
+        else:
+            codes = list(target_language)
         unknown = sorted(set(codes) - set(known))
         if unknown:
             raise TmdeError(
@@ -683,7 +697,9 @@ class EmbeddingSeq2Seq:
             raise TmdeError(f"target_language names {len(codes)} languages for {batch_size} texts")
         return torch.tensor([known.index(code) for code in codes], device=self.device)
 
-    def mask_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    # ---- Labels and losses
+
+    def mask_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Return a copy of labels with -100 wherever nothing is predicted.
 
         Args:
@@ -698,7 +714,7 @@ class EmbeddingSeq2Seq:
         is_start = first_labels == self.config.decoder_start_token_id
         return targets.scatter(1, first_columns, first_labels.masked_fill(is_start, -100))
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Return the decoder input of labels, which stay as they are.
 
         In every row `<s>` is read where the first target is predicted, and each target where
@@ -756,19 +772,29 @@ class EmbeddingSeq2Seq:
         num_items_in_batch: int | torch.Tensor | None,
         decoder_inputs: dict[str, Any],
     ) -> torch.Tensor:
-        """Return the loss of logits that `_decode(**decoder_inputs)` gave."""
+        """Return the loss of logits that `_decode(**decoder_inputs)` gave.
+
+        Args:
+            logits: (batch, length, vocab_size).
+            labels: (batch, length), padded with -100 or `pad_token_id`.
+            num_items_in_batch: As for [`EmbeddingSeq2Seq.translation_loss`].
+            decoder_inputs: The arguments, for families that decode once more.
+        """
         return self.translation_loss(logits, labels, num_items_in_batch)
 
+    # ---- Outputs of the encoder
+
     def embedding_as_encoder_outputs(self, embedding: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Embeddings (batch, d_model) as encoder outputs of length 1.
+        """Return embeddings (batch, d_model) as encoder outputs of length 1.
 
         Raises:
             ValueError: If the decoder needs more than the embedding.
         """
         if not self.decodes_embeddings:
             raise TmdeError(
-                f"{type(self).__name__} decodes from the outputs of its encoder for every token, which an embedding "
-                f"alone ({tuple(embedding.shape)}) does not give; pass input_ids, or what get_encoder() returned"
+                f"{type(self).__name__} decodes from the outputs of its encoder for every token, "
+                f"which an embedding alone ({tuple(embedding.shape)}) does not give; pass "
+                "input_ids, or what get_encoder() returned"
             )
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding
@@ -802,10 +828,12 @@ class EmbeddingSeq2Seq:
             attentions=encoder_outputs.get("attentions"),
         )
 
-    def _leading_padding(self, decoder_input_ids: torch.LongTensor) -> torch.LongTensor | None:
+    # ---- Decoding
+
+    def _leading_padding(self, decoder_input_ids: torch.Tensor) -> torch.Tensor | None:
         """Return how much padding each row begins with, (batch,), or None if no row does."""
         if self.config.pad_token_id == self.config.decoder_start_token_id:
-            return None  # every row begins with this token
+            return None  # Every row begins with this token.
         is_token = decoder_input_ids != self.config.pad_token_id
         if is_token[:, 0].all():
             return None
@@ -830,9 +858,8 @@ class EmbeddingSeq2Seq:
         length = input_ids.shape[1]
         columns = torch.arange(length, device=input_ids.device)
         shifts = leading_padding.unsqueeze(1)  # (batch, 1)
-        outputs = self.decoder(
-            input_ids=input_ids.gather(1, (columns + shifts) % length), **decoder_inputs
-        )
+        shifted_ids = input_ids.gather(1, (columns + shifts) % length)  # (batch, length)
+        outputs = self.decoder(input_ids=shifted_ids, **decoder_inputs)
         states = outputs.last_hidden_state  # (batch, length, width)
         rows = torch.arange(len(states), device=states.device).unsqueeze(1)  # (batch, 1)
         states = states[rows, (columns - shifts) % length]
@@ -847,7 +874,7 @@ class EmbeddingSeq2Seq:
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
-        past_key_values: object | None = None,
+        past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
@@ -858,65 +885,66 @@ class EmbeddingSeq2Seq:
         logits_to_keep: int = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
         bottleneck_only: bool = False,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """
+        """Encode texts, unless `encoder_outputs` are given, and decode into the target language.
+
         Args:
-            input_ids, inputs_embeds, attention_mask: (batch, length[, width]), the source; not needed with
-                `encoder_outputs`.
-            decoder_input_ids, decoder_inputs_embeds: (batch, target_length[, width]), beginning with `<s>`; made from
-                `labels` when both are missing. Padding before `<s>` is not read, except in
-                generation. With `past_key_values`, only the new ones.
+            input_ids: (batch, length), the source; not needed with `encoder_outputs`.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding.
+            decoder_input_ids: (batch, target_length), beginning with `<s>`; made from `labels` if
+                missing. Padding before `<s>` is not read, except in generation. With
+                `past_key_values`, only the new ones.
+            decoder_attention_mask: (batch, past + target_length).
             encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
                 ...) whose position 0 is the embedding, or embeddings (batch, d_model).
+            past_key_values: The cache of earlier calls.
+            inputs_embeds: (batch, length, width) in place of `input_ids`.
+            decoder_inputs_embeds: (batch, target_length, width) in place of `decoder_input_ids`.
             labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. The
                 `<s>` that a row begins with, as the tokenizer writes it, is no target.
             target_language: Language of the target: one code, one code per text, or ids (batch,).
             language_ids: (batch,) source languages, for models with an encoder per language.
             token_type_ids: (batch, length), for encoders that take them.
+            use_cache: Whether to return a cache; without labels, by default as the config says.
             logits_to_keep: Compute the logits of this many last positions only; 0 for all.
             num_items_in_batch: Labels of all accumulated batches, as transformers' `Trainer`
                 counts them, to divide the loss by; see [`EmbeddingSeq2Seq.translation_loss`].
                 Default: the targets of this batch.
             bottleneck_only: For `TmdeConfig(bottleneck="dual")`: decode from the embedding alone.
+            kwargs: Passed to encoder and decoder.
 
         Returns:
-            `logits` (batch, target_length, vocab_size), where `logits[:, t]` predict `labels[:, t]`, and with
-            `labels` the mean cross-entropy per target token.
+            `logits` (batch, target_length, vocab_size), where `logits[:, t]` predict
+            `labels[:, t]`, and with `labels` the mean cross-entropy per target token.
 
         Raises:
             ValueError: If there is nothing to decode, or the target language is missing or unknown.
         """
         if encoder_outputs is None:
-            source = {
-                "language_ids": language_ids,
-                "token_type_ids": token_type_ids,
-                "inputs_embeds": inputs_embeds,
-            }
-            source = {name: value for name, value in source.items() if value is not None}
-            source |= {
-                "input_ids": input_ids,
-                "attention_mask": attention_mask,
-                "return_dict": True,
-            }
-            encoder_outputs = self.model(**source, **kwargs)
+            encoder_outputs = self._encode_source(
+                input_ids, attention_mask, inputs_embeds, language_ids, token_type_ids, **kwargs
+            )
         else:
             if isinstance(encoder_outputs, torch.Tensor):
-                attention_mask = None  # it is that of the tokens, and an embedding is one slot
+                attention_mask = None  # It is that of the tokens, and an embedding is one slot.
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
                 raise TmdeError("Give decoder_input_ids, or labels to make them from")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+
         leading_padding = None
-        generates = labels is None and use_cache
+        is_generating = labels is None and use_cache
         is_continued = past_key_values is not None or decoder_attention_mask is not None
-        if decoder_input_ids is not None and not (generates or is_continued):
+        if decoder_input_ids is not None and not (is_generating or is_continued):
             leading_padding = self._leading_padding(decoder_input_ids)
         if use_cache is None:
             is_inference = labels is None and leading_padding is None
             use_cache = is_inference and getattr(self.config, "use_cache", False)
-        embedding = encoder_outputs.pooler_output
+
+        embedding = encoder_outputs.pooler_output  # (batch, d_model)
+        states = encoder_outputs.last_hidden_state  # (batch, length, d_model)
         decoder_inputs = {
             "input_ids": decoder_input_ids,
             "leading_padding": leading_padding,
@@ -924,9 +952,7 @@ class EmbeddingSeq2Seq:
             "inputs_embeds": decoder_inputs_embeds,
             "embedding": embedding,
             "language_ids": self.language_ids(target_language, len(embedding)),
-            "encoder_hidden_states": encoder_outputs.get(
-                "memory", encoder_outputs.last_hidden_state
-            ),
+            "encoder_hidden_states": encoder_outputs.get("memory", states),
             "encoder_attention_mask": attention_mask,
             "attention_mask": decoder_attention_mask,
             "past_key_values": past_key_values,
@@ -935,43 +961,104 @@ class EmbeddingSeq2Seq:
             "return_dict": True,
             **kwargs,
         }
-        logits, outputs = self._decode(**decoder_inputs)
+        logits, decoder_outputs = self._decode(**decoder_inputs)
         loss = None
         if labels is not None:
             loss = self.decoder_loss(logits, labels, num_items_in_batch, decoder_inputs)
+        return self._seq2seq_output(loss, logits, encoder_outputs, decoder_outputs)
+
+    def _encode_source(
+        self,
+        input_ids: torch.LongTensor | None,
+        attention_mask: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        language_ids: torch.LongTensor | None,
+        token_type_ids: torch.LongTensor | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPooling:
+        """Return the output of the encoder, which gets only those optional inputs that are there.
+
+        An encoder of the Hub would refuse the name of an input that it does not take.
+        """
+        optional_inputs = {
+            "inputs_embeds": inputs_embeds,
+            "language_ids": language_ids,
+            "token_type_ids": token_type_ids,
+        }
+        for name, value in optional_inputs.items():
+            if value is not None:
+                kwargs[name] = value
+        return self.model(
+            input_ids=input_ids, attention_mask=attention_mask, return_dict=True, **kwargs
+        )
+
+    @staticmethod
+    def _seq2seq_output(
+        loss: torch.Tensor | None,
+        logits: torch.Tensor,
+        encoder_outputs: BaseModelOutputWithPooling,
+        decoder_outputs: ModelOutput,
+    ) -> Seq2SeqLMOutput:
+        """Join the outputs of encoder and decoder as transformers names them."""
+        # A decoder of one slot has no cross-attention: asked for attentions, it returns none of it.
+        cross_attentions = None if decoder_outputs.attentions is None else ()
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
-            past_key_values=outputs.get("past_key_values"),
-            decoder_hidden_states=outputs.hidden_states,
-            decoder_attentions=outputs.attentions,
-            cross_attentions=outputs.get(
-                "cross_attentions", None if outputs.attentions is None else ()
-            ),
+            past_key_values=decoder_outputs.get("past_key_values"),
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.get("cross_attentions", cross_attentions),
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
         )
 
-    def generate(self, inputs=None, *args, target_language=None, encoder_outputs=None, **kwargs):
-        """Translates texts, or decodes `encoder_outputs`, which are as for `forward`: embeddings (batch, d_model) or
-        what an encoder returned.
+    def generate(
+        self,
+        inputs: torch.Tensor | None = None,
+        *args,
+        target_language: str | list[str] | torch.LongTensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        **kwargs,
+    ) -> ModelOutput | torch.LongTensor:
+        """Translate texts, or decode `encoder_outputs`.
 
-        Arguments as in `GenerationMixin.generate`, and `target_language`: one code, or one code per text.
+        Args:
+            inputs: (batch, length), token ids of the source.
+            args: As in `GenerationMixin.generate`.
+            target_language: One code, one code per text, or ids (batch,).
+            encoder_outputs: As for `forward`: embeddings (batch, d_model) or what an encoder
+                returned.
+            kwargs: As in `GenerationMixin.generate`.
+
+        Raises:
+            ValueError: If there is nothing to decode, or the target language is missing or unknown.
         """
-        if isinstance(encoder_outputs, torch.Tensor):
-            encoder_outputs = encoder_outputs.to(self.device, self.dtype)
-        if encoder_outputs is not None:
+        if encoder_outputs is None:
+            batch_size = self._source_batch_size(inputs, **kwargs)
+        else:
+            if isinstance(encoder_outputs, torch.Tensor):
+                encoder_outputs = encoder_outputs.to(self.device, self.dtype)
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
             kwargs["encoder_outputs"] = encoder_outputs
             batch_size = len(encoder_outputs.pooler_output)
-        else:
-            given = (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
-            source = next((tensor for tensor in given if tensor is not None), None)
-            if source is None:
-                raise TmdeError(
-                    "Give input_ids to translate, or encoder_outputs to decode embeddings from"
-                )
-            batch_size = len(source)
         kwargs["target_language"] = self.language_ids(target_language, batch_size)
         return super().generate(inputs, *args, **kwargs)
+
+    @staticmethod
+    def _source_batch_size(
+        inputs: torch.Tensor | None,
+        input_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs,
+    ) -> int:
+        """Return the number of texts that `generate` is to translate.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        for source in (inputs, input_ids, inputs_embeds):
+            if source is not None:
+                return len(source)
+        raise TmdeError("Give input_ids to translate, or encoder_outputs to decode embeddings from")

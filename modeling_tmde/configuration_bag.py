@@ -6,18 +6,22 @@ from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, size
 
+__all__ = ["BagConfig"]
+
 
 @strict
 class BagConfig(EmbedderConfig):
-    r"""
-    Configuration of [`BagModel`]. The defaults make a model of 8.2 M parameters: 33 MB, or 16 MB in half precision.
+    r"""Configuration of [`BagModel`].
+
+    The defaults make a model of 8.2 M parameters: 33 MB, or 16 MB in half precision.
 
     Args:
-        vocab_size: Entries of the shared vocabulary, each with one vector and one weight.
-        d_model: Width of the vectors and of the document embedding.
-        normalize: Scale every embedding to length 1; otherwise it is divided by the number of tokens.
-        sublinear_counts: A token that occurs n times in a text counts sqrt(n) times.
-        languages: Codes of the languages; positions in this list are the language ids.
+        vocab_size: The entries of the shared vocabulary, each with one vector and one weight.
+        d_model: The width of the vectors and of the document embedding.
+        normalize: Whether every embedding is scaled to length 1; otherwise it is divided by the
+            number of tokens.
+        sublinear_counts: Whether a token that occurs n times in a text counts sqrt(n) times.
+        languages: The language codes; the position of a code in this list is its language id.
         pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model uses neither.
 
     Raises:

@@ -8,33 +8,44 @@ from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, TmdeError, size
 
+__all__ = ["TmdeEncoderConfig"]
+
 
 @strict
 class TmdeEncoderConfig(EmbedderConfig):
-    r"""
-    Configuration of [`TmdeEncoderModel`] and [`TmdeEncoderForMaskedLM`]. The defaults are the lightweight encoder of
-    paper 002 (section 4.1): 30.1 M parameters.
+    r"""Configuration of [`TmdeEncoderModel`] and its models with a head.
+
+    The defaults are the lightweight encoder of paper 002 (section 4.1): 30.1 M parameters.
 
     Args:
-        vocab_size: Entries of the shared vocabulary.
-        d_model: Width of the encoder and of the document embedding; a multiple of the heads.
-        encoder_layers, encoder_attention_heads, encoder_ffn_dim: Size of the encoder.
-        dropout: Dropout on embeddings and on every residual branch.
-        attention_dropout: Dropout on attention probabilities.
-        activation_function: Name of a transformers activation; `"gelu"` in thesis 004, section 4.3.5.
-        max_position_embeddings: Longest input in tokens, `<s>` and `</s>` counted.
-        pooling: What the embedding P is made of. `"mean"`: the mean of the final states of a text's tokens, `<s>` and
-            `</s>` among them (paper 002, section 3.1). `"first"`: the final state of the first token (thesis 004,
-            section 4.3.4; what thesis 000, section 4.3.1 takes of XLM-R).
-        position_embeddings: `"sinusoidal"` (Vaswani et al. 2017) or `"learned"` (thesis 004, section 4.3.5).
-        prediction_head: What stands between a state and the softmax over the vocabulary. `"linear"`: one linear layer
-            (paper 002, section 3.1). `"transform"`: linear, activation, LayerNorm, as in BERT and XLM-R.
-        causal: Whether a token sees those before it alone, for causal language modeling (thesis 004, section 4.3.3).
-        languages: Codes of the languages, as for [`TmdeConfig`]. The model gets no language signal.
+        vocab_size: The entries of the shared vocabulary.
+        d_model: The width of the encoder and of the document embedding; a multiple of the heads.
+        encoder_layers: The number of layers.
+        encoder_attention_heads: The number of attention heads of every layer.
+        encoder_ffn_dim: The inner width of every feed-forward network.
+        dropout: The dropout rate of embeddings and of every residual branch.
+        attention_dropout: The dropout rate of attention probabilities.
+        activation_function: The name of a transformers activation; `"gelu"` in thesis 004, section
+            4.3.5.
+        max_position_embeddings: The longest input in tokens, `<s>` and `</s>` counted.
+        pooling: How the embedding P is made. `"mean"`: of the final states of a text's tokens,
+            `<s>` and `</s>` among them, as their mean (paper 002, section 3.1). `"first"`: it is
+            the final state of the first token (thesis 004, section 4.3.4; thesis 000, section
+            4.3.1, takes it of XLM-R).
+        position_embeddings: `"sinusoidal"` (Vaswani et al. 2017) or `"learned"` (thesis 004,
+            section 4.3.5).
+        prediction_head: The part between a state and the softmax over the vocabulary. `"linear"`:
+            one linear layer (paper 002, section 3.1). `"transform"`: linear, activation, LayerNorm,
+            as in BERT and XLM-R.
+        causal: Whether a token sees only those before it, for causal language modeling (thesis 004,
+            section 4.3.3).
+        mask_token_id: The id of `<mask>`.
+        languages: The language codes, as for [`TmdeConfig`]. The model gets no language signal.
         pivot_languages: A subset of `languages`.
 
     Raises:
-        ValueError: If a name is unknown, sizes do not fit together, or a pivot language is not among the languages.
+        ValueError: If a name is unknown, sizes do not fit together, or a pivot language is not
+            among the languages.
     """
 
     model_type = "tmde_encoder"
@@ -61,7 +72,20 @@ class TmdeEncoderConfig(EmbedderConfig):
     mask_token_id: int | None = 4
     tie_word_embeddings: bool = True
 
-    def validate_architecture(self):
+    @property
+    def special_token_ids(self) -> list[int]:
+        """Ids of `<s>`, `<pad>`, `</s>` and `<mask>`, without those that are None."""
+        token_ids = super().special_token_ids
+        if self.mask_token_id is not None:
+            token_ids.append(self.mask_token_id)
+        return token_ids
+
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together.
+
+        Raises:
+            ValueError: If not.
+        """
         super().validate_architecture()
         self._check_multiple("d_model", "encoder_attention_heads")
         if self.position_embeddings == "sinusoidal":

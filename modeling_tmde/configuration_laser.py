@@ -7,46 +7,55 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, TmdeError, size
+from .recurrent import SequenceSettings
+
+__all__ = ["LaserConfig"]
 
 
 @strict
 class LaserConfig(EmbedderConfig):
-    r"""
-    Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`]. The defaults are LASER_6 of the thesis
-    (table 4.1) with 223.1 M parameters, and 191.6 M with `encoder_layers=1` (LASER_1). The table prints 241 M and
-    209 M: a decoder that also takes its last output as an input has 17 M more, but an LSTM reads that output anyway.
+    r"""Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`].
 
-    Paper 001's model is `encoder_layers=2, unidirectional_layers=1, pooling="mean", decoder_hidden_size=1024,
-    language_signal="start_token"`, with a vocabulary of 85k.
+    The defaults are LASER_6 of the thesis (table 4.1) with 223.1 M parameters, and 191.6 M with
+    `encoder_layers=1` (LASER_1). The table prints 241 M and 209 M: a decoder that also takes its
+    last output as an input has 17 M more, but an LSTM reads that output anyway.
+
+    Paper 001's model is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
+    decoder_hidden_size=1024, language_signal="start_token"`, with a vocabulary of 85k.
 
     Args:
-        vocab_size: Entries of the shared BPE vocabulary.
-        d_model: Width of every encoder layer's output and of the document embedding; even. A bidirectional layer has
-            half of it in either direction.
-        embedding_dim: Width of the token vectors of encoder and decoder.
-        encoder_layers: LSTM layers of the encoder.
+        vocab_size: The entries of the shared BPE vocabulary.
+        d_model: The width of every encoder layer's output and of the document embedding; even. A
+            bidirectional layer has half of it in either direction.
+        embedding_dim: The width of the token vectors of encoder and decoder.
+        encoder_layers: The number of LSTM layers of the encoder.
         unidirectional_layers: How many of the last layers read forward only.
-        pooling: How the embedding is made of the last layer's states at the real tokens: `"max"` (LASER), `"mean"`
-            (paper 001), `"last"` (the last state of either direction) or `"attention"` (self-attention with several
-            views, thesis 004, section 3.2.2, and paper 001, table 1).
-        cell: `"lstm"`, `"gru"`, or `"conv"`: convolutions over three tokens, whose states are pooled in every layer
-            and joined (HConvNet of thesis 004). A layer then has `d_model / encoder_layers` of the width.
-        attention_views: Context vectors of `"attention"`, whose outputs are joined; a layer has `d_model /
-            attention_views` of the width.
-        decoder_hidden_size: Width of the decoder, one LSTM layer.
-        language_signal: How the decoder gets the target language. `"feature"` (LASER): a vector of the language joined
-            to its input at every step. `"start_token"` (paper 001): a token vector of the language in place of that
-            of `<s>`.
-        language_embedding_dim: Width of the vector of `"feature"`.
-        dropout: Dropout on token vectors, between the encoder's layers and on the decoder's outputs; never on the
-            states that are pooled, whose maximum it would bias.
-        share_embeddings: One table for encoder input, decoder input and decoder output, which must be of one width.
-        languages: Codes of the languages; positions in this list are the language ids.
-        pivot_languages: The languages the decoder is trained to translate into; a subset of `languages`.
+        pooling: How the embedding is made of the last layer's states at the tokens: `"max"`
+            (LASER), `"mean"` (paper 001), `"last"` (the last state of either direction) or
+            `"attention"` (self-attention with several views, thesis 004, section 3.2.2, and paper
+            001, table 1).
+        cell: `"lstm"`, `"gru"`, or `"conv"`: convolutions over three tokens, whose states are
+            pooled in every layer and joined (HConvNet of thesis 004). A layer then has
+            `d_model / encoder_layers` of the width.
+        attention_views: The number of context vectors of `"attention"`, whose outputs are joined; a
+            layer has `d_model / attention_views` of the width.
+        decoder_hidden_size: The width of the decoder, one LSTM layer.
+        language_signal: How the decoder gets the target language. `"feature"` (LASER): a vector of
+            the language is joined to its input at every step. `"start_token"` (paper 001): a token
+            vector of the language takes the place of that of `<s>`.
+        language_embedding_dim: The width of the vector of `"feature"`.
+        dropout: The dropout rate of token vectors, between the encoder's layers and of the
+            decoder's outputs. The states that are pooled have none, because it would bias their
+            maximum.
+        share_embeddings: Whether encoder input, decoder input and decoder output have one table;
+            they must then be of one width.
+        languages: The language codes; the position of a code in this list is its language id.
+        pivot_languages: The languages that the decoder is trained to translate into; a subset of
+            `languages`.
 
     Raises:
-        ValueError: If a size is not positive or sizes do not fit together, a setting is unknown, a language is named
-            twice, or a pivot language is not among the languages.
+        ValueError: If a size is not positive or sizes do not fit together, a setting is unknown, a
+            language is named twice, or a pivot language is not among the languages.
     """
 
     model_type = "tmde_laser"
@@ -75,11 +84,30 @@ class LaserConfig(EmbedderConfig):
         self.tie_word_embeddings = self.share_embeddings
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
+    @property
+    def sequence_settings(self) -> SequenceSettings:
+        """The settings of the encoder's layers."""
+        return SequenceSettings(
+            embedding_dim=self.embedding_dim,
+            d_model=self.d_model,
+            encoder_layers=self.encoder_layers,
+            unidirectional_layers=self.unidirectional_layers,
+            pooling=self.pooling,
+            cell=self.cell,
+            attention_views=self.attention_views,
+            dropout=self.dropout,
+        )
+
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together.
+
+        Raises:
+            ValueError: If not.
+        """
         super().validate_architecture()
-        self._check_sequence(vars(self))
+        self.sequence_settings.check()
         if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
             raise TmdeError(
-                f"share_embeddings needs one width for input and output: found embedding_dim={self.embedding_dim} and "
-                f"decoder_hidden_size={self.decoder_hidden_size}"
+                "share_embeddings needs one width for input and output: found embedding_dim="
+                f"{self.embedding_dim} and decoder_hidden_size={self.decoder_hidden_size}"
             )

@@ -8,26 +8,31 @@ from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, size
 
+__all__ = ["NtdvConfig"]
+
 
 @strict
 class NtdvConfig(EmbedderConfig):
-    r"""
-    Configuration of [`NtdvModel`] and [`NtdvForConditionalGeneration`]. The defaults are those of thesis 000, section
-    3.3 and table 3.1.
+    r"""Configuration of [`NtdvModel`] and [`NtdvForConditionalGeneration`].
+
+    The defaults are those of thesis 000, section 3.3 and table 3.1.
 
     Args:
-        vocab_size: Entries of the shared BPE vocabulary.
-        embedding_dim: Width of the word vectors, and of the decoders' outputs (Nematus' readout).
-        d_model: d_h, width of the encoders' states (both directions together), of the shared layers and of the
-            decoders; even. The document embedding is `hidden_size` wide.
-        attention_heads: r, heads of the shared self-attention, each `d_model` wide.
-        shared_layers: Whether there are the three layers that all languages share. Without them it is the plain
-            translation model (NMT) of the first stage, whose embedding is the mean of its encoder's states.
-        vector: The document embedding that the shared layers give: `"sum"` of the r context vectors (eq. 3.3,
-            `d_model` wide) or `"concat"` (eq. 3.4, `r * d_model` wide).
-        dropout: On word vectors and on the decoders' outputs.
-        languages: Codes of the languages; positions in this list are the language ids. Each has its own encoder.
-        pivot_languages: Those among them that have a decoder, and are translated into.
+        vocab_size: The entries of the shared BPE vocabulary.
+        embedding_dim: The width of the word vectors, and of the decoders' outputs (Nematus'
+            readout).
+        d_model: d_h, the width of the encoders' states (both directions together), of the shared
+            layers and of the decoders; even. The document embedding is `hidden_size` wide.
+        attention_heads: r, the number of heads of the shared self-attention, each `d_model` wide.
+        shared_layers: Whether there are the three layers that all languages share. Without them it
+            is the plain translation model (NMT) of the first stage, whose embedding is the mean of
+            its encoder's states.
+        vector: The document embedding that the shared layers give: `"sum"` of the r context vectors
+            (eq. 3.3, `d_model` wide) or `"concat"` (eq. 3.4, `r * d_model` wide).
+        dropout: The dropout rate of word vectors and of the decoders' outputs.
+        languages: The language codes; the position of a code in this list is its language id. Each
+            language has its own encoder.
+        pivot_languages: The languages among them that have a decoder and are translated into.
 
     Raises:
         ValueError: If sizes do not fit together or a pivot language is not among the languages.
@@ -51,10 +56,15 @@ class NtdvConfig(EmbedderConfig):
     @property
     def hidden_size(self) -> int:
         """Width of the document embedding."""
-        return self.d_model * (
-            self.attention_heads if self.shared_layers and self.vector == "concat" else 1
-        )
+        if self.shared_layers and self.vector == "concat":
+            return self.d_model * self.attention_heads
+        return self.d_model
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together.
+
+        Raises:
+            ValueError: If not.
+        """
         super().validate_architecture()
         self._check_even("d_model", "an encoder reads in two directions")

@@ -8,43 +8,57 @@ from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, TmdeError, size
 
+__all__ = ["TmdeConfig"]
+
 
 @strict
 class TmdeConfig(EmbedderConfig):
-    r"""
-    Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`]. The defaults are the thesis's paper size
-    (table 4.1): 243.9 M parameters for `bottleneck="first"` and 256.5 M for `"pyramid"`, where the table, which counts
-    the queries and keys of an attention over one key, prints 246 M and 259 M.
+    r"""Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`].
+
+    The defaults are the thesis's paper size (table 4.1): 243.9 M parameters for
+    `bottleneck="first"` and 256.5 M for `"pyramid"`. The table, which counts the queries and keys
+    of an attention over one key, prints 246 M and 259 M.
 
     Args:
-        vocab_size: Entries of the shared BPE vocabulary.
-        d_model: Width of encoder, decoder and document embedding; even, and a multiple of both head counts.
-        encoder_layers, encoder_attention_heads, encoder_ffn_dim: Size of the encoder (d_h, r, d_fc in table 4.1).
-        decoder_layers, decoder_attention_heads, decoder_ffn_dim: Size of the translation decoder.
-        dropout: Dropout on embeddings and on every residual branch.
-        attention_dropout: Dropout on attention probabilities (never on the single slot of the bottleneck, where
-            dropping the one probability would drop the whole memory).
-        activation_function: Name of a transformers activation.
-        max_position_embeddings: Longest input in tokens, `<s>` and `</s>` counted.
+        vocab_size: The entries of the shared BPE vocabulary.
+        d_model: The width of encoder, decoder and document embedding (d_h in table 4.1); even, and
+            a multiple of both numbers of heads.
+        encoder_layers: The number of layers of the encoder.
+        encoder_attention_heads: The number of attention heads of every encoder layer (r).
+        encoder_ffn_dim: The inner width of the encoder's feed-forward networks (d_fc).
+        decoder_layers: The number of layers of the translation decoder.
+        decoder_attention_heads: The number of attention heads of every decoder layer.
+        decoder_ffn_dim: The inner width of the decoder's feed-forward networks.
+        dropout: The dropout rate of embeddings and of every residual branch.
+        attention_dropout: The dropout rate of attention probabilities. The single slot of the
+            bottleneck has none, because dropping its one probability would drop the whole memory.
+        activation_function: The name of a transformers activation.
+        max_position_embeddings: The longest input in tokens, `<s>` and `</s>` counted.
         bottleneck: What the decoder sees of the encoder.
             `"first"` (T-MDE): one slot, the embedding P, the first output of the encoder.
-            `"pyramid"` (T-MDE_P, eq. 4.8-4.17): one slot, P gathered from every layer's first output and from a
-            pyramid of learned queries.
-            `"full"` (T-MDE_F, ablation of section 4.4.4): every encoder output; P is still the first.
+            `"pyramid"` (T-MDE_P, eq. 4.8-4.17): one slot, P gathered from every layer's first
+            output and from a pyramid of learned queries.
+            `"full"` (T-MDE_F, ablation of section 4.4.4): every encoder output; P is still the
+            first.
             `"dual"` (dbT-MDE, section 5.2): the slot, then every encoder output.
-        pyramid_queries: Learned queries of the pyramid's first level (32 in the thesis); each of the two following
-            levels keeps half of the level before.
-        bottleneck_loss_weight: For `"dual"`, the share of the translation loss that is computed with the bottleneck
-            band alone; the rest uses both bands. 1 trains the bottleneck only, 0 never trains it alone.
-        bag_residual: Start the embedding from the text's tokens: in place of the embedding of `<s>` and its position,
-            position 0 of the first layer's input is `sqrt(d_model)` times the unit vector in the direction of
-            `sum_t exp(w_t) E_t` over the tokens other than `<s>`, `</s>` and `<pad>`, with a learned weight w a token.
-            The layers then add to a weighted bag of tokens. Not in the thesis, hence off.
-        sublinear_counts: In this bag, a token that occurs n times in a text counts sqrt(n) times.
-        share_embeddings: One table for encoder input, decoder input and decoder output.
-        language_embedding_dim: Width of the target-language embedding joined to every slot the decoder sees.
-        languages: Codes of the languages; positions in this list are the language ids.
-        pivot_languages: The languages the decoder is trained to translate into; a subset of `languages`.
+        pyramid_queries: The number of learned queries of the pyramid's first level (32 in the
+            thesis); each of the two following levels keeps half of the level before.
+        bottleneck_loss_weight: For `"dual"`, the share of the translation loss that is computed
+            with the bottleneck band alone; the rest uses both bands. 1 trains the bottleneck only,
+            0 never trains it alone.
+        bag_residual: Whether the embedding starts from the text's tokens: in place of the embedding
+            of `<s>` and its position, position 0 of the first layer's input is `sqrt(d_model)`
+            times the unit vector in the direction of `sum_t exp(w_t) E_t` over the tokens other
+            than `<s>`, `</s>` and `<pad>`, with a learned weight w for each token. The layers then
+            add to a weighted bag of tokens. Not in the thesis, hence off.
+        sublinear_counts: Whether, in this bag, a token that occurs n times in a text counts sqrt(n)
+            times.
+        share_embeddings: Whether encoder input, decoder input and decoder output have one table.
+        language_embedding_dim: The width of the vector of the target language, which is joined to
+            every slot that the decoder sees.
+        languages: The language codes; the position of a code in this list is its language id.
+        pivot_languages: The languages that the decoder is trained to translate into; a subset of
+            `languages`.
 
     Raises:
         ValueError: If sizes do not fit together or a pivot language is not among the languages.
@@ -86,10 +100,15 @@ class TmdeConfig(EmbedderConfig):
         self.tie_word_embeddings = self.share_embeddings
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together.
+
+        Raises:
+            ValueError: If not.
+        """
         super().validate_architecture()
-        for side in ("encoder", "decoder"):
-            self._check_multiple("d_model", f"{side}_attention_heads")
+        self._check_multiple("d_model", "encoder_attention_heads")
+        self._check_multiple("d_model", "decoder_attention_heads")
         self._check_even("d_model", "positions are pairs of sine and cosine")
         if self.bottleneck == "pyramid" and (self.encoder_layers < 3 or self.pyramid_queries < 4):
             raise TmdeError(

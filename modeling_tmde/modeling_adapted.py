@@ -31,8 +31,8 @@ from transformers.utils.output_capturing import capture_outputs
 from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
-    OutputProjection,
-    SelfAttention,
+    TmdeOutputProjection,
+    TmdeSelfAttention,
     TmdeError,
     TmdeSinusoidalPositions,
     bag_direction,
@@ -342,7 +342,7 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: AdaptedConfig, layer_idx: int):
         super().__init__()
-        self.self_attn = SelfAttention(
+        self.self_attn = TmdeSelfAttention(
             config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx
         )
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
@@ -379,7 +379,7 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
 class AdaptedDecoder(AdaptedPreTrainedModel):
     """The decoder of T-MDE's `first`: it sees only the embedding and the target language."""
 
-    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": SelfAttention}
+    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": TmdeSelfAttention}
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
@@ -474,7 +474,7 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
             fits and config.share_embeddings is not False
         )
         self.decoder = AdaptedDecoder(config)
-        self.lm_head = OutputProjection(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = TmdeOutputProjection(config.d_model, config.vocab_size, bias=False)
         if config.share_embeddings:
             name = next(name for name, module in self.named_modules() if module is table)
             tables = ("decoder.embed_tokens.weight", "lm_head.weight")

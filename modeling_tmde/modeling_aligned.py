@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""One encoder a language, aligned with that of a source language: the baselines of XNLI.
+"""One encoder for each language, aligned with that of a source language: the baselines of XNLI.
 
 Source: paper 004, section 4.2.4.
 """
@@ -9,35 +9,41 @@ import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import can_return_tuple
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .common import (
-    EmbedderPreTrainedModel,
-    SequenceReader,
-    by_language,
+    TmdeError,
     check_inputs,
-    check_language_ids,
-    occurrences,
+    initial_token_weights,
     resized_token_weights,
+    weighted_bag,
 )
 from .configuration_aligned import AlignedConfig
+from .recurrent import (
+    TmdeRecurrentPreTrainedModel,
+    TmdeSequenceReader,
+    by_language,
+    check_language_ids,
+)
+
+__all__ = ["AlignedModel", "AlignedPreTrainedModel"]
 
 
-class AlignedBilstm(SequenceReader):
+class AlignedBilstm(TmdeSequenceReader):
     """The encoder of [`LaserModel`] for one language."""
 
     def __init__(self, config: AlignedConfig):
         super().__init__()
-        settings = config.encoder_settings
+        settings = config.sequence_settings
         self.embed_tokens = nn.Embedding(
-            config.vocab_size, settings["embedding_dim"], config.pad_token_id
+            config.vocab_size, settings.embedding_dim, config.pad_token_id
         )
-        self.dropout = nn.Dropout(settings["dropout"])
         self.make_layers(settings)
 
     def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """input_ids (batch, length), attention_mask (batch, length) -> (batch, d_model)"""
-        return self.read(self.embed_tokens(input_ids), attention_mask)[0]
+        """Return the embeddings (batch, d_model) of ids and mask, both (batch, length)."""
+        return self.read(self.embed_tokens(input_ids), attention_mask).embedding
 
 
 class AlignedBag(nn.Module):
@@ -45,36 +51,32 @@ class AlignedBag(nn.Module):
 
     def __init__(self, config: AlignedConfig):
         super().__init__()
-        self.settings = config.encoder_settings
-        self.embed_tokens = nn.Embedding(config.vocab_size, self.settings["d_model"])
+        self.settings = config.bag_settings
+        self.embed_tokens = nn.Embedding(config.vocab_size, self.settings.d_model)
         self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """input_ids (batch, length), attention_mask (batch, length) -> (batch, d_model)"""
-        real = attention_mask.bool()
-        log_weights = self.token_weights[input_ids].float()  # (batch, length)
-        if self.settings["sublinear_counts"]:
-            log_weights = log_weights - occurrences(input_ids, real).log() / 2
-        log_weights = log_weights.masked_fill(~real, -torch.inf)
-        # Relative to the largest weight of the text, for the range of half precision.
-        heaviest = (
-            log_weights.detach().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+        """Return the embeddings (batch, d_model) of ids and mask, both (batch, length)."""
+        is_token = attention_mask.bool()
+        return weighted_bag(
+            input_ids[is_token],  # (tokens,)
+            is_token.sum(dim=1),
+            self.embed_tokens,
+            self.token_weights,
+            sublinear_counts=self.settings.sublinear_counts,
+            normalize=self.settings.normalize,
         )
-        weights = (log_weights - heaviest).exp().to(self.embed_tokens.weight.dtype)
-        summed = (
-            torch.bmm(weights.unsqueeze(1), self.embed_tokens(input_ids)).squeeze(1).float()
-        )  # (batch, d_model)
-        if self.settings["normalize"]:
-            embedding = nn.functional.normalize(summed, dim=-1)
-        else:
-            embedding = summed * heaviest.exp() / real.sum(dim=1, keepdim=True).clamp(min=1)
-        return embedding.to(self.embed_tokens.weight.dtype)
 
 
-ENCODERS: dict[str, type[nn.Module]] = {"bilstm": AlignedBilstm, "bag": AlignedBag}
+ENCODER_CLASSES: dict[str, type[AlignedBilstm] | type[AlignedBag]] = {
+    "bilstm": AlignedBilstm,
+    "bag": AlignedBag,
+}
 
 
-class AlignedPreTrainedModel(EmbedderPreTrainedModel):
+class AlignedPreTrainedModel(TmdeRecurrentPreTrainedModel):
+    """Base of the aligned encoders: their configuration, weights and Auto classes."""
+
     config: AlignedConfig
     _auto_map = {
         "AutoConfig": "configuration_aligned.AlignedConfig",
@@ -85,25 +87,21 @@ class AlignedPreTrainedModel(EmbedderPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, AlignedBag):
-            weights = torch.zeros_like(module.token_weights)
-            weights[
-                [token for token in self.config.special_token_ids if token < len(weights)]
-            ] = -20.0
+            weights = initial_token_weights(self.config, len(module.token_weights))
             init.copy_(module.token_weights, weights)
 
 
 class AlignedModel(AlignedPreTrainedModel):
-    """
-    An encoder for each language, all of one kind and size: documents in, embeddings out.
+    """Document embedder with an encoder for each language, all of one kind and size.
 
-    The encoder of `config.source_language` is pretrained and frozen. Each other encoder learns to give the same
-    vector for the translation (X-BiLSTM, X-CBOW). They share only the vocabulary.
+    The encoder of `config.source_language` is pretrained and frozen. Each other encoder learns to
+    give the same vector for the translation (X-BiLSTM, X-CBOW). They share only the vocabulary.
 
     Example:
-
     ```python
     >>> model = AutoModel.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt.", "The house is old."], return_tensors="pt", padding=True)
+    >>> texts = ["Das Haus ist alt.", "The house is old."]
+    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
     >>> ids = torch.tensor([model.config.languages.index(code) for code in ("de", "en")])
     >>> model(**inputs, language_ids=ids).pooler_output  # (2, hidden_size)
     ```
@@ -113,30 +111,39 @@ class AlignedModel(AlignedPreTrainedModel):
 
     def __init__(self, config: AlignedConfig):
         super().__init__(config)
-        self.encoders = nn.ModuleDict(
-            {language: ENCODERS[config.encoder](config) for language in config.languages}
-        )
+        encoder_class = ENCODER_CLASSES[config.encoder]
+        self.encoders = nn.ModuleDict({code: encoder_class(config) for code in config.languages})
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The table of the source language's encoder; the others have their own."""
+        """Return the table of the source language's encoder; the others have their own."""
         return self.encoders[self.config.source_language].embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Set the table of the source language's encoder."""
         self.encoders[self.config.source_language].embed_tokens = value
 
     @torch.no_grad()
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers, for every encoder's table; returns that of the source language."""
+        """Resize the table of every encoder, as transformers does with one.
+
+        Args:
+            args: As in transformers.
+            kwargs: As in transformers.
+
+        Returns:
+            The table of the source language. New tokens of a bag have the median weight.
+        """
         for encoder in self.encoders.values():
-            encoder.embed_tokens = self._get_resized_embeddings(
-                encoder.embed_tokens, *args, **kwargs
-            )
+            table = self._get_resized_embeddings(encoder.embed_tokens, *args, **kwargs)
+            encoder.embed_tokens = table
             if isinstance(encoder, AlignedBag):
-                size = encoder.embed_tokens.num_embeddings
-                encoder.token_weights = resized_token_weights(encoder.token_weights, size)
-        self.config.vocab_size = self.get_input_embeddings().num_embeddings
-        return self.get_input_embeddings()
+                encoder.token_weights = resized_token_weights(
+                    encoder.token_weights, table.num_embeddings
+                )
+        source_table = self.get_input_embeddings()
+        self.config.vocab_size = source_table.num_embeddings
+        return source_table
 
     @can_return_tuple
     def forward(
@@ -144,32 +151,43 @@ class AlignedModel(AlignedPreTrainedModel):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         language_ids: torch.LongTensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         language: str | None = None,
-        **kwargs,
+        pooled_only: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """
+        """Embed texts, each with the encoder of its language.
+
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
-                is missing.
-            language_ids: (batch,) positions in `config.languages`: whose encoder reads a text; or (1,) for all.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side;
+                everything counts when it is missing.
+            language_ids: (batch,), positions in `config.languages`, or (1,) for all texts.
+            inputs_embeds: Not supported, because every encoder has a table of its own.
             language: The code of all texts, in place of `language_ids`.
+            pooled_only: Accepted as in all families; there are no states to leave out.
+            kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
-            position 0 is the embedding, as CLS pooling expects.
+            `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state`
+            (batch, 1, hidden_size), whose position 0 is the embedding, as CLS pooling expects.
 
         Raises:
-            ValueError: If `language_ids` are missing or name no language of this model, if there are no `input_ids`,
-                or `attention_mask` does not fit.
+            ValueError: If `language_ids` are missing or name no language of this model, if there
+                are no `input_ids`, or `attention_mask` does not fit.
         """
+        if inputs_embeds is not None:
+            raise TmdeError(
+                "AlignedModel takes input_ids only: the encoder of each language looks up vectors "
+                "in a table of its own"
+            )
         check_inputs(input_ids, None, attention_mask)
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         languages = self.config.languages
         language_ids = check_language_ids(language_ids, language, languages, len(input_ids))
 
-        def encode(encoder: nn.Module, rows: torch.LongTensor) -> torch.Tensor:
+        def encode(encoder: nn.Module, rows: torch.Tensor) -> torch.Tensor:
             return encoder(input_ids[rows], attention_mask[rows])
 
         embedding = by_language(language_ids, languages, self.encoders, encode)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Transformer encoders without a decoder, trained to fill in tokens and to tell translations from other texts.
+"""Transformer encoders without a decoder.
 
-Source: the lightweight encoder of paper 002 (section 3.1), and the cross-lingual language models of thesis 004
-(section 4.3), which is what thesis 000 (section 4.3.1) compares T-MDE with.
+They are trained to fill in tokens and to tell translations from other texts.
+
+Source: the lightweight encoder of paper 002 (section 3.1), and the cross-lingual language models of
+thesis 004 (section 4.3), with which thesis 000 (section 4.3.1) compares T-MDE.
 """
 
 from dataclasses import dataclass
@@ -18,35 +20,49 @@ from transformers.modeling_outputs import (
     MaskedLMOutput,
     SequenceClassifierOutput,
 )
-from transformers.utils import can_return_tuple
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
     EmbedderPreTrainedModel,
-    SelfAttention,
     TmdeError,
+    TmdeSelfAttention,
     TmdeSinusoidalPositions,
     check_inputs,
+    check_length,
     check_position_ids,
     pool_states,
 )
 from .configuration_encoder import TmdeEncoderConfig
 
+__all__ = [
+    "TmdeEncoderForMaskedLM",
+    "TmdeEncoderForSequenceClassification",
+    "TmdeEncoderModel",
+    "TmdeEncoderOutput",
+    "TmdeEncoderPreTrainedModel",
+]
+
 
 @dataclass
 class TmdeEncoderOutput(BaseModelOutputWithPooling):
-    """As `BaseModelOutputWithPooling`, and `token_states` (batch, length, d_model): the final state of every token,
-    with either pooling; undefined at padding."""
+    """Output of [`TmdeEncoderModel`].
+
+    Args:
+        token_states: (batch, length, d_model), the final state of every token with either pooling;
+            undefined at padding.
+    """
 
     token_states: torch.FloatTensor | None = None
 
 
-class EncoderLayer(GradientCheckpointingLayer):
+class TmdeEncoderBlock(GradientCheckpointingLayer):
     """Pre-norm transformer layer, as in the encoder of T-MDE."""
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
-        self.self_attn = SelfAttention(
+        self.self_attn = TmdeSelfAttention(
             config, config.encoder_attention_heads, is_causal=config.causal
         )
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
@@ -59,7 +75,7 @@ class EncoderLayer(GradientCheckpointingLayer):
     def forward(
         self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """(batch, length, d_model) -> the same"""
+        """Return the states of the next layer, (batch, length, d_model)."""
         attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask)
         hidden_states = hidden_states + self.dropout(attended)
         expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
@@ -67,29 +83,33 @@ class EncoderLayer(GradientCheckpointingLayer):
 
 
 class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
+    """Base of the encoders: their configuration, Auto classes and abilities."""
+
     config: TmdeEncoderConfig
     _auto_map = {
         "AutoConfig": "configuration_encoder.TmdeEncoderConfig",
         "AutoModel": "modeling_encoder.TmdeEncoderModel",
         "AutoModelForMaskedLM": "modeling_encoder.TmdeEncoderForMaskedLM",
-        "AutoModelForSequenceClassification": "modeling_encoder.TmdeEncoderForSequenceClassification",
+        "AutoModelForSequenceClassification": (
+            "modeling_encoder.TmdeEncoderForSequenceClassification"
+        ),
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["EncoderLayer"]
-    _can_record_outputs = {"hidden_states": EncoderLayer, "attentions": SelfAttention}
+    _no_split_modules = ["TmdeEncoderBlock"]
+    _can_record_outputs = {"hidden_states": TmdeEncoderBlock, "attentions": TmdeSelfAttention}
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
-    """
-    Documents in, embeddings out: the layers of T-MDE over `<s> tokens </s>` without a language signal, and the mean of
-    their final states, or the first of them, as the embedding P.
+    """Document embedder: the layers of T-MDE over `<s> tokens </s>` without a language signal.
+
+    The embedding P is the mean of the final states, or the first of them.
 
     Example:
-
     ```python
     >>> model = AutoModel.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt.", "The house is old."], return_tensors="pt", padding=True)
+    >>> texts = ["Das Haus ist alt.", "The house is old."]
+    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
     >>> model(**inputs).pooler_output  # (2, d_model)
     ```
     """
@@ -108,7 +128,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             )
         self.embed_scale = config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(TmdeEncoderBlock(config) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()
@@ -120,44 +140,45 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs,
+        pooled_only: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TmdeEncoderOutput:
-        """
+        """Embed texts.
+
         Args:
             input_ids: (batch, length), beginning with `<s>`.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, wherever it is; everything counts when it
-                is missing. A text has at least one token.
-            position_ids: (batch, length), the place of each token in its text; counted from 0 over the tokens of the
-                mask when missing. With them, a text and its translation may follow each other as one text, each
-                counted from 0 (thesis 004, figure 4.6). All are less than `max_position_embeddings`. On an
-                accelerator, this is checked in evaluation mode only.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
-            kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm, and `output_attentions`
-                the attention probabilities, with `attn_implementation="eager"`.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, wherever it is;
+                everything counts when it is missing. A text has at least one token.
+            position_ids: (batch, length), the place of each token in its text; counted from 0 over
+                the tokens of the mask when missing. With them, a text and its translation may
+                follow each other as one text, each counted from 0 (thesis 004, figure 4.6). All are
+                less than `max_position_embeddings`. On an accelerator, this is checked in
+                evaluation mode only.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
+                positions.
+            pooled_only: Accepted as in all families; the states are there in any case.
+            kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm, and
+                `output_attentions` the attention probabilities, with `attn_implementation="eager"`.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0 is P: with
-            `pooling="first"` the final states (batch, length, d_model), where position 0 is that of the first token
-            even behind padding; with `"mean"`, P alone (batch, 1, d_model). `token_states` (batch, length, d_model):
-            the final state of every token in either case.
+            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0
+            is P: with `pooling="first"` the final states (batch, length, d_model), where position 0
+            is that of the first token even behind padding; with `"mean"`, P alone
+            (batch, 1, d_model). `token_states` (batch, length, d_model): the final state of every
+            token in either case.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, a mask or positions do not fit
-                them, or the input is too long.
+            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, a mask or
+                positions do not fit them, or the input is too long.
         """
-        tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
+        inputs = check_inputs(input_ids, inputs_embeds, attention_mask)
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        position_ids = self._check_positions(position_ids, attention_mask, tokens)
-        positions = nn.functional.embedding(position_ids, self.embed_positions.weight).to(
-            inputs_embeds.dtype
-        )
-        if self.config.position_embeddings == "learned":
-            hidden_states = (
-                inputs_embeds + positions
-            ) * self.embed_scale  # both tables have the same scale
+            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
+        if position_ids is None:
+            position_ids = self._count_positions(inputs, attention_mask)
         else:
-            hidden_states = inputs_embeds * self.embed_scale + positions
+            self._check_given_positions(position_ids, inputs)
+        hidden_states = self._add_positions(inputs_embeds, position_ids)
         hidden_states = self.dropout(hidden_states)  # (batch, length, d_model)
         if self.config.causal:
             mask = create_causal_mask(
@@ -170,47 +191,55 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         token_states = self.layer_norm(hidden_states)
         if attention_mask is None:
             attention_mask = torch.ones(token_states.shape[:2], device=token_states.device)
-        embedding = pool_states(
-            token_states, attention_mask, self.config.pooling
-        )  # (batch, d_model)
-        output = embedding[:, None]
+        embedding = pool_states(token_states, attention_mask, self.config.pooling)
+        output = embedding[:, None]  # (batch, 1, d_model)
         if self.config.pooling == "first":
-            output = torch.cat([output, token_states[:, 1:]], dim=1)
+            output = torch.cat([output, token_states[:, 1:]], dim=1)  # (batch, length, d_model)
         return TmdeEncoderOutput(
             last_hidden_state=output, pooler_output=embedding, token_states=token_states
         )
 
-    def _check_positions(
-        self,
-        position_ids: torch.LongTensor | None,
-        attention_mask: torch.Tensor | None,
-        tokens: torch.Tensor,
-    ) -> torch.LongTensor:
-        """(batch, length) as given, or the place of each token among those of its text.
+    def _add_positions(
+        self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor
+    ) -> torch.Tensor:
+        """Return H^0 (batch, length, d_model): scaled token vectors and those of the positions."""
+        positions = nn.functional.embedding(position_ids, self.embed_positions.weight)
+        positions = positions.to(inputs_embeds.dtype)  # (batch, length, d_model)
+        if self.config.position_embeddings == "learned":
+            # Both tables have the same scale.
+            return (inputs_embeds + positions) * self.embed_scale
+        return inputs_embeds * self.embed_scale + positions
+
+    def _count_positions(
+        self, inputs: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return the place of each token among those of its text, (batch, length).
 
         Raises:
-            ValueError: If they do not fit the input, or go past the longest that the model knows.
+            ValueError: If the input is longer than the longest that the model knows.
         """
-        shape, limit = tuple(tokens.shape[:2]), self.config.max_position_embeddings
-        if position_ids is not None:
-            if position_ids.shape != shape:
-                raise TmdeError(
-                    f"position_ids {tuple(position_ids.shape)} must be (batch, length), {shape}"
-                )
-            check_position_ids(position_ids, limit, self.training)
-            return position_ids
-        if shape[1] > limit:
-            raise TmdeError(
-                f"An input of {shape[1]} tokens is longer than max_position_embeddings={limit}; truncate it, or embed "
-                "it with DocumentEmbedder, which truncates and says so."
-            )
+        batch_size, length = inputs.shape[:2]
+        check_length(length, self.config.max_position_embeddings)
         if attention_mask is None:
-            return torch.arange(shape[1], device=tokens.device).expand(shape)
+            return torch.arange(length, device=inputs.device).expand(batch_size, length)
         return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+
+    def _check_given_positions(self, position_ids: torch.LongTensor, inputs: torch.Tensor) -> None:
+        """Check the positions that a caller gave.
+
+        Raises:
+            ValueError: If they do not fit the input, or the model has no vector for one of them.
+        """
+        shape = tuple(inputs.shape[:2])
+        if position_ids.shape != shape:
+            raise TmdeError(
+                f"position_ids {tuple(position_ids.shape)} must be (batch, length), {shape}"
+            )
+        check_position_ids(position_ids, self.config.max_position_embeddings, self.training)
 
 
 class TmdePredictionHead(nn.Module):
-    """Transforms a state before the output projection; shared by all languages."""
+    """Transformation of a state before the output projection, which all languages share."""
 
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__()
@@ -221,20 +250,21 @@ class TmdePredictionHead(nn.Module):
             self.layer_norm = nn.LayerNorm(config.d_model)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """(..., d_model) -> (..., d_model)"""
+        """Transform states (..., d_model)."""
         states = self.dense(states)
-        return self.layer_norm(self.activation_fn(states)) if self.transforms else states
+        if self.transforms:
+            states = self.layer_norm(self.activation_fn(states))
+        return states
 
 
 class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
-    """
-    The encoder with its prediction head, for training and for filling in `<mask>`.
+    """The encoder with its prediction head, for training and for filling in `<mask>`.
 
     The output projection is the embedding table. Paper 002 trains predictions from the embedding,
-    `lm_head(head(pooler_output))`; the logits of `forward` are those of every token, as in thesis 004.
+    `lm_head(head(pooler_output))`; the logits of `forward` are those of every token, as in thesis
+    004.
 
     Example:
-
     ```python
     >>> model = AutoModelForMaskedLM.from_pretrained(path)
     >>> inputs = tokenizer("Das Haus ist <mask>.", return_tensors="pt")
@@ -252,9 +282,11 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
+        """Return the output projection."""
         return self.lm_head
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Set the output projection."""
         self.lm_head = new_embeddings
 
     @can_return_tuple
@@ -266,16 +298,23 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
-        """
+        """Predict the tokens of texts.
+
         Args:
-            input_ids, attention_mask, position_ids, inputs_embeds: As for [`TmdeEncoderModel`].
+            input_ids: As for [`TmdeEncoderModel`].
+            attention_mask: As for [`TmdeEncoderModel`].
+            position_ids: As for [`TmdeEncoderModel`].
+            inputs_embeds: As for [`TmdeEncoderModel`].
             labels: (batch, length), the token to predict at each place, -100 where there is none.
-            num_items_in_batch: Tokens to divide the loss by (gradient accumulation); this batch's by default.
+            num_items_in_batch: The number of tokens to divide the loss by (gradient accumulation);
+                this batch's by default.
+            kwargs: As for [`TmdeEncoderModel`].
 
         Returns:
-            `logits` (batch, length, vocab_size), and with `labels` the mean cross-entropy of the predicted tokens.
+            `logits` (batch, length, vocab_size), and with `labels` the mean cross-entropy of the
+            predicted tokens.
         """
         outputs = self.model(
             input_ids=input_ids,
@@ -300,14 +339,12 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
 
 
 class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
-    """
-    The encoder with a linear classifier of its embedding, for fine-tuning on labeled texts or pairs of texts.
+    """The encoder with a linear classifier of its embedding, for labeled texts or pairs of texts.
 
-    Thesis 004 (sections 4.3.4 and 4.3.5) fine-tunes its language models on XNLI this way: a pair is one text,
-    `<s> premise </s> hypothesis </s>`, and all weights are trained.
+    Thesis 004 (sections 4.3.4 and 4.3.5) fine-tunes its language models on XNLI this way: a pair is
+    one text, `<s> premise </s> hypothesis </s>`, and all weights are trained.
 
     Example:
-
     ```python
     >>> model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=3)
     >>> inputs = tokenizer("Das Haus ist alt.", "Das Haus ist neu.", return_tensors="pt")
@@ -329,27 +366,36 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
-        """
+        """Classify texts.
+
         Args:
-            input_ids, attention_mask, kwargs: As for [`TmdeEncoderModel`].
+            input_ids: As for [`TmdeEncoderModel`].
+            attention_mask: As for [`TmdeEncoderModel`].
             labels: (batch,) classes; with `num_labels=1` numbers, for regression; or
                 (batch, num_labels) numbers, for regression or, as 0 and 1, for several classes a
                 text (`config.problem_type`).
-            num_items_in_batch: Labels that are not -100 in all accumulated batches, to divide the
-                loss by: texts, or with (batch, num_labels) their single numbers, over which the
-                loss of one batch is a mean too. This batch's by default.
+            num_items_in_batch: The number of labels that are not -100 in all accumulated batches,
+                to divide the loss by: texts, or with (batch, num_labels) their single numbers, over
+                which the loss of one batch is a mean too. This batch's by default.
+            kwargs: As for [`TmdeEncoderModel`].
 
         Returns:
-            `logits` (batch, num_labels), and with `labels` the loss, as other models of transformers have it.
+            `logits` (batch, num_labels), and with `labels` the loss, as other models of
+            transformers have it.
         """
         outputs = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None
         if labels is not None:
             loss = self.classification_loss(logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return SequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
     def classification_loss(
         self,

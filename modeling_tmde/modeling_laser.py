@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""LASER and its relatives: an LSTM encoder whose pooled states are the document embedding, and an LSTM decoder that
-sees nothing else.
+"""LASER and its relatives: an LSTM encoder, and an LSTM decoder that sees only the embedding.
 
-Sources: thesis 000, sections 2.1.4 and 4.3 (LASER); paper 001, section 2 (seq2seq with similarity loss).
+The pooled states of the encoder are the document embedding.
+
+Sources: thesis 000, sections 2.1.4 and 4.3 (LASER); paper 001, section 2 (seq2seq with similarity
+loss).
 """
 
 from collections.abc import Iterable
@@ -15,19 +17,25 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPooling
-from transformers.utils import can_return_tuple
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .common import (
-    EmbedderPreTrainedModel,
-    EmbeddingSeq2Seq,
-    OutputProjection,
-    SequenceReader,
-    check_inputs,
-)
+from .common import EmbeddingSeq2Seq, TmdeOutputProjection, check_inputs
 from .configuration_laser import LaserConfig
+from .recurrent import TmdeRecurrentPreTrainedModel, TmdeSequenceReader
+
+__all__ = [
+    "LaserDecoder",
+    "LaserForConditionalGeneration",
+    "LaserModel",
+    "LaserPreTrainedModel",
+    "LaserState",
+]
 
 
-class LaserPreTrainedModel(EmbedderPreTrainedModel):
+class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
+    """Base of the LSTM models: their configuration, weights and Auto classes."""
+
     config: LaserConfig
     _auto_map = {
         "AutoConfig": "configuration_laser.LaserConfig",
@@ -36,12 +44,19 @@ class LaserPreTrainedModel(EmbedderPreTrainedModel):
     }
 
 
-class LaserModel(SequenceReader, LaserPreTrainedModel):
-    """
-    The encoder: documents in, embeddings out.
+class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
+    """Document embedder of LSTM layers over the tokens, without a language signal.
 
-    LSTM layers over the tokens, no language signal; the embedding P is the maximum (thesis 2.1.4) or the mean (paper
-    001) over the last layer's states at the tokens, or what else [`LaserConfig`] says. There is no longest text.
+    The embedding P is the maximum (thesis 2.1.4) or the mean (paper 001) over the last layer's
+    states at the tokens, or made as [`LaserConfig`] says. There is no longest text.
+
+    Example:
+    ```python
+    >>> model = AutoModel.from_pretrained(path)
+    >>> texts = ["Das Haus ist alt.", "The house is old."]
+    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    >>> model(**inputs).pooler_output  # (2, d_model)
+    ```
     """
 
     # A checkpoint of the encoder-decoder opens here too, without its decoder.
@@ -52,8 +67,7 @@ class LaserModel(SequenceReader, LaserPreTrainedModel):
         self.embed_tokens = nn.Embedding(
             config.vocab_size, config.embedding_dim, config.pad_token_id
         )
-        self.dropout = nn.Dropout(config.dropout)
-        self.make_layers(config.to_dict())
+        self.make_layers(config.sequence_settings)
         self.post_init()
 
     @can_return_tuple
@@ -63,58 +77,59 @@ class LaserModel(SequenceReader, LaserPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
-        **kwargs,
+        pooled_only: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """
+        """Embed texts.
+
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, which may be anywhere; everything counts
-                when it is missing.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, which may be anywhere;
+                everything counts when it is missing.
             inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
-            output_hidden_states: Also return the token vectors, and every layer's states with zeros at padding,
-                (batch, length, width) each.
+            output_hidden_states: Whether to return the token vectors, and every layer's states with
+                zeros at padding, (batch, length, width) each.
+            pooled_only: Accepted as in all families; states are left out unless they are asked for.
+            kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, 1, d_model), whose position
-            0 is P, so that CLS pooling gives it too; the states of the last layer are `hidden_states[-1]`.
+            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`
+            (batch, 1, d_model), whose position 0 is P, so that CLS pooling gives it too; the states
+            of the last layer are `hidden_states[-1]`.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, if the mask does not fit, or a
-                text has no token.
+            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, if the mask
+                does not fit, or a text has no token.
         """
-        given = check_inputs(input_ids, inputs_embeds, attention_mask)
+        inputs = check_inputs(input_ids, inputs_embeds, attention_mask)
         if attention_mask is None:
-            attention_mask = torch.ones(given.shape[:2], device=given.device)
-        vectors = self.embed_tokens(given) if inputs_embeds is None else given
-        embedding, states, real, order = self.read(vectors, attention_mask)
+            attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, embedding_dim)
+        sequence = self.read(inputs_embeds, attention_mask)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         hidden_states = None
-        if (
-            self.config.output_hidden_states
-            if output_hidden_states is None
-            else output_hidden_states
-        ):
-            places = (
-                torch.arange(len(order), device=order.device).unsqueeze(1),
-                order.argsort(dim=1),
-            )
-            hidden_states = (
-                state.masked_fill(~real.unsqueeze(2), 0)[places] for state in states[1:]
-            )
-            hidden_states = (vectors, *hidden_states)
+        if output_hidden_states:
+            hidden_states = (inputs_embeds, *sequence.states_at_input())
         return BaseModelOutputWithPooling(
-            last_hidden_state=embedding[:, None],
-            pooler_output=embedding,
+            last_hidden_state=sequence.embedding[:, None],
+            pooler_output=sequence.embedding,
             hidden_states=hidden_states,
         )
 
 
 @dataclass
 class LaserState:
-    """State of the decoder between two steps of generation: `hidden` and `cell`, (1, batch, width), after `length`
-    tokens.
+    """State of the decoder between two steps of generation.
 
     The state is a pytree for `torch.export` and `torch.func`. Its leaves are the two tensors; the
     length is part of the structure, so an exported decoder takes states of one length.
+
+    Attributes:
+        hidden: (1, batch, decoder_hidden_size), the output of the last step.
+        cell: (1, batch, decoder_hidden_size), the memory cell after the last step.
+        length: The number of tokens read so far.
     """
 
     # `generate` compiles the decoder for caches that keep their tensors; this state is a new one
@@ -126,13 +141,13 @@ class LaserState:
     length: int
 
     def get_seq_length(self) -> int:
+        """Return the number of tokens read so far, as a cache of transformers does."""
         return self.length
 
     def reorder_cache(self, beams: torch.LongTensor) -> None:
-        self.hidden, self.cell = (
-            self.hidden.index_select(1, beams),
-            self.cell.index_select(1, beams),
-        )
+        """Replace the rows of the state by the rows `beams`, as beam search asks."""
+        self.hidden = self.hidden.index_select(1, beams)
+        self.cell = self.cell.index_select(1, beams)
 
 
 def _flatten_state(state: LaserState) -> tuple[list[torch.Tensor], int]:
@@ -162,19 +177,25 @@ pytree.register_pytree_node(
 
 
 class LaserDecoder(LaserPreTrainedModel):
-    """One LSTM layer that reads `[token ; P ; language]` at every step. Its initial state is a linear map of P."""
+    """One LSTM layer that reads `[token ; P ; language]` at every step.
+
+    Its initial state is a linear map of P.
+    """
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(
             config.vocab_size, config.embedding_dim, config.pad_token_id
         )
-        feature = config.language_signal == "feature"
-        language_dim = config.language_embedding_dim if feature else config.embedding_dim
+        input_dim = config.embedding_dim + config.d_model
+        if config.language_signal == "feature":
+            language_dim = config.language_embedding_dim
+            input_dim += language_dim
+        else:
+            language_dim = config.embedding_dim
         self.embed_languages = nn.Embedding(len(config.languages), language_dim)
         self.initial_hidden = nn.Linear(config.d_model, config.decoder_hidden_size)
         self.initial_cell = nn.Linear(config.d_model, config.decoder_hidden_size)
-        input_dim = config.embedding_dim + config.d_model + (language_dim if feature else 0)
         self.lstm = nn.LSTM(input_dim, config.decoder_hidden_size, batch_first=True)
         self.dropout = nn.Dropout(config.dropout)
         self.post_init()
@@ -188,69 +209,83 @@ class LaserDecoder(LaserPreTrainedModel):
         past_key_values: LaserState | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool = False,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
-        """
+        """Decode embeddings into the target languages.
+
         Args:
-            input_ids: (batch, length) target tokens read so far, beginning with `<s>`, padded on the right; with
-                `past_key_values`, only the new ones.
+            input_ids: (batch, length), target tokens read so far, beginning with `<s>`, padded on
+                the right; with `past_key_values`, only the new ones.
             embedding: (batch, d_model), P.
-            language_ids: (batch,) ids of the target languages.
+            language_ids: (batch,), ids of the target languages.
             past_key_values: The state after the previous tokens.
             inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
-            use_cache: Also return the state after the last token.
+            use_cache: Whether to return the state after the last token.
+            kwargs: Not used.
 
         Returns:
             `last_hidden_state` (batch, length, decoder_hidden_size), and `past_key_values`.
         """
-        tokens = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        embedding = embedding.to(tokens.dtype)
-        language = self.embed_languages(language_ids)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, embedding_dim)
+        embedding = embedding.to(inputs_embeds.dtype)
+        language = self.embed_languages(language_ids)  # (batch, language_dim)
         constant = embedding
         if self.config.language_signal == "feature":
             constant = torch.cat([embedding, language], dim=-1)
         elif past_key_values is None:
-            tokens = torch.cat([language[:, None], tokens[:, 1:]], dim=1)
-        constant = constant[:, None].expand(-1, tokens.shape[1], -1)
-        inputs = torch.cat([self.dropout(tokens), constant], dim=-1)  # (batch, length, input_dim)
+            # The vector of the language takes the place of that of `<s>`.
+            inputs_embeds = torch.cat([language[:, None], inputs_embeds[:, 1:]], dim=1)
+        length = inputs_embeds.shape[1]
+        constant = constant[:, None].expand(-1, length, -1)
+        inputs = torch.cat([self.dropout(inputs_embeds), constant], dim=-1)
+        # inputs: (batch, length, input_dim)
         if past_key_values is None:
-            past_key_values = LaserState(
-                self.initial_hidden(embedding)[None], self.initial_cell(embedding)[None], 0
-            )
-        past = (past_key_values.hidden.to(inputs.dtype), past_key_values.cell.to(inputs.dtype))
-        states, (hidden, cell) = self.lstm(inputs, past)
-        state = (
-            LaserState(hidden, cell, past_key_values.length + tokens.shape[1])
-            if use_cache
-            else None
-        )
+            past_key_values = self.initial_state(embedding)
+        hidden = past_key_values.hidden.to(inputs.dtype)
+        cell = past_key_values.cell.to(inputs.dtype)
+        states, (hidden, cell) = self.lstm(inputs, (hidden, cell))
+        next_state = None
+        if use_cache:
+            next_state = LaserState(hidden, cell, past_key_values.length + length)
         return BaseModelOutputWithPast(
-            last_hidden_state=self.dropout(states), past_key_values=state
+            last_hidden_state=self.dropout(states),  # (batch, length, decoder_hidden_size)
+            past_key_values=next_state,
         )
+
+    def initial_state(self, embedding: torch.Tensor) -> LaserState:
+        """Return the state before the first token, made of embeddings (batch, d_model)."""
+        hidden = self.initial_hidden(embedding)[None]  # (1, batch, decoder_hidden_size)
+        cell = self.initial_cell(embedding)[None]
+        return LaserState(hidden, cell, 0)
 
 
 class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, GenerationMixin):
-    """
-    The encoder with its translation decoder, for training and for decoding an embedding back into text.
+    """The encoder with its translation decoder.
+
+    It is what is trained, and it decodes an embedding back into text.
 
     Example:
-
     ```python
     >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
     >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-    >>> tokenizer.batch_decode(model.generate(**inputs, target_language="en"), skip_special_tokens=True)
+    >>> output_ids = model.generate(**inputs, target_language="en")
+    >>> tokenizer.batch_decode(output_ids, skip_special_tokens=True)
     >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
     >>> model.generate(encoder_outputs=embedding, target_language="es")
     ```
     """
 
-    _is_stateful = True  # an LSTM cannot go back, so assisted generation is not supported
+    # An LSTM cannot go back, so assisted generation is not supported.
+    _is_stateful = True
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)
         self.model = LaserModel(config)
         self.decoder = LaserDecoder(config)
-        self.lm_head = OutputProjection(config.decoder_hidden_size, config.vocab_size, bias=False)
+        self.lm_head = TmdeOutputProjection(
+            config.decoder_hidden_size, config.vocab_size, bias=False
+        )
         if config.share_embeddings:
             self._tied_weights_keys = {
                 "decoder.embed_tokens.weight": "model.embed_tokens.weight",
@@ -260,4 +295,4 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # the cache is a `LaserState`
+        return False  # The cache is a `LaserState`.

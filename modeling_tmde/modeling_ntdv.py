@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""NTDV: an encoder and a decoder per language, and shared layers between them that give the embedding.
+"""NTDV: an encoder and a decoder per language, and shared layers between them.
 
-Source: thesis 000, *Multilingual document embedding with sequential neural network models*, chapter 3.
+The shared layers give the embedding.
+
+Source: thesis 000, *Multilingual document embedding with sequential neural network models*, chapter
+3.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,27 +17,35 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
-from transformers.utils import can_return_tuple
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .common import (
-    EmbedderPreTrainedModel,
-    EmbeddingSeq2Seq,
-    OutputProjection,
-    by_language,
-    check_inputs,
-    check_language_ids,
-    pool_states,
-    tokens_first,
-)
+from .common import EmbeddingSeq2Seq, TmdeOutputProjection, check_inputs, pool_states
 from .configuration_ntdv import NtdvConfig
+from .recurrent import (
+    TmdeRecurrentPreTrainedModel,
+    by_language,
+    check_language_ids,
+    order_texts,
+)
+
+__all__ = [
+    "NtdvDecoder",
+    "NtdvEncoderOutput",
+    "NtdvForConditionalGeneration",
+    "NtdvModel",
+    "NtdvPreTrainedModel",
+]
 
 
 @dataclass
 class NtdvEncoderOutput(BaseModelOutputWithPooling):
-    """
+    """Output of [`NtdvModel`].
+
     Args:
-        context: (batch, r * d_model), the context vectors p_1 ... p_r after one another: the columns of the matrix P
-            (eq. 3.2), on which losses work. Its Euclidean norm is the Frobenius norm of P.
+        context: (batch, r * d_model), the context vectors p_1 ... p_r after one another: the
+            columns of the matrix P (eq. 3.2), on which losses work. Its Euclidean norm is the
+            Frobenius norm of P.
         memory: (batch, length, d_model), what the decoders attend; zeros at padding.
     """
 
@@ -41,13 +53,21 @@ class NtdvEncoderOutput(BaseModelOutputWithPooling):
     memory: torch.FloatTensor | None = None
 
 
-def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.LongTensor) -> torch.Tensor:
-    """The outputs (batch, length, width) of a GRU over texts that begin at position 0, zeros after their ends.
+def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Run a GRU over texts that begin at position 0.
 
-    states (batch, length, features), lengths (batch,) on the host, all at least 1
+    Args:
+        gru: The layer.
+        states: (batch, length, features).
+        lengths: (batch,), on the host, all at least 1.
+
+    Returns:
+        (batch, length, width), zeros after the end of a text.
     """
     packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-    return pad_packed_sequence(gru(packed)[0], batch_first=True, total_length=states.shape[1])[0]
+    outputs, _ = gru(packed)
+    padded, _ = pad_packed_sequence(outputs, batch_first=True, total_length=states.shape[1])
+    return padded
 
 
 class NtdvSelfAttention(nn.Module):
@@ -61,23 +81,32 @@ class NtdvSelfAttention(nn.Module):
         self.k_proj = nn.Linear(config.d_model, width, bias=False)
         self.v_proj = nn.Linear(config.d_model, width, bias=False)
 
+    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """Turn (batch, length, heads * d_model) into (batch, heads, length, d_model)."""
+        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
     def forward(self, states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """states (batch, length, d_model), real (batch, length) -> U_1 ... U_r, (batch, length, r * d_model)."""
-        query, key, value = (
-            projection(states)
-            .unflatten(-1, (self.heads, -1))
-            .transpose(1, 2)  # (batch, heads, length, d_model)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        # Scaled by sqrt(d_h), the width of a head.
+        """Return the heads U_1 ... U_r after one another, (batch, length, r * d_model).
+
+        Args:
+            states: (batch, length, d_model).
+            real: (batch, length), true at tokens.
+        """
+        query = self._split_heads(self.q_proj(states))  # (batch, heads, length, d_model)
+        key = self._split_heads(self.k_proj(states))
+        value = self._split_heads(self.v_proj(states))
+        # Scores are divided by sqrt(d_h), the width of a head.
         heads = nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=real[:, None, None, :]
-        )
+        )  # (batch, heads, length, d_model)
         return heads.transpose(1, 2).flatten(2)
 
 
 class NtdvSharedLayers(nn.Module):
-    """The three layers between all encoders and decoders: a GRU, self-attention, and a projection back to d_h."""
+    """The three layers between all encoders and decoders.
+
+    They are a GRU, self-attention, and a projection back to d_h.
+    """
 
     def __init__(self, config: NtdvConfig):
         super().__init__()
@@ -90,15 +119,22 @@ class NtdvSharedLayers(nn.Module):
     def forward(
         self, states: torch.Tensor, real: torch.Tensor, lengths: torch.LongTensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """States (batch, length, d_model) of the encoders -> context (batch, r * d_model) and memory, shaped like
-        the states."""
+        """Return the context vectors (batch, r * d_model) and the memory (batch, length, d_model).
+
+        Args:
+            states: (batch, length, d_model), those of the encoders.
+            real: (batch, length), true at tokens.
+            lengths: (batch,), on the host.
+        """
         states = run_packed(self.gru, states, lengths)  # z
         heads = self.self_attention(states, real)  # (batch, length, r * d_model)
         memory = self.projection(heads).masked_fill(~real[..., None], 0)
         return pool_states(heads, real, "mean"), memory
 
 
-class NtdvPreTrainedModel(EmbedderPreTrainedModel):
+class NtdvPreTrainedModel(TmdeRecurrentPreTrainedModel):
+    """Base of the NTDV models: their configuration, weights and Auto classes."""
+
     config: NtdvConfig
     _auto_map = {
         "AutoConfig": "configuration_ntdv.NtdvConfig",
@@ -111,25 +147,26 @@ class NtdvPreTrainedModel(EmbedderPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, nn.GRU):
+            bound = module.hidden_size**-0.5
             for parameter in module.parameters():
-                init.uniform_(parameter, -(module.hidden_size**-0.5), module.hidden_size**-0.5)
+                init.uniform_(parameter, -bound, bound)
 
 
 class NtdvModel(NtdvPreTrainedModel):
-    """
-    The encoders and the shared layers: documents in, embeddings out.
+    """Document embedder: an encoder for each language, and layers that all languages share.
 
-    Every language has a bidirectional GRU of its own; all read the same table of word vectors, since the vocabulary
-    is shared. Its states go through the shared layers: a GRU, self-attention of r heads U_i (eq. 3.1), whose means
-    over time are the context vectors p_i (eq. 3.2), and a projection back to `d_model`, the memory that the decoders
-    attend. The embedding is the sum (eq. 3.3) or the concatenation (eq. 3.4) of the context vectors. Without
-    `shared_layers` (the NMT of the first stage) the memory is the encoder's states, and the embedding their mean.
+    Every language has a bidirectional GRU of its own; all read the same table of word vectors,
+    since the vocabulary is shared. Its states go through the shared layers: a GRU, self-attention
+    of r heads U_i (eq. 3.1), whose means over time are the context vectors p_i (eq. 3.2), and a
+    projection back to `d_model`, the memory that the decoders attend. The embedding is the sum
+    (eq. 3.3) or the concatenation (eq. 3.4) of the context vectors. Without `shared_layers` (the
+    NMT of the first stage) the memory is the encoder's states, and the embedding their mean.
 
     Example:
-
     ```python
     >>> model = AutoModel.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt.", "The house is old."], return_tensors="pt", padding=True)
+    >>> texts = ["Das Haus ist alt.", "The house is old."]
+    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
     >>> ids = torch.tensor([model.config.languages.index(code) for code in ("de", "en")])
     >>> model(**inputs, language_ids=ids).pooler_output  # (2, d_model)
     ```
@@ -145,14 +182,11 @@ class NtdvModel(NtdvPreTrainedModel):
             config.vocab_size, config.embedding_dim, config.pad_token_id
         )
         self.dropout = nn.Dropout(config.dropout)
-        self.encoders = nn.ModuleDict(
-            {
-                language: nn.GRU(
-                    config.embedding_dim, config.d_model // 2, batch_first=True, bidirectional=True
-                )
-                for language in config.languages
-            }
-        )
+        self.encoders = nn.ModuleDict()
+        for language in config.languages:
+            self.encoders[language] = nn.GRU(
+                config.embedding_dim, config.d_model // 2, batch_first=True, bidirectional=True
+            )
         if config.shared_layers:
             self.shared = NtdvSharedLayers(config)
         self.post_init()
@@ -165,67 +199,79 @@ class NtdvModel(NtdvPreTrainedModel):
         language_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         language: str | None = None,
-        **kwargs,
+        pooled_only: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> NtdvEncoderOutput:
-        """
+        """Embed texts.
+
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for what is not read, on either side or between;
-                everything counts when it is missing.
-            language_ids: (batch,) positions in `config.languages`: whose encoder reads a text; or (1,) for all.
+            attention_mask: (batch, length), 1 for tokens and 0 for what is not read, on either side
+                or between; everything counts when it is missing.
+            language_ids: (batch,), positions in `config.languages`, of the encoders that read the
+                texts; or (1,) for all texts.
             inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
             language: The code of all texts, in place of `language_ids`.
+            pooled_only: Leave out the memory, if only the embedding is needed.
+            kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state` (batch, 1, hidden_size), whose
-            position 0 is the embedding, so that CLS pooling gives it too; the states for every token, which are of
-            another width, are in `memory` (batch, length, d_model). `context` (batch, r * d_model): the context
-            vectors, or without shared layers the embedding.
-            Hidden states and attentions are not available.
+            `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state`
+            (batch, 1, hidden_size), whose position 0 is the embedding, so that CLS pooling gives it
+            too; the states for every token, which are of another width, are in `memory`
+            (batch, length, d_model). `context` (batch, r * d_model): the context vectors, or
+            without shared layers the embedding. Hidden states and attentions are not available.
 
         Raises:
-            ValueError: If `language_ids` are missing or name no language of this model, if not exactly one of
-                `input_ids` and `inputs_embeds` is given, or the mask does not fit or leaves nothing of a text.
+            ValueError: If `language_ids` are missing or name no language of this model, if not
+                exactly one of `input_ids` and `inputs_embeds` is given, or the mask does not fit or
+                leaves nothing of a text.
         """
         check_inputs(input_ids, inputs_embeds, attention_mask)
-        vectors = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, embedding_dim)
         if attention_mask is None:
-            attention_mask = torch.ones(vectors.shape[:2], device=vectors.device)
+            attention_mask = torch.ones(inputs_embeds.shape[:2], device=inputs_embeds.device)
         languages = self.config.languages
-        language_ids = check_language_ids(language_ids, language, languages, len(vectors))
-        order, _, lengths = tokens_first(attention_mask)  # packed sequences start at position 0
-        real = attention_mask.ne(0).gather(1, order)  # (batch, length)
-        lengths = lengths.cpu()
-        vectors = self.dropout(vectors.gather(1, order[..., None].expand_as(vectors)))
+        language_ids = check_language_ids(language_ids, language, languages, len(inputs_embeds))
+        order = order_texts(attention_mask)  # Packed sequences start at position 0.
+        lengths = order.lengths.cpu()
+        vectors = self.dropout(order.apply(inputs_embeds))
 
-        def encode(encoder: nn.GRU, rows: torch.LongTensor) -> torch.Tensor:
+        def encode(encoder: nn.GRU, rows: torch.Tensor) -> torch.Tensor:
             return run_packed(encoder, vectors[rows], lengths[rows.cpu()])
 
         memory = by_language(language_ids, languages, self.encoders, encode)
         if self.config.shared_layers:
-            context, memory = self.shared(memory, real, lengths)
-            heads = context.unflatten(1, (self.config.attention_heads, -1))
-            embedding = context if self.config.vector == "concat" else heads.sum(1)
+            context, memory = self.shared(memory, order.is_token, lengths)
+            embedding = self._join_context(context)
         else:
-            context = embedding = pool_states(memory, real, "mean")
-        memory = memory.gather(1, order.argsort(1)[..., None].expand_as(memory))
+            context = pool_states(memory, order.is_token, "mean")
+            embedding = context
         return NtdvEncoderOutput(
             last_hidden_state=embedding[:, None],
             pooler_output=embedding,
             context=context,
-            memory=memory,
+            memory=None if pooled_only else order.undo(memory),
         )
+
+    def _join_context(self, context: torch.Tensor) -> torch.Tensor:
+        """Return the embedding (batch, hidden_size) of context vectors (batch, r * d_model)."""
+        if self.config.vector == "concat":
+            return context
+        vectors = context.unflatten(1, (self.config.attention_heads, -1))  # (batch, r, d_model)
+        return vectors.sum(dim=1)
 
 
 class NtdvLanguageDecoder(nn.Module):
-    """
-    One language's decoder: a GRU, then attention of its states over the memory.
+    """One language's decoder: a GRU, then attention of its states over the memory.
 
-    The thesis's decoder (Nematus) attends with every state before it reads the next token, one step after the other.
-    Here all states of a text are computed first, in one call, from the words alone and the initial state
-    `s_0 = tanh(W mean(memory))`; each state then attends the memory (Luong et al. 2015, "general", scaled by
-    sqrt(d_h)), and `tanh(W [s_t ; c_t])` is the output. This is several times faster, and trains the encoders and
-    shared layers for the same purpose: a memory to translate from.
+    The thesis's decoder (Nematus) attends with every state before it reads the next token, one step
+    after the other. Here all states of a text are computed first, in one call, from the words alone
+    and the initial state `s_0 = tanh(W mean(memory))`; each state then attends the memory (Luong et
+    al. 2015, "general", scaled by sqrt(d_h)), and `tanh(W [s_t ; c_t])` is the output. This is
+    several times faster, and trains the encoders and shared layers for the same purpose: a memory
+    to translate from.
     """
 
     def __init__(self, config: NtdvConfig):
@@ -238,11 +284,17 @@ class NtdvLanguageDecoder(nn.Module):
     def forward(
         self, vectors: torch.Tensor, memory: torch.Tensor, real: torch.Tensor
     ) -> torch.Tensor:
-        """Word vectors (batch, length, embedding_dim), memory (batch, source_length, d_model) where real (batch,
-        source_length) -> outputs (batch, length, embedding_dim)."""
+        """Return the outputs of the decoder, (batch, length, embedding_dim).
+
+        Args:
+            vectors: (batch, length, embedding_dim), those of the target's words.
+            memory: (batch, source_length, d_model).
+            real: (batch, source_length), true where the memory counts.
+        """
         start = torch.tanh(self.start(pool_states(memory, real, "mean")))  # (batch, d_model)
         states, _ = self.gru(vectors, start[None].to(vectors.dtype))  # (batch, length, d_model)
-        query, slots = self.attention(states)[:, None], memory[:, None].to(states.dtype)
+        query = self.attention(states)[:, None]  # (batch, 1, length, d_model)
+        slots = memory[:, None].to(states.dtype)  # (batch, 1, source_length, d_model)
         attended = nn.functional.scaled_dot_product_attention(
             query, slots, slots, attn_mask=real[:, None, None, :]
         )  # (batch, 1, length, d_model)
@@ -250,8 +302,10 @@ class NtdvLanguageDecoder(nn.Module):
 
 
 class NtdvDecoder(NtdvPreTrainedModel):
-    """The decoders of all pivot languages; they attend the memory. Table of word vectors and output projection are
-    shared, since the vocabulary is."""
+    """The decoders of all pivot languages, which attend the memory.
+
+    The table of word vectors and the output projection are shared, since the vocabulary is.
+    """
 
     def __init__(self, config: NtdvConfig):
         super().__init__(config)
@@ -259,9 +313,9 @@ class NtdvDecoder(NtdvPreTrainedModel):
             config.vocab_size, config.embedding_dim, config.pad_token_id
         )
         self.dropout = nn.Dropout(config.dropout)
-        self.decoders = nn.ModuleDict(
-            {language: NtdvLanguageDecoder(config) for language in config.pivot_languages}
-        )
+        self.decoders = nn.ModuleDict()
+        for language in config.pivot_languages:
+            self.decoders[language] = NtdvLanguageDecoder(config)
         self.post_init()
 
     @can_return_tuple
@@ -273,16 +327,19 @@ class NtdvDecoder(NtdvPreTrainedModel):
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """
+        """Decode the memory into the target languages.
+
         Args:
-            input_ids: (batch, length) target tokens, beginning with `<s>` and padded on the right.
+            input_ids: (batch, length), target tokens, beginning with `<s>` and padded on the right.
             embedding: (batch, hidden_size), not used: these decoders attend the memory.
-            language_ids: (batch,) ids of the target languages.
-            encoder_hidden_states, encoder_attention_mask: The encoder's `memory` (batch, source_length, d_model), and
-                which of it counts (batch, source_length); all of it when the mask is missing.
+            language_ids: (batch,), ids of the target languages.
+            encoder_hidden_states: (batch, source_length, d_model), the encoder's `memory`.
+            encoder_attention_mask: (batch, source_length), 1 where the memory counts; all of it
+                counts when the mask is missing.
             inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
+            kwargs: Not used.
 
         Returns:
             `last_hidden_state` (batch, length, embedding_dim), ready for the output projection.
@@ -293,37 +350,35 @@ class NtdvDecoder(NtdvPreTrainedModel):
         memory = encoder_hidden_states
         if encoder_attention_mask is None:
             encoder_attention_mask = torch.ones(memory.shape[:2], device=memory.device)
-        real = encoder_attention_mask.ne(0)
-        vectors = self.dropout(
-            self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        )
+        real = encoder_attention_mask.ne(0)  # (batch, source_length)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, embedding_dim)
+        vectors = self.dropout(inputs_embeds)
 
-        def decode(decoder: NtdvLanguageDecoder, rows: torch.LongTensor) -> torch.Tensor:
+        def decode(decoder: NtdvLanguageDecoder, rows: torch.Tensor) -> torch.Tensor:
             return decoder(vectors[rows], memory[rows], real[rows])
 
         states = by_language(language_ids, self.config.languages, self.decoders, decode)
-        return BaseModelOutput(
-            last_hidden_state=self.dropout(states)
-        )  # (batch, length, embedding_dim)
+        return BaseModelOutput(last_hidden_state=self.dropout(states))
 
 
 class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, GenerationMixin):
-    """
-    NTDV with its decoders, for training and translation.
+    """NTDV with its decoders, for training and translation.
 
-    Training has two stages (section 3.2.1): translation models (`shared_layers=False`), then the same weights, fixed,
-    with the shared layers between them, which alone are trained. The thesis's models are two in opposite directions;
-    here any languages may have an encoder, and any pivot languages among them a decoder.
+    Training has two stages (section 3.2.1): translation models (`shared_layers=False`), then the
+    same weights, fixed, with the shared layers between them, which alone are trained. The thesis's
+    models are two in opposite directions; here any languages may have an encoder, and any pivot
+    languages among them a decoder.
 
     It translates from the memory, which holds every token, and cannot decode an embedding alone.
 
     Example:
-
     ```python
     >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
     >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
     >>> inputs["language_ids"] = torch.tensor([model.config.languages.index("de")])
-    >>> tokenizer.batch_decode(model.generate(**inputs, target_language="en"), skip_special_tokens=True)
+    >>> output_ids = model.generate(**inputs, target_language="en")
+    >>> tokenizer.batch_decode(output_ids, skip_special_tokens=True)
     ```
     """
 
@@ -334,15 +389,23 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
         super().__init__(config)
         self.model = NtdvModel(config)
         self.decoder = NtdvDecoder(config)
-        self.lm_head = OutputProjection(config.embedding_dim, config.vocab_size, bias=False)
+        self.lm_head = TmdeOutputProjection(config.embedding_dim, config.vocab_size, bias=False)
         self.post_init()
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # there is no cache
+        return False  # There is no cache.
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.LongTensor, next_sequence_length: int | None = None, **kwargs
-    ) -> dict:
-        """As in transformers, with all tokens generated so far: the GRU reads them in one fused call."""
+    ) -> dict[str, Any]:
+        """Prepare inputs as transformers does, with all tokens generated so far.
+
+        The GRU reads them in one fused call.
+
+        Args:
+            input_ids: (batch, length), all target tokens.
+            next_sequence_length: Not used: how many tokens are new.
+            kwargs: As in transformers.
+        """
         return super().prepare_inputs_for_generation(input_ids, next_sequence_length=None, **kwargs)

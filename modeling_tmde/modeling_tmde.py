@@ -29,7 +29,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
-    OutputProjection,
+    TmdeOutputProjection,
     TmdeError,
     TmdeSinusoidalPositions,
     bag_direction,
@@ -564,7 +564,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         super().__init__(config)
         self.model = TmdeModel(config)
         self.decoder = TmdeDecoder(config)
-        self.lm_head = OutputProjection(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = TmdeOutputProjection(config.d_model, config.vocab_size, bias=False)
         if config.share_embeddings:
             self._tied_weights_keys = {
                 "decoder.embed_tokens.weight": "model.embed_tokens.weight",

@@ -1,8 +1,8 @@
-"""Tiny models of every family with weights that depend on the names of the parameters, and inputs for them."""
+"""Tiny models of every family, whose weights depend on the parameters' names, and their inputs."""
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import DataCollator, PreTrainedModel, Trainer, TrainingArguments
 
 from tests.test_goldens import FAMILIES, fill
 
@@ -15,6 +15,7 @@ class Blocker:
             raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
 sys.meta_path.insert(0, Blocker())
 """
+PAD = 1
 ROWS = [[0, 9, 14, 33, 9, 2], [0, 21, 2], [0, 5, 17, 26, 11, 50, 30, 2], [0, 44, 8, 8, 2]]
 LANGUAGE_IDS = torch.tensor([0, 1, 0, 1])
 SEQ2SEQ = [name for name in FAMILIES if not name.startswith(("bag", "aligned", "encoder"))]
@@ -27,7 +28,7 @@ def filled(family: str) -> PreTrainedModel:
 
 
 def needs_language(model: PreTrainedModel) -> bool:
-    return getattr(model.base_model, "needs_language_ids", False)
+    return model.base_model.needs_language_ids
 
 
 def padded(
@@ -36,22 +37,36 @@ def padded(
     extra: int = 0,
     model: PreTrainedModel | None = None,
 ) -> dict[str, torch.Tensor]:
-    """A batch (rows, length) padded with id 1, and the languages of the rows for a model that needs them."""
-    width = max(map(len, rows)) + extra
-    ids, mask = (
-        torch.ones(len(rows), width, dtype=torch.long),
-        torch.zeros(len(rows), width, dtype=torch.long),
-    )
-    for i, row in enumerate(rows):
-        place = slice(width - len(row), width) if side == "left" else slice(len(row))
-        ids[i, place], mask[i, place] = torch.tensor(row), 1
-    inputs = {"input_ids": ids, "attention_mask": mask}
+    """A batch of rows of ids, and the languages of the rows for a model that needs them.
+
+    Args:
+        rows: The ids of each text.
+        side: The side of the padding.
+        extra: The padding of the longest row.
+        model: The model that reads the batch.
+    """
+    width = max(len(row) for row in rows) + extra
+    input_ids = torch.full((len(rows), width), PAD)
+    attention_mask = torch.zeros(len(rows), width, dtype=torch.long)
+    for index, row in enumerate(rows):
+        start = width - len(row) if side == "left" else 0
+        end = start + len(row)
+        input_ids[index, start:end] = torch.tensor(row)
+        attention_mask[index, start:end] = 1
+    inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
     if model is not None and needs_language(model):
-        inputs["language_ids"] = LANGUAGE_IDS[torch.arange(len(rows)) % 4]
+        inputs["language_ids"] = LANGUAGE_IDS[torch.arange(len(rows)) % len(LANGUAGE_IDS)]
     return inputs
 
 
-def trained_step(model, features, collator, folder, batch_size: int, **options) -> torch.Tensor:
+def trained_step(
+    model: PreTrainedModel,
+    features: list[dict],
+    collator: DataCollator,
+    folder,
+    batch_size: int,
+    **options,
+) -> torch.Tensor:
     """Return the gradient of one step over all features, in batches of `batch_size`.
 
     SGD at a rate of 1 subtracts it from the weights.
@@ -73,4 +88,5 @@ def trained_step(model, features, collator, folder, batch_size: int, **options) 
         **options,
     )
     Trainer(model, arguments, data_collator=collator, train_dataset=features).train()
-    return before - nn.utils.parameters_to_vector(model.parameters()).detach()
+    after = nn.utils.parameters_to_vector(model.parameters()).detach()
+    return before - after

@@ -1,77 +1,127 @@
-"""Configurations of all families: paper defaults, round trips, and errors that name the field and what was found."""
+"""Configurations of all families: errors name the field and the value found."""
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
 
-from modeling_tmde import AdaptedConfig, AlignedConfig, LaserConfig, TmdeConfig, TmdeEncoderConfig
+from modeling_tmde import (
+    AdaptedConfig,
+    AlignedConfig,
+    BagConfig,
+    EmbedderConfig,
+    LaserConfig,
+    TmdeConfig,
+    TmdeEncoderConfig,
+)
+
+
+def assert_refused(config_class: type[EmbedderConfig], settings: dict, message: str) -> None:
+    with pytest.raises((StrictDataclassError, ValueError), match=message):
+        config_class(**settings)
 
 
 @pytest.mark.parametrize(
-    ("config", "changes", "message"),
+    ("settings", "message"),
     [
-        (TmdeConfig, {"d_model": 0}, "field 'd_model':\n *TmdeError: found 0, expected at least 1"),
-        (TmdeConfig, {"encoder_layers": -1}, "field 'encoder_layers':\n *TmdeError: found -1"),
+        ({"d_model": 0}, "field 'd_model':\n *TmdeError: found 0, expected at least 1"),
+        ({"encoder_layers": -1}, "field 'encoder_layers':\n *TmdeError: found -1"),
+        ({"bottleneck": "mean"}, r"'bottleneck' expected one of \('first', .*'dual'\), got mean"),
+        ({"d_model": 100}, "d_model=100 is not a multiple of encoder_attention_heads=16"),
         (
-            TmdeConfig,
-            {"bottleneck": "mean"},
-            r"'bottleneck' expected one of \('first', .*'dual'\), got mean",
-        ),
-        (
-            TmdeConfig,
-            {"d_model": 100},
-            "d_model=100 is not a multiple of encoder_attention_heads=16",
-        ),
-        (
-            TmdeConfig,
             {"d_model": 15, "encoder_attention_heads": 5, "decoder_attention_heads": 5},
-            "must be even",
+            "d_model=15 must be even",
         ),
-        (TmdeConfig, {"bottleneck": "pyramid", "encoder_layers": 2}, "encoder_layers=2"),
-        (TmdeConfig, {"bottleneck_loss_weight": 1.5}, "1.5 must lie between 0 and 1"),
-        (TmdeConfig, {"pivot_languages": ("nl",)}, r"\['nl'\] are not among"),
-        (TmdeConfig, {"languages": ("de", "de"), "pivot_languages": ()}, "names a language twice"),
+        ({"bottleneck": "pyramid", "encoder_layers": 2}, "encoder_layers=2"),
+        ({"bottleneck_loss_weight": 1.5}, "1.5 must lie between 0 and 1"),
+        ({"pivot_languages": ("nl",)}, r"\['nl'\] are not among"),
+        ({"languages": ("de", "de"), "pivot_languages": ()}, "names a language twice"),
+    ],
+)
+def test_wrong_settings_of_tmde_are_named(settings, message):
+    assert_refused(TmdeConfig, settings, message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
         (
-            TmdeEncoderConfig,
             {"encoder_attention_heads": 5},
-            "d_model=512 is not a multiple of encoder_att.*heads=5",
+            "d_model=512 is not a multiple of encoder_attention_heads=5",
         ),
-        (LaserConfig, {"d_model": 15}, "d_model=15 is not a multiple of 2"),
+        ({"pooling": "first", "causal": True}, "pooling: found 'first', .* expected 'mean'"),
+    ],
+)
+def test_wrong_settings_of_the_encoder_are_named(settings, message):
+    assert_refused(TmdeEncoderConfig, settings, message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"d_model": 15}, "d_model=15 is not a multiple of 2"),
         (
-            LaserConfig,
             {"encoder_layers": 2, "unidirectional_layers": 3},
             "unidirectional_layers=3: expected 0 to 2",
         ),
+        ({"pooling": "attention", "attention_views": 3}, "d_model=1024 is not a multiple of 6"),
+        ({"cell": "conv", "encoder_layers": 3}, "d_model=1024 is not a multiple of 3"),
         (
-            LaserConfig,
-            {"pooling": "attention", "attention_views": 3},
-            "d_model=1024 is not a multiple of 6",
+            {"cell": "conv", "encoder_layers": 4, "unidirectional_layers": 1},
+            "unidirectional_layers=1: expected 0 to 0",
         ),
         (
-            LaserConfig,
             {"cell": "conv", "encoder_layers": 4, "pooling": "last"},
             "pooling='last': expected max, mean",
         ),
+        ({"share_embeddings": True}, "embedding_dim=512 and decoder_hidden_size=2048"),
+    ],
+)
+def test_wrong_settings_of_laser_are_named(settings, message):
+    assert_refused(LaserConfig, settings, message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"encoder_config": {"cell": "gruu"}}, "cell='gruu', .* expected conv, lstm, gru"),
         (
-            AlignedConfig,
-            {"encoder_config": {"cell": "gruu"}},
-            "cell='gruu', .* expected conv, lstm, gru",
-        ),
-        (LaserConfig, {"share_embeddings": True}, "embedding_dim=512 and decoder_hidden_size=2048"),
-        (
-            AlignedConfig,
             {"encoder_config": {"layers": 2}},
             "encoder_config names 'layers'; known: .*encoder_layers",
         ),
-        (AlignedConfig, {"source_language": "xx"}, "source_language='xx' is not among"),
         (
-            AdaptedConfig,
-            {"decoder_attention_heads": 5},
-            "hidden_size=768 is not a multiple of decoder_att.*heads=5",
+            {"encoder": "bag", "encoder_config": {"cell": "lstm"}},
+            "encoder_config names 'cell'; known: d_model, normalize, sublinear_counts",
         ),
-        (AdaptedConfig, {"encoder_config": {"model_type": "nothing"}}, "model_type='nothing'"),
-        (AdaptedConfig, {"encoder_config": {"model_type": "vit"}}, "'vit' without vocab_size"),
+        ({"source_language": "xx"}, "source_language='xx' is not among"),
     ],
 )
-def test_wrong_values_are_refused(config, changes, message):
-    with pytest.raises((StrictDataclassError, ValueError), match=message):
-        config(**changes)
+def test_wrong_settings_of_aligned_encoders_are_named(settings, message):
+    assert_refused(AlignedConfig, settings, message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"decoder_attention_heads": 5},
+            "hidden_size=768 is not a multiple of decoder_attention_heads=5",
+        ),
+        ({"encoder_config": {"model_type": "nothing"}}, "model_type='nothing'"),
+        ({"encoder_config": {"model_type": "vit"}}, "'vit' without vocab_size"),
+    ],
+)
+def test_wrong_settings_of_adapted_encoders_are_named(settings, message):
+    assert_refused(AdaptedConfig, settings, message)
+
+
+def test_special_tokens_are_those_that_are_set():
+    assert BagConfig().special_token_ids == [0, 1, 2]
+    assert BagConfig(bos_token_id=None).special_token_ids == [1, 2]
+    assert BagConfig(eos_token_id=[2, 7]).special_token_ids == [0, 1, 2, 7]
+    assert TmdeEncoderConfig().special_token_ids == [0, 1, 2, 4]
+
+
+def test_settings_of_aligned_encoders_change_those_of_the_paper():
+    settings = AlignedConfig(encoder_config={"d_model": 6, "cell": "gru"}).sequence_settings
+    assert settings.d_model == 6
+    assert settings.cell == "gru"
+    assert settings.embedding_dim == 300

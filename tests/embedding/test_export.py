@@ -24,8 +24,10 @@ from tests.conftest import LANGUAGES, WORDS, jittered, make_rows, save, tiny_mod
 from tests.hub_encoders import make_tokenizer as make_unigram_tokenizer
 from tests.tiny_embedders import aligned, encoder, laser, make_bag, make_xlmr, ntdv
 from tmde import DocumentEmbedder
-from tmde.embedding import export as export_module
-from tmde.embedding.export import export_onnx, export_static_embedding, export_vocabulary
+from tmde.embedding import export_onnx as export_module
+from tmde.embedding.export_onnx import export_onnx
+from tmde.embedding.export_static import export_static_embedding
+from tmde.embedding.export_vocabulary import export_vocabulary
 
 TEXTS = [row[language] for row in make_rows(6, seed=3) for language in LANGUAGES]
 TEXTS += [
@@ -158,8 +160,8 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
     assert opened.max_seq_length == embedder.max_length == limit
     language = {"language": "fr"} if needs_language else {}
     texts = [*TEXTS, "", " ".join(["haus", "cane"] * 80)]
-    expected = embedder.encode(texts, **language)
-    assert (embedder.last_report.truncated > 0) == (limit < NO_LIMIT)
+    expected, report = embedder.encode_with_report(texts, **language)
+    assert (report.truncated > 0) == (limit < NO_LIMIT)
     for batch_size in (1, 64):
         vectors = opened.encode(texts, batch_size=batch_size, **language)
         np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
@@ -188,10 +190,10 @@ def test_saving_again_keeps_prompts_and_the_limit_of_the_tokenizer(tokenizer, tm
     )
     embedder = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
     assert opened.max_seq_length == embedder.max_length == 50
-    expected = embedder.encode(["hund haus", "hund " + "katze haus " * 90])
+    expected, report = embedder.encode_with_report(["hund haus", "hund " + "katze haus " * 90])
     vectors = opened.encode(["haus", "katze haus " * 90], prompt_name="query")
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
-    assert embedder.last_report.truncated == 1
+    assert report.truncated == 1
 
 
 EDITS = {

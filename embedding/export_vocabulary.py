@@ -73,8 +73,9 @@ def export_vocabulary(
     )
     _keep_rows(model, kept_ids)
     _renumber_config(model.config, kept_ids)
-    write_sentence_transformers_files(model, folder, embedder.pooling, embedder.prompt)
     model.save_pretrained(folder)
+    # Models of this package have just written theirs, without this pooling and prompt.
+    write_sentence_transformers_files(model, folder, embedder.pooling, embedder.prompt)
     tokenizer.save_pretrained(folder)
     known_texts = _texts_of_tokens(embedder, first_texts, kept_ids)
     smaller = DocumentEmbedder.from_pretrained(folder, embedder.pooling, device="cpu")

@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ from tmde.embedding.progress import progress_bar
 from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
 
 logger = logging.getLogger(__name__)
+
+_Item = TypeVar("_Item")
 
 POOLINGS = ("cls", "mean")
 _DEFAULT_LENGTH = 750  # tokens, for a model of the Hub that names no limit
@@ -140,7 +142,7 @@ class DocumentEmbedder:
         long_documents: str = "truncate",
         window: int | None = None,
         stride: int | None = None,
-        aggregation: str | os.PathLike | SentenceDensity = "mean",
+        aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str = "",
     ) -> None:
         self.model = encoder_body(model)
@@ -152,13 +154,12 @@ class DocumentEmbedder:
         empty_id = _empty_text_id(tokenizer, self._pad_id)
         self._tokenize = TextTokenizer(tokenizer, self.max_length, empty_id, prompt)
         self.long_documents = long_documents
+        self.aggregation: str | SentenceDensity = "mean"
         self._long: LongDocuments | None = None
         if long_documents != "truncate":
             self._long = LongDocuments(self._tokenize, long_documents, window, stride, aggregation)
             self.aggregation = self._long.aggregation
-        elif (window, stride, aggregation) == (None, None, "mean"):
-            self.aggregation = aggregation
-        else:
+        elif (window, stride, aggregation) != (None, None, "mean"):
             raise TmdeError(
                 f"window, stride, aggregation: found {window}, {stride}, {aggregation}, but "
                 "long_documents='truncate' splits nothing; give 'chunk' or 'sentences'"
@@ -187,7 +188,7 @@ class DocumentEmbedder:
     @classmethod
     def from_pretrained(
         cls,
-        path_or_hub_id: str | os.PathLike = DEFAULT_MODEL,
+        path_or_hub_id: str | os.PathLike[str] = DEFAULT_MODEL,
         pooling: str | None = None,
         max_length: int | None = None,
         device: str | torch.device | None = None,
@@ -199,7 +200,7 @@ class DocumentEmbedder:
         long_documents: str = "truncate",
         window: int | None = None,
         stride: int | None = None,
-        aggregation: str | os.PathLike | SentenceDensity = "mean",
+        aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str | None = None,
         **model_kwargs: Any,
     ) -> DocumentEmbedder:
@@ -393,7 +394,7 @@ class DocumentEmbedder:
             ```
         """
         is_single_text = isinstance(texts, str)
-        text_list = [texts] if is_single_text else list(texts)
+        text_list = [texts] if isinstance(texts, str) else list(texts)
         codes = _codes_of_texts(language, len(text_list))
         options = _EncodeOptions(batch_tokens, normalize, convert_to_tensor)
         with self._progress_bar(show_progress_bar, len(text_list)) as bar:
@@ -402,7 +403,7 @@ class DocumentEmbedder:
         return EncodeOutput(vectors[0] if is_single_text else vectors, report)
 
     def embed_batch(
-        self, batch: Mapping[str, Sequence], column: str = "text", **options: Any
+        self, batch: Mapping[str, Sequence[Any]], column: str = "text", **options: Any
     ) -> dict[str, np.ndarray | torch.Tensor]:
         """Return the vectors of some rows of a dataset as a column `embedding`, for `datasets`.
 
@@ -500,8 +501,11 @@ class DocumentEmbedder:
             raise TypeError(
                 "texts: found one str, expected an iterable of str; for one text use encode()"
             )
-        is_one_language = language is None or isinstance(language, str)
-        codes = itertools.repeat(language) if is_one_language else iter(language)
+        codes: Iterator[str | None]
+        if language is None or isinstance(language, str):
+            codes = itertools.repeat(language)
+        else:
+            codes = iter(language)
         stream = iter(texts)
         options = _EncodeOptions(batch_tokens, normalize, convert_to_tensor)
         total_report = EncodeReport()
@@ -603,6 +607,8 @@ class DocumentEmbedder:
                 pieces=len(documents),
             )
             return EncodeOutput(self._embed_texts(documents, batch_tokens, progress), report)
+
+        assert self._long is not None  # Nothing else splits documents.
 
         def embed_pieces(pieces: TokenizedTexts) -> torch.Tensor:
             return self._embed_texts(pieces, batch_tokens, _ignore_progress)
@@ -843,9 +849,7 @@ def _empty_text_id(tokenizer: PreTrainedTokenizerBase, pad_id: int) -> int:
 # ---- Texts
 
 
-def _codes_of_texts(
-    language: str | Sequence[str] | None, num_texts: int
-) -> list[str] | list[str | None]:
+def _codes_of_texts(language: str | Sequence[str] | None, num_texts: int) -> list[str | None]:
     """Return the language code of each text, from one code for all or one for each."""
     if language is None or isinstance(language, str):
         return [language] * num_texts
@@ -896,7 +900,7 @@ def _split_into_groups(texts: Sequence[str], max_texts: int) -> list[slice]:
     return groups
 
 
-def _prefetched(items: Iterator) -> Iterator:
+def _prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
     """Yield the same items; a second thread makes each while the caller works on the one before.
 
     Neither tokenizer nor model holds Python's lock for most of its time.

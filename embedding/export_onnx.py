@@ -63,7 +63,7 @@ class OnnxExport(NamedTuple):
 def export_onnx(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     quantization: str | None = None,
 ) -> OnnxExport:
     """Write an encoder as `folder/onnx/model.onnx`, or quantized as `folder/onnx/model_int8.onnx`.
@@ -125,6 +125,7 @@ def export_onnx(
 def _check_can_be_a_graph(embedder: DocumentEmbedder) -> None:
     """Refuse the models that cannot be a graph, with the reason."""
     encoder = embedder.model
+    reason: str | None
     if embedder.needs_language:
         reason = "it has an encoder for each language, and a graph holds one for all"
     else:

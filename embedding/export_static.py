@@ -18,7 +18,7 @@ from tmde.embedding.export_check import TEXTS, TOLERANCE
 
 
 def export_static_embedding(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | os.PathLike
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | os.PathLike[str]
 ) -> float:
     """Write a bag model as `SentenceTransformer(folder)` opens it: a table of vectors.
 

@@ -39,7 +39,7 @@ class VocabularyExport(NamedTuple):
 def export_vocabulary(
     embedder: DocumentEmbedder,
     texts: Iterable[str],
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     max_tokens: int | None = None,
     min_count: int = 1,
 ) -> VocabularyExport:

@@ -67,7 +67,7 @@ def _reason_of(error: Exception) -> str:
     return f"damaged or cut off? Copy or download it again ({kind}: {message})"
 
 
-def local_or_hub(path: str | os.PathLike) -> str:
+def local_or_hub(path: str | os.PathLike[str]) -> str:
     """Return the folder or the Hub id of a model; for "default", the folder in the package.
 
     The errors for names that can be neither are clearer than those of the Hub client.
@@ -107,7 +107,7 @@ def _check_model_folder(folder: Path) -> None:
 
 
 def default_prompt(
-    name: str | os.PathLike, revision: str | None = None, token: str | bool | None = None
+    name: str | os.PathLike[str], revision: str | None = None, token: str | bool | None = None
 ) -> str:
     """Return the prompt that a model carries for every text.
 
@@ -138,7 +138,7 @@ def default_prompt(
 
 
 def _find_prompts_file(
-    name: str | os.PathLike, revision: str | None, token: str | bool | None
+    name: str | os.PathLike[str], revision: str | None, token: str | bool | None
 ) -> Path | None:
     """Return the file of prompts, downloaded if necessary; None without one."""
     folder = Path(name).expanduser()

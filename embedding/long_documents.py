@@ -99,7 +99,7 @@ class LongDocuments:
         mode: str,
         window: int | None = None,
         stride: int | None = None,
-        aggregation: str | os.PathLike | SentenceDensity = "mean",
+        aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
     ) -> None:
         if mode not in MODES[1:]:
             raise TmdeError(f"long_documents: found {mode!r}, expected one of {MODES}")
@@ -240,7 +240,7 @@ class _Aggregate:
 
     def __init__(self, aggregation: str | SentenceDensity, num_documents: int) -> None:
         self.aggregation = aggregation
-        self.piece_counts = np.zeros(num_documents, int)
+        self.piece_counts: np.ndarray = np.zeros(num_documents, int)
         self._values: torch.Tensor | None = None  # (documents, d), when the width is known
         self._weight_sums = torch.zeros((num_documents, 1), dtype=torch.float64)
 
@@ -278,7 +278,9 @@ class _Aggregate:
         return (self._values / self._weight_sums).float()
 
 
-def load_aggregation(aggregation: str | os.PathLike | SentenceDensity) -> str | SentenceDensity:
+def load_aggregation(
+    aggregation: str | os.PathLike[str] | SentenceDensity,
+) -> str | SentenceDensity:
     """Return "mean", "max", or a density, which may be given by its file.
 
     Raises:

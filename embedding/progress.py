@@ -17,6 +17,8 @@ _SECONDS_BETWEEN_LINES = 30
 class _LogLines(tqdm_std):
     """Progress for a log: whole lines, at most one every 30 seconds, and none if it takes less."""
 
+    last_print_t: float
+
     def refresh(self, *args: Any, **kwargs: Any) -> None:
         """Refresh the display, but no earlier than the interval allows.
 
@@ -36,7 +38,7 @@ class _LogLines(tqdm_std):
         return print_line
 
 
-def progress_bar(iterable: Iterable | None = None, **options: Any) -> tqdm_std:
+def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm_std:
     """Return a tqdm bar on stderr, which writes a line every 30 seconds if that is no terminal.
 
     Args:

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -136,16 +137,17 @@ class SentenceDensity:
         """Reduce vectors (n, d) to (n, components) float64."""
         return (np.asarray(vectors, dtype=np.float64) - self.mean_) @ self.axes_.T
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file of arrays (numpy's .npz, without pickle), complete or not at all."""
         path = Path(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        arrays: dict[str, Any] = self.to_arrays()
         with open(temporary, "wb") as file:
-            np.savez(file, **self.to_arrays())
+            np.savez(file, **arrays)
         os.replace(temporary, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> SentenceDensity:
+    def load(cls, path: str | os.PathLike[str]) -> SentenceDensity:
         """Read a density that `save` wrote.
 
         Raises:
@@ -176,7 +178,7 @@ class SentenceDensity:
             array = arrays[name]
             is_scalar = array.ndim == 0
             setattr(density, name, array.item() if is_scalar else array)
-        if math.isnan(density.bandwidth):
+        if density.bandwidth is not None and math.isnan(density.bandwidth):
             density.bandwidth = None
         return density
 

@@ -112,7 +112,9 @@ class TokenizedTexts:
         is_token = columns < lengths[:, None]  # (rows, length)
         starts = self.ends[texts] - lengths
         # At padding, these are tokens of the next text or, behind the last one, of the last place.
-        token_ids = self.token_ids.take(starts[:, None] + columns, mode="clip")  # (rows, length)
+        token_ids: np.ndarray = self.token_ids.take(
+            starts[:, None] + columns, mode="clip"
+        )  # (rows, length)
         input_ids = np.where(is_token, token_ids, pad_id)
         return torch.from_numpy(input_ids).long(), torch.from_numpy(is_token).long()
 

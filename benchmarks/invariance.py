@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import train_tokenizer
 from tmde.embedding import DocumentEmbedder
-from tmde.embedding.export import export_onnx
+from tmde.embedding.export_onnx import export_onnx
 
 BLOCKS = [
     0x61,

@@ -56,8 +56,8 @@ class DocumentSet:
 
     def embed(self, rows: Sequence[int], embedder: DocumentEmbedder) -> np.ndarray:
         """Vectors of these rows (rows, d); reports what was left out and cut off."""
-        vectors = embedder.encode([self.texts[row] for row in rows], language=self.language)
-        report = embedder.last_report
+        texts = [self.texts[row] for row in rows]
+        vectors, report = embedder.encode_with_report(texts, language=self.language)
         typer.echo(
             f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s ({len(self) - len(rows):,} empty or "
             f"repeated: left out; {report.split:,} split; {report.truncated:,} truncated)",

@@ -27,6 +27,7 @@ from tmde import __version__
 from tmde.cli import options as common
 from tmde.data.documents import VECTOR_COLUMN, Documents
 from tmde.data.io import locked, replacing, write_atomically
+from tmde.embedding.document_embedder import EncodeReport
 from tmde.embedding.loading import DEFAULT_MODEL
 
 
@@ -160,7 +161,10 @@ def embed(
             "language": language if language_field is None else codes(),
         }
         # All chunks but the last have `shard_size` rows, so that vectors come chunk by chunk.
-        for vectors in embedder.encode_iter(texts(), show_progress_bar=True, **encoding):
+        report = EncodeReport()
+        outputs = embedder.encode_iter_with_reports(texts(), show_progress_bar=True, **encoding)
+        for vectors, chunk_report in outputs:
+            report += chunk_report
             with replacing(shard(number)) as path:
                 if to_parquet:
                     column = pa.FixedSizeListArray.from_arrays(
@@ -169,7 +173,7 @@ def embed(
                     pq.write_table(chunk.columns.append_column(VECTOR_COLUMN, column), path)
                 else:
                     np.save(path, vectors)
-        report, seconds = embedder.last_report, time.perf_counter() - start
+        seconds = time.perf_counter() - start
         process = f"process {rank} of {processes}: " if processes > 1 else ""
         split = f", {report.split:,} split, {report.pieces:,} pieces in all" if report.split else ""
         typer.echo(

@@ -19,7 +19,9 @@ from tmde.cli.options import (
 )
 from tmde.data import load_parallel
 from tmde.data.documents import Documents
-from tmde.embedding.export import export_onnx, export_static_embedding, export_vocabulary
+from tmde.embedding.export_onnx import export_onnx
+from tmde.embedding.export_static import export_static_embedding
+from tmde.embedding.export_vocabulary import export_vocabulary
 
 app = typer.Typer(
     no_args_is_help=True, help="Write a model in another form, for other software to run."

@@ -332,11 +332,10 @@ class DocumentIndex:
                         if codes[0] is None or not by_language
                         else [codes[number] for number in new]
                     )
-                    encoded = self.embedder.encode(
+                    encoded, report = self.embedder.encode_with_report(
                         [texts[n] for n in new], language=codes, show_progress_bar=False
                     )
                     vectors[new] = self._unit_rows(encoded, "embedded texts")
-                    report = self.embedder.last_report
             if changed:
                 self._write([rows[number] for number in changed], vectors[changed])
         updated = sum(ids[number] in stored for number in changed)
@@ -422,8 +421,9 @@ class DocumentIndex:
             if not all(map(str.strip, texts)):
                 raise TmdeError(f"query: found {min(texts, key=len)!r}, expected a text")
             embedder = self.embedder
-            vectors = embedder.encode(texts, language=language, show_progress_bar=False)
-            self.query_report = embedder.last_report
+            vectors, self.query_report = embedder.encode_with_report(
+                texts, language=language, show_progress_bar=False
+            )
         self.query_vectors = self._unit_rows(vectors, "query")
         found = list(self._nearest(self.query_vectors, k, self._condition(filter or {}), exact))
         if snippet_width:

@@ -282,8 +282,10 @@ class Lawdr:
         if not isinstance(self.embedder, DocumentEmbedder):
             return np.asarray(self.embedder.encode(sentences))
         codes = codes if self.embedder.needs_language else None
-        vectors = self.embedder.encode(sentences, language=codes, show_progress_bar=False)
-        self.truncated_ += self.embedder.last_report.truncated
+        vectors, embedding_report = self.embedder.encode_with_report(
+            sentences, language=codes, show_progress_bar=False
+        )
+        self.truncated_ += embedding_report.truncated
         return vectors
 
 

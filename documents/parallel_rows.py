@@ -72,11 +72,11 @@ def parallel_rows(
         for number, (side, language) in enumerate(zip(sides, languages, strict=True)):
 
             def encode(texts: list[str], language: str = language) -> np.ndarray:
-                found = embedder.encode(texts, language=language, show_progress_bar=False)
-                report.update(
-                    texts=embedder.last_report.texts, truncated=embedder.last_report.truncated
+                vectors, encode_report = embedder.encode_with_report(
+                    texts, language=language, show_progress_bar=False
                 )
-                return found
+                report.update(texts=encode_report.texts, truncated=encode_report.truncated)
+                return vectors
 
             vectors.append(embedded_spans(side, encode, max_size - 1))
             for spans in filter(None, vectors[-1]):

@@ -2,13 +2,14 @@
 
 """Texts in, vectors out: the embedder, long documents, the packaged model, and exports."""
 
-from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 from tmde.embedding.loading import DEFAULT_MODEL
 from tmde.embedding.long_documents import SentenceDensity, split_sentences
 
 __all__ = [
     "DEFAULT_MODEL",
     "DocumentEmbedder",
+    "EncodeOutput",
     "EncodeReport",
     "SentenceDensity",
     "split_sentences",

@@ -4,7 +4,8 @@
 
 from tmde.embedding import DocumentEmbedder
 
-embedder = DocumentEmbedder.from_pretrained()  # the model that comes with the package, or a folder, or a Hub id
+# The model that comes with the package, a folder, or a Hub id.
+embedder = DocumentEmbedder.from_pretrained()
 vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
 """
 
@@ -15,13 +16,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -39,23 +40,29 @@ from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private
 
 logger = logging.getLogger(__name__)
 
+_Item = TypeVar("_Item")
+
 POOLINGS = ("cls", "mean")
 _DEFAULT_LENGTH = 750  # tokens, for a model of the Hub that names no limit
+_CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
+_ACCELERATOR_BATCH_TOKENS = 16384
+_GROUP_TEXTS = 4096  # texts tokenized at once, or more if batches are large
 _GROUP_CHARACTERS = 2**22  # of texts tokenized at once, about 100 MB
 _PROGRESS_BAR_FROM = 2000  # texts
 
 
 @dataclass(frozen=True)
 class EncodeReport:
-    """What one `encode` (or `encode_iter`, so far) did.
+    """What was read to embed some texts. The reports of two lists of texts can be added.
 
-    texts: Number of texts.
-    tokens: Tokens given to the model, special tokens included, after truncation.
-    truncated: Texts of which something was cut off.
-    longest: Tokens of the longest text **before** truncation.
-    seconds: Wall clock.
-    split: Texts that became several inputs of the model.
-    pieces: Inputs of the model, of all texts.
+    Attributes:
+        texts: The number of texts.
+        tokens: The number of tokens given to the model, special tokens included, after truncation.
+        truncated: The number of texts of which something was cut off.
+        longest: The number of tokens of the longest text **before** truncation.
+        seconds: The wall-clock time.
+        split: The number of texts that became several inputs of the model.
+        pieces: The number of inputs of the model.
     """
 
     texts: int = 0
@@ -67,43 +74,63 @@ class EncodeReport:
     pieces: int = 0
 
     def __add__(self, other: EncodeReport) -> EncodeReport:
-        sums = {
-            field.name: getattr(self, field.name) + getattr(other, field.name)
-            for field in fields(self)
-        }
-        return EncodeReport(**sums | {"longest": max(self.longest, other.longest)})
+        return EncodeReport(
+            texts=self.texts + other.texts,
+            tokens=self.tokens + other.tokens,
+            truncated=self.truncated + other.truncated,
+            longest=max(self.longest, other.longest),
+            seconds=self.seconds + other.seconds,
+            split=self.split + other.split,
+            pieces=self.pieces + other.pieces,
+        )
+
+
+class EncodeOutput(NamedTuple):
+    """Vectors, and what was read to make them.
+
+    Attributes:
+        vectors: (n, d) float32, a numpy array or a tensor; (d,) for a single string.
+        report: The report on these texts.
+    """
+
+    vectors: np.ndarray | torch.Tensor
+    report: EncodeReport
 
 
 class DocumentEmbedder:
-    """Embeds documents with a transformer encoder and its tokenizer.
+    """Embed documents with a transformer encoder and its tokenizer.
 
     Args:
-        model: An encoder. Of an encoder-decoder model (T5, Marian, BART) only the encoder is used, of a model with a
-            head only its body.
+        model: An encoder. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
+            only the body of a model with a head.
         tokenizer: Its tokenizer, fast or slow.
-        pooling: `"cls"`, the first output, or `"mean"`, the average over the real tokens. Default: `"cls"` for this
-            package's models (position 0 is the document embedding in every variant), `"mean"` for any other.
-        max_length: Longest input in tokens, special tokens included. Default: all that model and tokenizer can take,
-            and 750 for a model of the Hub where neither names a limit. A larger number is lowered to what they can
-            take.
-        long_documents: What becomes of a text of more than `window` tokens. `"truncate"`: it is cut off at
-            `max_length`, counted in `last_report` and warned of. `"chunk"`: it is cut into overlapping windows of
-            `window` tokens. `"sentences"`: it is split into sentences. Every other text gets its plain vector.
-        window: Tokens, special tokens included, up to which a text is not split. Default: `max_length`.
-        stride: Tokens from the start of one window to that of the next; a sentence longer than `max_length` is cut
-            into windows as well. Default: half of the text in a window.
-        aggregation: Of the vectors of a text's pieces: `"mean"`, `"max"` of each element, or a fitted
-            `SentenceDensity` (or the file of a saved one), by whose weights the mean is taken.
-        prompt: Put before every text, and before every piece of a text that is split; its tokens count in `window`
-            and `max_length`. E5 was trained with "query: ".
+        pooling: `"cls"`, the first output, or `"mean"`, the average over the tokens. Default:
+            `"cls"` for the models of this package (position 0 is the document embedding in every
+            variant), `"mean"` for any other.
+        max_length: Longest input in tokens, special tokens included. Default: all that model and
+            tokenizer can take, and 750 for a model of the Hub if neither names a limit. A larger
+            number is lowered to what they can take.
+        long_documents: What happens to a text of more than `window` tokens. `"truncate"`: it is cut
+            off at `max_length`, counted in the report and warned of. `"chunk"`: it is cut into
+            overlapping windows of `window` tokens. `"sentences"`: it is split into sentences. Every
+            other text gets its plain vector.
+        window: Tokens, special tokens included, up to which a text is not split. Default:
+            `max_length`.
+        stride: Tokens from the start of one window to that of the next; a sentence longer than
+            `max_length` is cut into windows as well. Default: half of the text in a window.
+        aggregation: How the vectors of a text's pieces become one: `"mean"`, `"max"` of each
+            element, or a fitted `SentenceDensity` (or the file of a saved one), whose weights the
+            mean is taken with.
+        prompt: Put before every text, and before every piece of a text that is split; its tokens
+            count in `window` and `max_length`. E5 was trained with "query: ".
 
     Attributes:
-        max_length: What was asked for, within what model and tokenizer can take; 1,000,000,000 without a limit.
-        last_report: `EncodeReport` of the last call.
+        max_length: The `max_length` that was asked for, within what model and tokenizer can take;
+            1,000,000,000 without a limit.
 
     Raises:
-        ValueError: Unknown pooling, a `max_length` that leaves no room for text, settings for long documents that
-            exclude each other or leave text out, a density of other vectors.
+        TmdeError: The pooling is unknown, `max_length` leaves no room for text, settings for long
+            documents exclude each other or leave text out, or a density is of other vectors.
     """
 
     def __init__(
@@ -115,50 +142,53 @@ class DocumentEmbedder:
         long_documents: str = "truncate",
         window: int | None = None,
         stride: int | None = None,
-        aggregation: str | os.PathLike | SentenceDensity = "mean",
+        aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str = "",
     ) -> None:
-        self.model = model = encoder_body(model)
+        self.model = encoder_body(model)
         self.tokenizer = tokenizer
-        self.pooling = pooling or ("cls" if is_ours(model) else "mean")
-        if self.pooling not in POOLINGS:
-            raise TmdeError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
-        self.last_report: EncodeReport | None = None
-        # A bag of tokens needs no padding. A mean is taken over the outputs of a padded batch, and weights that are
-        # offloaded come back where the model is called.
-        self._ragged = (
-            hasattr(model, "embed_ragged")
-            and self.pooling == "cls"
-            and not hasattr(model, "_hf_hook")
-        )
+        self.pooling = self._checked_pooling(pooling)
         self.prompt = prompt
-        self.max_length = _length_limit(model, tokenizer, max_length, prompt)
-        self._pad_id, self._empty_id = _filler_ids(model, tokenizer)
-        self._tokenize = TextTokenizer(tokenizer, self.max_length, self._empty_id, prompt)
+        self.max_length = _length_limit(self.model, tokenizer, max_length, prompt)
+        self._pad_id = _padding_id(self.model, tokenizer)
+        empty_id = _empty_text_id(tokenizer, self._pad_id)
+        self._tokenize = TextTokenizer(tokenizer, self.max_length, empty_id, prompt)
         self.long_documents = long_documents
-        self.aggregation = aggregation
+        self.aggregation: str | SentenceDensity = "mean"
         self._long: LongDocuments | None = None
         if long_documents != "truncate":
             self._long = LongDocuments(self._tokenize, long_documents, window, stride, aggregation)
             self.aggregation = self._long.aggregation
         elif (window, stride, aggregation) != (None, None, "mean"):
-            found = f"window, stride, aggregation: found {window}, {stride}, {aggregation}"
             raise TmdeError(
-                f"{found}, but long_documents='truncate' splits nothing; give 'chunk' or 'sentences'"
+                f"window, stride, aggregation: found {window}, {stride}, {aggregation}, but "
+                "long_documents='truncate' splits nothing; give 'chunk' or 'sentences'"
             )
-        if (
-            isinstance(self.aggregation, SentenceDensity)
-            and len(self.aggregation.mean_) != self.dimension
-        ):
-            found = f"a density of vectors of dimension {len(self.aggregation.mean_)}"
+        self._check_density()
+
+    def _checked_pooling(self, pooling: str | None) -> str:
+        """Return the pooling, by default that of the model."""
+        if pooling is None:
+            return "cls" if is_ours(self.model) else "mean"
+        if pooling not in POOLINGS:
+            raise TmdeError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
+        return pooling
+
+    def _check_density(self) -> None:
+        """Check that a density is of vectors of this model."""
+        if not isinstance(self.aggregation, SentenceDensity):
+            return
+        found = len(self.aggregation.mean_)
+        if found != self.dimension:
             raise TmdeError(
-                f"aggregation: found {found}, expected {self.dimension}, that of the model"
+                f"aggregation: found a density of vectors of dimension {found}, expected "
+                f"{self.dimension}, that of the model"
             )
 
     @classmethod
     def from_pretrained(
         cls,
-        path_or_hub_id: str | os.PathLike = DEFAULT_MODEL,
+        path_or_hub_id: str | os.PathLike[str] = DEFAULT_MODEL,
         pooling: str | None = None,
         max_length: int | None = None,
         device: str | torch.device | None = None,
@@ -170,50 +200,55 @@ class DocumentEmbedder:
         long_documents: str = "truncate",
         window: int | None = None,
         stride: int | None = None,
-        aggregation: str | os.PathLike | SentenceDensity = "mean",
+        aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str | None = None,
-        **model_kwargs,
+        **model_kwargs: Any,
     ) -> DocumentEmbedder:
-        """Loads model and tokenizer from a folder or the Hub, ready to encode.
+        """Load model and tokenizer from a folder or the Hub, ready to encode.
 
         Args:
-            path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"`, the model that comes with the
-                package (a folder of that name is `"./default"`).
-            pooling, max_length, long_documents, window, stride, aggregation: See the class.
-            device: Default: cuda, else mps, else cpu; untouched when `device_map` is given.
-            dtype: Of the weights, e.g. `torch.bfloat16` or `"bfloat16"`; default: that of the checkpoint. Vectors are
-                float32 in any case.
-            compile: Run by `torch.compile`, which takes up to a minute at the first batch; on a CPU it needs a C++
-                compiler. A bag gains nothing from it.
-            prompt: See the class. Default: the one that the model carries, see `default_prompt`; "" is none.
-            trust_remote_code, revision, token, **model_kwargs: Passed on to `AutoModel` and `AutoTokenizer` (the last
-                only to `AutoModel`).
+            path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"`, the model that
+                comes with the package (a folder of that name is `"./default"`).
+            pooling: See the class.
+            max_length: See the class.
+            device: Default: cuda, else mps, else cpu. With `device_map`, the model stays where that
+                puts it.
+            dtype: The type of the weights, e.g. `torch.bfloat16` or `"bfloat16"`. Default: that of
+                the checkpoint. Vectors are float32 in any case.
+            compile: Run the model by `torch.compile`, which takes up to a minute at the first batch
+                and needs a C++ compiler on a CPU. A bag gains nothing from it.
+            trust_remote_code: Passed on to `AutoModel` and `AutoTokenizer`.
+            revision: Passed on to `AutoModel` and `AutoTokenizer`.
+            token: Passed on to `AutoModel` and `AutoTokenizer`.
+            long_documents: See the class.
+            window: See the class.
+            stride: See the class.
+            aggregation: See the class.
+            prompt: See the class. Default: the one that the model carries, see `default_prompt`;
+                "" is none.
+            model_kwargs: Passed on to `AutoModel`.
 
         Raises:
             FileNotFoundError: A path (not a possible Hub id) that is no folder of a model.
-            OSError, ValueError, RuntimeError: A device that is not there, or what transformers finds wrong with the
-                repository.
+            OSError: The repository or a file of it is missing, as transformers reports it.
+            ValueError: transformers finds something wrong with the repository.
+            RuntimeError: There is no such device.
         """
         name = local_or_hub(path_or_hub_id)
-        shared = {
+        hub_options = {
             "trust_remote_code": trust_remote_code,
             "revision": revision or "main",
             "token": token,
         }
-        tokenizer = load_tokenizer(name, **shared)
+        tokenizer = load_tokenizer(name, **hub_options)
         if prompt is None:
             prompt = default_prompt(name, revision=revision, token=token)
         if dtype is not None:
             model_kwargs["dtype"] = dtype
-        model = encoder_body(AutoModel.from_pretrained(name, **shared, **model_kwargs).eval())
+        whole_model = AutoModel.from_pretrained(name, **hub_options, **model_kwargs)
+        model = encoder_body(whole_model.eval())
         if device is None and "device_map" not in model_kwargs:
-            device = (
-                "cuda"
-                if torch.cuda.is_available()
-                else "mps"
-                if torch.backends.mps.is_available()
-                else "cpu"
-            )
+            device = _best_device()
         if device is not None:
             model.to(device)
         if compile:
@@ -230,35 +265,62 @@ class DocumentEmbedder:
             prompt,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what calls add, so that `datasets` recognizes the same embedder."""
+        state = dict(self.__dict__)
+        state.pop("dimension", None)
+        return state
+
+    # ---- Properties
+
     @property
     def long_document_settings(self) -> dict[str, str | int]:
         """All settings that decide the vectors of long documents, with their defaults."""
-        return {"long_documents": "truncate"} if self._long is None else self._long.describe()
+        if self._long is None:
+            return {"long_documents": "truncate"}
+        return self._long.describe()
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model's inputs."""
         device = self.model.device
-        return (
-            torch.device("cpu") if device.type == "meta" else device
-        )  # weights that are offloaded
+        if device.type == "meta":  # Weights that are offloaded have no place of their own.
+            return torch.device("cpu")
+        return device
 
     @cached_property
     def dimension(self) -> int:
-        """Length d of a vector, measured by a tiny batch: configs name it in too many ways."""
-        texts = TokenizedTexts(np.full(3, self._empty_id), np.array([3]), np.array([3]))
+        """The length d of a vector, measured with a tiny batch: configs name it in many ways."""
+        texts = TokenizedTexts(
+            np.full(3, self._tokenize.empty_id), lengths=np.array([3]), full_lengths=np.array([3])
+        )
         if self.needs_language:
             texts.language_ids = torch.tensor([0])
         with evaluating(self.model), torch.inference_mode():
-            return self._embed_batch(texts, np.array([0, 0])).shape[-1]
+            return self._embed_padded_batch(texts, np.array([0, 0])).shape[-1]
 
     @property
     def needs_language(self) -> bool:
-        """Whether the model has a part of its own for each language (NTDV, aligned), so that `encode` needs it."""
+        """Whether the model has a part for each language (NTDV, aligned), which `encode` names."""
         return bool(getattr(self.model, "needs_language_ids", False))
 
+    @property
+    def _is_ragged(self) -> bool:
+        """Whether the model takes texts without padding, as a bag of tokens does.
+
+        A mean is taken over the outputs of a padded batch, and weights that are offloaded come
+        back only where the model itself is called.
+        """
+        return (
+            self.pooling == "cls"
+            and hasattr(self.model, "embed_ragged")
+            and not hasattr(self.model, "_hf_hook")
+        )
+
+    # ---- Encoding
+
     def to(self, device: str | torch.device) -> DocumentEmbedder:
-        """Moves the model; returns self."""
+        """Move the model, and return this embedder."""
         self.model.to(device)
         return self
 
@@ -271,65 +333,90 @@ class DocumentEmbedder:
         convert_to_tensor: bool = False,
         language: str | Sequence[str] | None = None,
     ) -> np.ndarray | torch.Tensor:
-        """Embeds texts, as they are but for the prompt: no lower-casing.
+        """Embed texts, as they are but for the prompt: no lower-casing.
 
-        A vector does not depend on the other texts of the call, nor on `batch_tokens` (in float32 to 1e-5). An empty
-        text is a text: where the tokenizer adds no special token, the model gets one end-of-sequence (else begin, else
-        padding) token for it, so that its vector is finite and not zero.
+        A vector does not depend on the other texts of the call, nor on `batch_tokens` (in float32
+        to 1e-5). An empty text is a text: if the tokenizer adds no special token, the model gets
+        one end-of-sequence (else begin, else padding) token for it, so that its vector is finite
+        and not zero.
 
         Args:
             texts: n strings; or one string, which gives one vector.
-            batch_tokens: Padded size of a batch, rows times longest row; for a bag, its tokens. A longer text is a
-                batch of its own. Default: 4,096 on a CPU, whose caches hold no more, else 16,384.
-            show_progress_bar: Default: when this module's logger is at INFO or below, or when there are more than
-                2,000 texts and stderr is a terminal.
+            batch_tokens: The padded size of a batch, rows times longest row; for a bag, its tokens.
+                A longer text is a batch of its own. Default: 4,096 on a CPU, else 16,384.
+            show_progress_bar: Default: when this module's logger is at INFO or below, or when there
+                are more than 2,000 texts and stderr is a terminal.
             normalize: Scale each vector to Euclidean length 1.
             convert_to_tensor: Return a tensor on the model's device instead of a numpy array.
-            language: Code of the language of all texts, or one for each, of `model.config.languages`; for a model
-                that `needs_language`. Others embed all languages alike; any code helps to find the ends of sentences,
-                where `long_documents` is "sentences".
+            language: The code of the language of all texts, or one for each, of
+                `model.config.languages`; for a model that `needs_language`. Others embed all
+                languages alike; any code helps to find the ends of sentences if `long_documents`
+                is "sentences".
 
         Returns:
             float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts.
 
         Raises:
-            TypeError: A text that is not a string (index and type are named).
-            ValueError: A text that is not valid Unicode; a missing or unknown language where the model needs one, or
-                not one for each text.
+            TypeError: A text is not a string (index and type are named).
+            TmdeError: A text is not valid Unicode, or a language is missing or unknown.
         """
-        single = isinstance(texts, str)
-        texts = [texts] if single else list(texts)
-        codes = (
-            [language] * len(texts)
-            if language is None or isinstance(language, str)
-            else list(language)
-        )
-        with self._progress_bar(show_progress_bar, len(texts)) as bar:
-            vectors, report = self._encode(
-                texts, codes, batch_tokens, normalize, convert_to_tensor, bar.update
-            )
-        self._finish(report)
-        return vectors[0] if single else vectors
+        return self.encode_with_report(
+            texts, batch_tokens, show_progress_bar, normalize, convert_to_tensor, language
+        ).vectors
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what earlier calls left behind, so that `datasets` knows the same embedder again."""
-        return {name: value for name, value in self.__dict__.items() if name != "dimension"} | {
-            "last_report": None
-        }
+    def encode_with_report(
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int | None = None,
+        show_progress_bar: bool | None = None,
+        normalize: bool = False,
+        convert_to_tensor: bool = False,
+        language: str | Sequence[str] | None = None,
+    ) -> EncodeOutput:
+        """Embed texts as `encode` does, and report what was read.
+
+        Args:
+            texts: See `encode`, as for all other arguments.
+            batch_tokens: See `encode`.
+            show_progress_bar: See `encode`.
+            normalize: See `encode`.
+            convert_to_tensor: See `encode`.
+            language: See `encode`.
+
+        Raises:
+            TypeError: See `encode`.
+            TmdeError: See `encode`.
+
+        Example:
+            ```python
+            vectors, report = embedder.encode_with_report(texts)
+            print(f"{report.truncated} of {report.texts} texts were truncated")
+            ```
+        """
+        is_single_text = isinstance(texts, str)
+        text_list = [texts] if isinstance(texts, str) else list(texts)
+        codes = _codes_of_texts(language, len(text_list))
+        options = _EncodeOptions(batch_tokens, normalize, convert_to_tensor)
+        with self._progress_bar(show_progress_bar, len(text_list)) as bar:
+            vectors, report = self._encode_list(text_list, codes, options, bar.update)
+        self._warn_of_truncation(report)
+        return EncodeOutput(vectors[0] if is_single_text else vectors, report)
 
     def embed_batch(
-        self, batch: Mapping[str, Sequence], column: str = "text", **options: Any
-    ) -> dict:
-        """The vectors of some rows of a dataset, as a column `embedding`, for `datasets`:
-
-        ```python
-        >>> rows = rows.map(embedder.embed_batch, batched=True, fn_kwargs={"column": "body", "normalize": True})
-        ```
+        self, batch: Mapping[str, Sequence[Any]], column: str = "text", **options: Any
+    ) -> dict[str, np.ndarray | torch.Tensor]:
+        """Return the vectors of some rows of a dataset as a column `embedding`, for `datasets`.
 
         Args:
             batch: Rows by column.
-            column: Of the texts.
-            options: Of `encode`.
+            column: The column of the texts.
+            options: Arguments of `encode`.
+
+        Example:
+            ```python
+            options = {"column": "body", "normalize": True}
+            rows = rows.map(embedder.embed_batch, batched=True, fn_kwargs=options)
+            ```
         """
         return {"embedding": self.encode(list(batch[column]), **options)}
 
@@ -344,246 +431,438 @@ class DocumentEmbedder:
         total: int | None = None,
         language: str | Iterable[str] | None = None,
     ) -> Iterator[np.ndarray | torch.Tensor]:
-        """Embeds a stream in flat memory: reads `chunk_size` texts, yields their vectors (<= chunk_size, d), in order.
+        """Embed a stream in flat memory: read `chunk_size` texts, yield their vectors, in order.
 
-        Arguments as for `encode`; `total` is the number of texts, if known, for the progress bar, and codes of
-        `language` are read in step with the texts. `last_report` covers all chunks yielded so far; truncation is
-        warned of once, at the end.
+        Truncation is warned of once, at the end.
+
+        Args:
+            texts: Any number of strings.
+            chunk_size: The number of texts read at once.
+            batch_tokens: See `encode`.
+            show_progress_bar: See `encode`.
+            normalize: See `encode`.
+            convert_to_tensor: See `encode`.
+            total: The number of texts, if known, for the progress bar.
+            language: See `encode`; the codes are read in step with the texts.
+
+        Yields:
+            (texts, d) of at most `chunk_size` texts.
+
+        Raises:
+            TypeError: `texts` is one string, or see `encode`.
+            TmdeError: See `encode`.
+        """
+        outputs = self.encode_iter_with_reports(
+            texts,
+            chunk_size,
+            batch_tokens,
+            show_progress_bar,
+            normalize,
+            convert_to_tensor,
+            total,
+            language,
+        )
+        # Closed with this generator, so that the warning comes if the reader stops early.
+        with closing(outputs):
+            for output in outputs:
+                yield output.vectors
+
+    def encode_iter_with_reports(
+        self,
+        texts: Iterable[str],
+        chunk_size: int = 8192,
+        batch_tokens: int | None = None,
+        show_progress_bar: bool | None = None,
+        normalize: bool = False,
+        convert_to_tensor: bool = False,
+        total: int | None = None,
+        language: str | Iterable[str] | None = None,
+    ) -> Generator[EncodeOutput, None, None]:
+        """Embed a stream as `encode_iter` does, and report what was read for each chunk.
+
+        Args:
+            texts: See `encode_iter`, as for all other arguments.
+            chunk_size: See `encode_iter`.
+            batch_tokens: See `encode`.
+            show_progress_bar: See `encode`.
+            normalize: See `encode`.
+            convert_to_tensor: See `encode`.
+            total: See `encode_iter`.
+            language: See `encode_iter`.
+
+        Yields:
+            The vectors (texts, d) of a chunk, and the report on it; reports can be added.
+
+        Raises:
+            TypeError: See `encode_iter`.
+            TmdeError: See `encode`.
         """
         if isinstance(texts, str):
             raise TypeError(
                 "texts: found one str, expected an iterable of str; for one text use encode()"
             )
-        one_language = language is None or isinstance(language, str)
-        stream, codes = iter(texts), itertools.repeat(language) if one_language else iter(language)
-        report = EncodeReport()
+        codes: Iterator[str | None]
+        if language is None or isinstance(language, str):
+            codes = itertools.repeat(language)
+        else:
+            codes = iter(language)
+        stream = iter(texts)
+        options = _EncodeOptions(batch_tokens, normalize, convert_to_tensor)
+        total_report = EncodeReport()
         with self._progress_bar(show_progress_bar, total) as bar:
             try:
                 while chunk := list(itertools.islice(stream, chunk_size)):
-                    found = list(itertools.islice(codes, len(chunk)))
-                    vectors, part = self._encode(
-                        chunk,
-                        found,
-                        batch_tokens,
-                        normalize,
-                        convert_to_tensor,
-                        bar.update,
-                        report.texts,
+                    chunk_codes = list(itertools.islice(codes, len(chunk)))
+                    output = self._encode_list(
+                        chunk, chunk_codes, options, bar.update, first_number=total_report.texts
                     )
-                    report = self.last_report = report + part
-                    yield vectors
+                    total_report += output.report
+                    yield output
             finally:  # also when the reader of this stream stops early
-                self._finish(report)
+                self._warn_of_truncation(total_report)
 
-    def _encode(
+    def _encode_list(
         self,
         texts: list[str],
         codes: list[str | None],
-        batch_tokens: int | None,
-        normalize: bool,
-        convert_to_tensor: bool,
+        options: _EncodeOptions,
         progress: Callable[[int], object],
         first_number: int = 0,
-    ) -> tuple[np.ndarray | torch.Tensor, EncodeReport]:
-        """One list of texts to (n, d), with its report; errors count texts from `first_number`."""
+    ) -> EncodeOutput:
+        """Embed one list of texts.
+
+        Args:
+            texts: n strings.
+            codes: The language code of each.
+            options: How to embed them.
+            progress: Called with the number of texts that are done.
+            first_number: The number of the first text in error messages.
+        """
         start = time.perf_counter()
         _check_texts(texts, first_number)
         if len(codes) != len(texts):
             raise TmdeError(f"language: found {len(codes)} codes for {len(texts)} texts")
         language_ids = self._language_ids(codes, first_number) if self.needs_language else None
-        batch_tokens = batch_tokens or (4096 if self.device.type == "cpu" else 16384)
-        # Batches are filled from groups of texts: large groups need less padding, small ones are tokenized in time.
-        groups = _groups(texts, max(4096, batch_tokens // 2))
-        if self._long is None:
-            prepared = (self._tokenize(texts[group]) for group in groups)
-        else:
-            prepared = (self._long.split(texts[group], codes[group]) for group in groups)
-        device, report = self.device if convert_to_tensor else "cpu", EncodeReport()
+        batch_tokens = options.batch_tokens or self._default_batch_tokens()
+        # Batches are filled from groups of texts: large ones need less padding, small ones are
+        # tokenized while the model works on the group before.
+        groups = _split_into_groups(texts, max(_GROUP_TEXTS, batch_tokens // 2))
+        device = self.device if options.convert_to_tensor else "cpu"
         vectors = torch.empty((len(texts), self.dimension), device=device)
+        report = EncodeReport()
         with evaluating(self.model), torch.inference_mode():
-            for group, documents in zip(
-                groups, _prefetched(prepared) if len(groups) > 1 else prepared, strict=True
-            ):
+            documents_of_groups = self._tokenized_groups(texts, codes, groups)
+            for group, documents in zip(groups, documents_of_groups, strict=True):
                 if language_ids is not None:
                     documents.language_ids = language_ids[group]
-                part, counts = self._embed_group(documents, batch_tokens, progress)
-                vectors[group] = nn.functional.normalize(part, dim=-1) if normalize else part
-                report += counts
+                group_vectors, group_report = self._embed_group(documents, batch_tokens, progress)
+                if options.normalize:
+                    group_vectors = nn.functional.normalize(group_vectors, dim=-1)
+                vectors[group] = group_vectors
+                report += group_report
         report = replace(report, seconds=time.perf_counter() - start)
-        return (vectors if convert_to_tensor else vectors.numpy()), report
+        return EncodeOutput(vectors if options.convert_to_tensor else vectors.numpy(), report)
+
+    def _default_batch_tokens(self) -> int:
+        if self.device.type == "cpu":
+            return _CPU_BATCH_TOKENS
+        return _ACCELERATOR_BATCH_TOKENS
 
     def _language_ids(self, codes: Sequence[str | None], first_number: int) -> torch.Tensor:
-        """(texts,) int64 positions in the languages of a model that needs them."""
-        known = list(self.model.config.languages)
+        """Return the position of each code in the model's languages, (texts,) int64."""
+        languages = list(self.model.config.languages)
         for number, code in enumerate(codes, first_number):
-            if code not in known:
-                why = f"{type(self.model).__name__} has an encoder for each language"
+            if code not in languages:
                 raise TmdeError(
-                    f"language of text {number}: found {code!r}, expected one of {known}; {why}"
+                    f"language of text {number}: found {code!r}, expected one of {languages}; "
+                    f"{type(self.model).__name__} has an encoder for each language"
                 )
-        return torch.tensor([known.index(code) for code in codes], dtype=torch.long)
+        return torch.tensor([languages.index(code) for code in codes], dtype=torch.long)
+
+    def _tokenized_groups(
+        self, texts: list[str], codes: list[str | None], groups: list[slice]
+    ) -> Iterator[TokenizedTexts | SplitDocuments]:
+        """Return the tokens of each group of texts, which a second thread prepares in time."""
+        documents: Iterator[TokenizedTexts | SplitDocuments]
+        if self._long is None:
+            documents = (self._tokenize(texts[group]) for group in groups)
+        else:
+            documents = (self._long.split(texts[group], codes[group]) for group in groups)
+        return _prefetched(documents) if len(groups) > 1 else documents
 
     def _embed_group(
         self,
         documents: TokenizedTexts | SplitDocuments,
         batch_tokens: int,
         progress: Callable[[int], object],
-    ) -> tuple[torch.Tensor, EncodeReport]:
-        """(n, d) float32, and what was embedded."""
+    ) -> EncodeOutput:
+        """Return the vectors (n, d) float32 of a group, on any device, and the report on it."""
         longest = int(documents.full_lengths.max())
         if isinstance(documents, TokenizedTexts):
-            truncated = int((documents.full_lengths > documents.lengths).sum())
             report = EncodeReport(
-                len(documents), len(documents.token_ids), truncated, longest, pieces=len(documents)
+                texts=len(documents),
+                tokens=len(documents.token_ids),
+                truncated=int((documents.full_lengths > documents.lengths).sum()),
+                longest=longest,
+                pieces=len(documents),
             )
-            return self._embed_texts(documents, batch_tokens, progress), report
-        vectors, pieces, tokens = self._long.embed(
-            documents,
-            lambda inputs: self._embed_texts(inputs, batch_tokens, lambda _: None),
-            progress,
+            return EncodeOutput(self._embed_texts(documents, batch_tokens, progress), report)
+
+        assert self._long is not None  # Nothing else splits documents.
+
+        def embed_pieces(pieces: TokenizedTexts) -> torch.Tensor:
+            return self._embed_texts(pieces, batch_tokens, _ignore_progress)
+
+        embedded = self._long.embed(documents, embed_pieces, progress)
+        report = EncodeReport(
+            texts=len(embedded.piece_counts),
+            tokens=embedded.num_tokens,
+            longest=longest,
+            split=int((embedded.piece_counts > 1).sum()),
+            pieces=int(embedded.piece_counts.sum()),
         )
-        counts = {"split": int((pieces > 1).sum()), "pieces": int(pieces.sum())}
-        return vectors, EncodeReport(len(pieces), tokens, longest=longest, **counts)
+        return EncodeOutput(embedded.vectors, report)
 
     def _embed_texts(
-        self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], Any]
+        self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], object]
     ) -> torch.Tensor:
-        """(n, d) float32, on the model's device."""
+        """Return the vectors (n, d) float32 of inputs of the model, on its device."""
         vectors = torch.empty((len(texts), self.dimension), device=self.device)
-        if self._ragged:
-            for numbers, *batch in texts.ragged_batches(batch_tokens):
-                vectors[numbers] = self.model.embed_ragged(*map(self._to_device, batch)).float()
-                progress(numbers.stop - numbers.start)
+        if self._is_ragged:
+            for batch in texts.ragged_batches(batch_tokens):
+                token_ids = self._to_device(batch.token_ids)
+                lengths = self._to_device(batch.lengths)
+                vectors[batch.texts] = self.model.embed_ragged(token_ids, lengths).float()
+                progress(len(batch.lengths))
             return vectors
-        # torch.compile would compile batches of one row separately.
-        compiled = self.model._compiled_call_impl is not None
+        is_compiled = self.model._compiled_call_impl is not None
         for numbers in texts.padded_batches(batch_tokens):
-            rows = numbers.repeat(2) if compiled and len(numbers) == 1 else numbers
-            vectors[self._to_device(torch.from_numpy(numbers))] = self._embed_batch(texts, rows)[
-                : len(numbers)
-            ]
+            rows = numbers
+            if is_compiled and len(numbers) == 1:
+                # torch.compile would compile batches of one row separately.
+                rows = numbers.repeat(2)
+            places = self._to_device(torch.from_numpy(numbers))
+            vectors[places] = self._embed_padded_batch(texts, rows)[: len(numbers)]
             progress(len(numbers))
         return vectors
 
-    def _embed_batch(self, texts: TokenizedTexts, rows: np.ndarray) -> torch.Tensor:
-        """(rows, d) float32 of the texts with these numbers, in one padded batch, on the model's device."""
-        input_ids, attention_mask = map(self._to_device, texts.padded(rows, self._pad_id))
-        options = {}
+    def _embed_padded_batch(self, texts: TokenizedTexts, rows: np.ndarray) -> torch.Tensor:
+        """Return the vectors of the texts with these numbers, from one padded batch.
+
+        Args:
+            texts: The tokens.
+            rows: (rows,) numbers of texts.
+
+        Returns:
+            (rows, d) float32, on the model's device.
+        """
+        input_ids, attention_mask = texts.padded(rows, self._pad_id)  # (rows, length) both
+        input_ids = self._to_device(input_ids)
+        attention_mask = self._to_device(attention_mask)
+        options: dict[str, Any] = {}
         if texts.language_ids is not None:
             options["language_ids"] = self._to_device(texts.language_ids[rows])
-        if self.pooling == "cls" and self.model.config.model_type == "tmde":
-            options["pooled_only"] = True  # of the last layer, only what the embedding needs
-        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask, **options)[
-            0
-        ]  # (rows, length, d)
-        return (
-            hidden[:, 0].float() if self.pooling == "cls" else mean_pooled(hidden, attention_mask)
-        )
+        if self.pooling == "cls" and is_ours(self.model):
+            options["pooled_only"] = True
+        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, **options)
+        hidden = outputs[0]  # (rows, length or 1, d)
+        if self.pooling == "cls":
+            return hidden[:, 0].float()
+        return mean_pooled(hidden, attention_mask)
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.device.type == "cuda":  # which does not wait for it
+        """Copy a tensor to the model's device, on cuda without waiting for it."""
+        if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
+    # ---- Progress and warnings
+
     def _progress_bar(self, show: bool | None, total: int | None) -> tqdm_std:
+        """Return a bar that counts texts, by default one that shows if there are many.
+
+        Args:
+            show: Whether it shows.
+            total: The number of texts, if known.
+        """
         if show is None:
-            many = total is None or total > _PROGRESS_BAR_FROM
-            show = logger.isEnabledFor(logging.INFO) or (
-                many and sys.stderr is not None and sys.stderr.isatty()
-            )
+            is_verbose = logger.isEnabledFor(logging.INFO)
+            are_many = total is None or total > _PROGRESS_BAR_FROM
+            is_terminal = sys.stderr is not None and sys.stderr.isatty()
+            show = is_verbose or (are_many and is_terminal)
         return progress_bar(total=total, desc="Embedding", unit=" texts", disable=not show)
 
-    def _finish(self, report: EncodeReport) -> None:
-        self.last_report = report
+    def _warn_of_truncation(self, report: EncodeReport) -> None:
+        """Log how many texts were truncated, if any."""
         if report.truncated:
             logger.warning(
-                f"{report.truncated:,} of {report.texts:,} texts were longer than {self.max_length:,} tokens and were "
-                f"truncated (longest {report.longest:,} tokens); what lies beyond is not in their vectors. Embed them "
-                "whole with long_documents='chunk' or 'sentences', or raise max_length if the model can take more"
+                f"{report.truncated:,} of {report.texts:,} texts were longer than "
+                f"{self.max_length:,} tokens and were truncated (longest {report.longest:,} "
+                "tokens); what lies beyond is not in their vectors. Embed them whole with "
+                "long_documents='chunk' or 'sentences', or raise max_length if the model can take "
+                "more"
             )
+
+
+@dataclass(frozen=True)
+class _EncodeOptions:
+    """The arguments of `encode` that are the same for all its texts; see there."""
+
+    batch_tokens: int | None
+    normalize: bool
+    convert_to_tensor: bool
+
+
+# ---- Pooling and devices
 
 
 def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-    """(rows, d) float32 of outputs (rows, length, d): the mean over the tokens of the mask, (rows, length).
+    """Return the mean of outputs over the tokens of each text.
+
+    Args:
+        hidden: (rows, length, d).
+        attention_mask: (rows, length), 1 at tokens and 0 at padding.
+
+    Returns:
+        (rows, d) float32.
 
     Raises:
-        ValueError: Another number of outputs than of tokens.
+        TmdeError: There is another number of outputs than of tokens.
     """
     if hidden.shape[:2] != attention_mask.shape:
-        shapes = f"found {tuple(hidden.shape)}, expected {(*attention_mask.shape, 'd')}"
-        raise TmdeError(f"pooling 'mean' needs one output per token: {shapes}; use pooling='cls'")
-    # A float32 sum: in bfloat16 a long text would lose its last tokens. Padding may hold anything, even NaN.
-    summed = hidden.masked_fill(attention_mask[:, :, None] == 0, 0.0).sum(
-        dim=1, dtype=torch.float32
-    )
-    return summed / attention_mask.sum(dim=1, keepdim=True)
+        raise TmdeError(
+            f"pooling 'mean' needs one output per token: found {tuple(hidden.shape)}, expected "
+            f"{(*attention_mask.shape, 'd')}; use pooling='cls'"
+        )
+    # Padding may hold anything, even NaN.
+    is_padding = attention_mask[:, :, None] == 0  # (rows, length, 1)
+    hidden = hidden.masked_fill(is_padding, 0.0)
+    # A float32 sum: in bfloat16 a long text would lose its last tokens.
+    sums = hidden.sum(dim=1, dtype=torch.float32)  # (rows, d)
+    return sums / attention_mask.sum(dim=1, keepdim=True)
 
 
 def has_fast_bf16(use_cpu: bool) -> bool:
-    """Whether this machine multiplies matrices in bfloat16 faster than in float32; `bf16: auto` of a recipe.
+    """Return whether this machine multiplies matrices in bfloat16 faster than in float32.
 
-    A CPU needs its own instructions for that (AVX512-BF16, AMX).
+    Recipes with `bf16: auto` ask for this. A CPU needs instructions of its own for that
+    (AVX512-BF16, AMX).
+
+    Args:
+        use_cpu: Whether to compute on the CPU, even if there is an accelerator.
     """
     if not use_cpu and torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     cpuinfo = Path("/proc/cpuinfo")
-    flags = cpuinfo.read_text(encoding="utf-8").split() if cpuinfo.exists() else ()
+    if not cpuinfo.exists():
+        return False
+    flags = cpuinfo.read_text(encoding="utf-8").split()
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a `with` block: an embedder may share the model with a training run."""
-    training = [module for module in model.modules() if module.training]
+    """Put a model in evaluation mode for a `with` block.
+
+    Afterwards every module is in the mode of before, because an embedder may share its model with
+    a training run.
+    """
+    training_modules = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for module in training:
+        for module in training_modules:
             module.training = True
+
+
+def _best_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"
+
+
+# ---- Limits and tokens of a model
 
 
 def _length_limit(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None, prompt: str
 ) -> int:
-    """See `DocumentEmbedder.max_length`; where a model of ours has no positions (a bag), nothing limits it."""
+    """Return the longest input in tokens, see `DocumentEmbedder.max_length`.
+
+    Args:
+        model: The encoder. A model of this package without positions (a bag) has no limit, whatever
+            its tokenizer says.
+        tokenizer: Its tokenizer.
+        asked: The `max_length` that the user gave.
+        prompt: Must fit in as well.
+    """
     limit = position_limit(model)
     if limit < NO_LIMIT or not is_ours(model):
-        limit = min(limit, int(min(tokenizer.model_max_length or NO_LIMIT, NO_LIMIT)))
+        tokenizer_limit = int(min(tokenizer.model_max_length or NO_LIMIT, NO_LIMIT))
+        limit = min(limit, tokenizer_limit)
     if asked is not None:
         limit = min(asked, limit)
     elif limit >= NO_LIMIT and not is_ours(model):
         limit = _DEFAULT_LENGTH
-    taken = tokenizer.num_special_tokens_to_add(pair=False)
-    taken += (
-        len(private_copy(tokenizer)(prompt, add_special_tokens=False)["input_ids"]) if prompt else 0
-    )
-    if limit <= taken:
+    num_taken = tokenizer.num_special_tokens_to_add(pair=False)
+    if prompt:
+        prompt_ids = private_copy(tokenizer)(prompt, add_special_tokens=False)["input_ids"]
+        num_taken += len(prompt_ids)
+    if limit <= num_taken:
         raise TmdeError(
-            f"max_length: found {limit}, expected more than the {taken} special tokens and the prompt's"
+            f"max_length: found {limit}, expected more than the {num_taken} special tokens and the "
+            "prompt's"
         )
     return limit
 
 
-def _filler_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Ids for padding (masked, so any will do) and for a text without any token (attended)."""
-    pads = (
+def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return an id for padding, which is masked, so that any id will do."""
+    candidates = (
         tokenizer.pad_token_id,
         getattr(model.config, "pad_token_id", None),
         tokenizer.eos_token_id,
     )
-    pad = next((i for i in pads if i is not None and i >= 0), 0)
-    attended = (
+    for token_id in candidates:
+        if token_id is not None and token_id >= 0:
+            return token_id
+    return 0
+
+
+def _empty_text_id(tokenizer: PreTrainedTokenizerBase, pad_id: int) -> int:
+    """Return the token that stands for a text without any token."""
+    candidates = (
         tokenizer.eos_token_id,
         tokenizer.bos_token_id,
         tokenizer.cls_token_id,
         tokenizer.unk_token_id,
     )
-    return pad, next((i for i in attended if i is not None), pad)
+    for token_id in candidates:
+        if token_id is not None:
+            return token_id
+    return pad_id
+
+
+# ---- Texts
+
+
+def _codes_of_texts(language: str | Sequence[str] | None, num_texts: int) -> list[str | None]:
+    """Return the language code of each text, from one code for all or one for each."""
+    if language is None or isinstance(language, str):
+        return [language] * num_texts
+    return list(language)
 
 
 def _check_texts(texts: Sequence[object], first_number: int) -> None:
-    """Fast tokenizers do not say which text is wrong."""
+    """Check that all texts are strings of valid Unicode; fast tokenizers do not say which is not.
+
+    Args:
+        texts: What the user gave.
+        first_number: The number of the first text in error messages.
+    """
     for number, text in enumerate(texts, first_number):
         if not isinstance(text, str):
             raise TypeError(f"text {number}: found {type(text).__name__}, expected str")
@@ -595,21 +874,34 @@ def _check_texts(texts: Sequence[object], first_number: int) -> None:
             ) from error
 
 
-def _groups(texts: Sequence[str], size: int) -> list[slice]:
-    """Consecutive texts that are tokenized at once: at most `size`, fewer where they are long."""
-    groups, start, characters = [], 0, 0
+def _split_into_groups(texts: Sequence[str], max_texts: int) -> list[slice]:
+    """Divide texts into groups that are tokenized at once.
+
+    Args:
+        texts: All texts.
+        max_texts: Most texts of a group; it has fewer if they are long.
+
+    Returns:
+        Consecutive slices of `texts`.
+    """
+    groups = []
+    start = 0
+    num_characters = 0
     for number, text in enumerate(texts):
-        if number - start == size or (
-            number > start and characters + len(text) > _GROUP_CHARACTERS
-        ):
+        has_most_texts = number - start == max_texts
+        is_too_long = number > start and num_characters + len(text) > _GROUP_CHARACTERS
+        if has_most_texts or is_too_long:
             groups.append(slice(start, number))
-            start, characters = number, 0
-        characters += len(text)
-    return groups + [slice(start, len(texts))] * (len(texts) > start)
+            start = number
+            num_characters = 0
+        num_characters += len(text)
+    if start < len(texts):
+        groups.append(slice(start, len(texts)))
+    return groups
 
 
-def _prefetched(items: Iterator) -> Iterator:
-    """The same items; each is made by a second thread while the caller works on the one before it.
+def _prefetched(items: Iterator[_Item]) -> Iterator[_Item]:
+    """Yield the same items; a second thread makes each while the caller works on the one before.
 
     Neither tokenizer nor model holds Python's lock for most of its time.
     """
@@ -618,3 +910,7 @@ def _prefetched(items: Iterator) -> Iterator:
         while (item := pending.result()) is not None:
             pending = pool.submit(next, items, None)
             yield item
+
+
+def _ignore_progress(num_texts: int) -> None:
+    """Do nothing with the number of texts that are done."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Where a model is: the packaged one, a folder, or a Hub id; and errors that name it."""
+"""Find a model: the packaged one, a folder, or a Hub id. Name its files in errors."""
 
 from __future__ import annotations
 
@@ -11,91 +11,141 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from transformers.utils import cached_file
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError
 
 from modeling_tmde import TmdeError
 
 DEFAULT_MODEL = "default"  # the name of the model that comes with the package
 DEFAULT_FOLDER = Path(__file__).with_name("default")
 
+_CONFIG_FILES = ("config.json", "adapter_config.json")
+_PROMPTS_FILE = "config_sentence_transformers.json"
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_MAX_REASON = 500  # characters of an error of another library
+# Errors whose message says what is wrong. Any other one is a failure inside of a library.
+_ERRORS_WITH_A_REASON = (OSError, ValueError, RuntimeError, AssertionError)
+
 
 @contextmanager
 def reading(
     path: str | Path, kind: type[TmdeError] = TmdeError, prefix: bool = True
 ) -> Iterator[None]:
-    """Name `path` in the errors of libraries that read it: damaged files raise almost anything.
+    """Name a file in the errors of libraries that read it: damaged files raise almost anything.
 
     Args:
-        prefix: Also name it before a ValueError or OSError, which may be of another file.
+        path: The file or folder that is read in the `with` block.
+        kind: The error to raise.
+        prefix: Also name the file in a ValueError or OSError, which may be about another file.
 
     Raises:
-        ValueError: Or another `kind`, in place of all errors but those of a missing package and of too little memory.
+        TmdeError: Or another `kind`, in place of all errors except those of a missing package and
+            of too little memory.
     """
     try:
         yield
     except (ImportError, MemoryError):
         raise
     except Exception as error:
-        name, reason = type(error).__name__, " ".join(str(error).split())[:500]
-        if name == "OutOfMemoryError" or (isinstance(error, (OSError, ValueError)) and not prefix):
+        is_out_of_memory = type(error).__name__ == "OutOfMemoryError"
+        is_about_a_file = isinstance(error, (OSError, ValueError))
+        if is_out_of_memory or (is_about_a_file and not prefix):
             raise
-        if name == "RecursionError" or not isinstance(
-            error, (OSError, ValueError, RuntimeError, AssertionError)
-        ):
-            reason = f"damaged or cut off? Copy or download it again ({name}: {reason})"
-        raise kind(reason if reason.startswith(str(path)) else f"{path}: {reason}") from error
+        reason = _reason_of(error)
+        if not reason.startswith(str(path)):
+            reason = f"{path}: {reason}"
+        raise kind(reason) from error
 
 
-def local_or_hub(path: str | os.PathLike) -> str:
-    """The folder or the Hub id, with a better error for what can be neither than the Hub client's; of `default` the
-    folder in the package.
+def _reason_of(error: Exception) -> str:
+    """Return what an error says, on one line, and a guess if that says little."""
+    message = " ".join(str(error).split())[:_MAX_REASON]
+    is_recursion = isinstance(error, RecursionError)
+    if isinstance(error, _ERRORS_WITH_A_REASON) and not is_recursion:
+        return message
+    kind = type(error).__name__
+    return f"damaged or cut off? Copy or download it again ({kind}: {message})"
+
+
+def local_or_hub(path: str | os.PathLike[str]) -> str:
+    """Return the folder or the Hub id of a model; for "default", the folder in the package.
+
+    The errors for names that can be neither are clearer than those of the Hub client.
+
+    Args:
+        path: A folder of a saved model, a Hub id, or "default".
 
     Raises:
         FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
-        ValueError: A list of weight shards is damaged, or names a file outside of the folder.
+        TmdeError: A list of weight shards is damaged, or names a file outside of the folder.
     """
     if path == DEFAULT_MODEL:
         return str(DEFAULT_FOLDER)
     folder = Path(path).expanduser()
     if folder.is_dir():
-        if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-            raise FileNotFoundError(
-                f"folder {folder} has no config.json; expected the folder of a saved model"
-            )
-        for index in folder.glob("*.index.json"):
-            with reading(index):
-                for shard in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values():
-                    if Path(shard).name != shard:
-                        raise TmdeError(f"found the shard {shard!r}, expected a file of its folder")
+        _check_model_folder(folder)
         return str(folder)
-    if folder.exists() or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
+    if folder.exists() or not _HUB_ID.fullmatch(str(path)):
         raise FileNotFoundError(
             f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'"
         )
     return str(path)
 
 
-def default_prompt(name: str | os.PathLike, **hub: str | bool | None) -> str:
-    """The prompt that a model carries for every text: in its `config_sentence_transformers.json`, the one of `prompts`
-    that `default_prompt_name` names. Empty without that file or name.
+def _check_model_folder(folder: Path) -> None:
+    """Check that a folder has a configuration and that its shards are files of the folder."""
+    if not any((folder / name).is_file() for name in _CONFIG_FILES):
+        raise FileNotFoundError(
+            f"folder {folder} has no config.json; expected the folder of a saved model"
+        )
+    for index in folder.glob("*.index.json"):
+        with reading(index):
+            shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            for shard in shards:
+                if Path(shard).name != shard:
+                    raise TmdeError(f"found the shard {shard!r}, expected a file of its folder")
+
+
+def default_prompt(
+    name: str | os.PathLike[str], revision: str | None = None, token: str | bool | None = None
+) -> str:
+    """Return the prompt that a model carries for every text.
+
+    It is the one of `prompts` in `config_sentence_transformers.json` that `default_prompt_name`
+    names; "" without that file or name.
 
     Args:
-        name: Folder or Hub id.
-        hub: `revision` and `token`, of a Hub id.
+        name: A folder or a Hub id.
+        revision: The revision of the Hub repository.
+        token: The token to read it with.
 
     Raises:
-        ValueError: There is no prompt of that name.
+        TmdeError: There is no prompt of that name.
     """
-    optional = {
-        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")
-    }
-    path = cached_file(
-        os.path.expanduser(name), "config_sentence_transformers.json", **optional, **hub
-    )
-    content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-    prompts, chosen = content.get("prompts") or {}, content.get("default_prompt_name")
-    if chosen is not None and chosen not in prompts:
+    path = _find_prompts_file(name, revision, token)
+    if path is None:
+        return ""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    prompts = content.get("prompts") or {}
+    prompt_name = content.get("default_prompt_name")
+    if prompt_name is None:
+        return ""
+    if prompt_name not in prompts:
         raise TmdeError(
-            f"{path}: default_prompt_name is {chosen!r}, expected one of {sorted(prompts)}"
+            f"{path}: default_prompt_name is {prompt_name!r}, expected one of {sorted(prompts)}"
         )
-    return prompts.get(chosen, "")
+    return prompts[prompt_name]
+
+
+def _find_prompts_file(
+    name: str | os.PathLike[str], revision: str | None, token: str | bool | None
+) -> Path | None:
+    """Return the file of prompts, downloaded if necessary; None without one."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        path = folder / _PROMPTS_FILE
+        return path if path.is_file() else None
+    try:
+        return Path(hf_hub_download(str(name), _PROMPTS_FILE, revision=revision, token=token))
+    except EntryNotFoundError:  # The repository has no such file, or it is offline and not cached.
+        return None

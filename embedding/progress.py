@@ -5,28 +5,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
 
 from tqdm.auto import tqdm
 from tqdm.std import tqdm as tqdm_std
 
+_SECONDS_BETWEEN_LINES = 30
+
 
 class _LogLines(tqdm_std):
-    """Progress for a log: whole lines, at most one every 30 seconds, and none for what takes less."""
+    """Progress for a log: whole lines, at most one every 30 seconds, and none if it takes less."""
 
-    def refresh(self, *args, **kwargs) -> None:
-        """Limits the lines of new descriptions too, which tqdm writes at once."""
+    last_print_t: float
+
+    def refresh(self, *args: Any, **kwargs: Any) -> None:
+        """Refresh the display, but no earlier than the interval allows.
+
+        Without this, tqdm would write a line whenever the description changes.
+        """
         if self._time() - self.last_print_t >= self.mininterval:
             super().refresh(*args, **kwargs)
             self.last_print_t = self._time()
 
     @staticmethod
-    def status_printer(file):
-        return lambda text: print(text.strip(), file=file, flush=True)
+    def status_printer(file: TextIO) -> Callable[[str], None]:
+        """Return a function that prints a status as a line of its own."""
+
+        def print_line(status: str) -> None:
+            print(status.strip(), file=file, flush=True)
+
+        return print_line
 
 
-def progress_bar(iterable: Iterable | None = None, **options) -> tqdm_std:
-    """A tqdm bar on stderr; where that is no terminal, one line every 30 seconds. `options` are tqdm's."""
-    if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm_std:
+    """Return a tqdm bar on stderr, which writes a line every 30 seconds if that is no terminal.
+
+    Args:
+        iterable: What the bar iterates over; None if the caller updates it.
+        options: Arguments of `tqdm`.
+    """
+    is_notebook = "ipykernel" in sys.modules
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if is_notebook or is_terminal:
         return tqdm(iterable, **options)
-    return _LogLines(iterable, **options, mininterval=30, delay=30, miniters=1)
+    seconds = _SECONDS_BETWEEN_LINES
+    return _LogLines(iterable, **options, mininterval=seconds, delay=seconds, miniters=1)

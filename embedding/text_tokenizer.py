@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Texts in, token ids out, in bulk."""
+"""Tokenize lists of texts in bulk, and arrange their tokens in batches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,26 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+# A literal `</s>` in a text is text. Texts are padded and truncated by this module, if at all.
+_CALL_OPTIONS = {
+    "padding": False,
+    "truncation": False,
+    "return_attention_mask": False,
+    "return_token_type_ids": False,
+    "split_special_tokens": True,
+}
+
 
 def private_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy without truncation and padding, whose calls leave the settings of the tokenizer alone.
+    """Return a copy without truncation and padding, which can be called without side effects.
 
-    A fast tokenizer keeps truncation, padding and `split_special_tokens` in its backend, where every call sets them
-    for all threads. The copy has a backend of its own around the same vocabulary and rules, so it takes microseconds
-    and no memory. A slow tokenizer has no such state and is returned as it is.
+    A fast tokenizer keeps truncation, padding and `split_special_tokens` in its backend, where
+    every call sets them for all threads. The copy has a backend of its own around the same
+    vocabulary and rules, so it takes microseconds and no memory. A slow tokenizer has no such
+    state and is returned as it is.
+
+    Args:
+        tokenizer: Any tokenizer; its settings stay as they are.
     """
     shared = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(shared, Tokenizer):
@@ -38,14 +51,31 @@ def private_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     return private
 
 
+@dataclass(frozen=True)
+class RaggedBatch:
+    """Consecutive texts whose tokens are concatenated, for a model that needs no padding.
+
+    Attributes:
+        texts: The numbers of the texts.
+        token_ids: The token ids of all texts, (tokens,) int32.
+        lengths: The number of tokens of each text, (texts,) int64.
+    """
+
+    texts: slice
+    token_ids: torch.Tensor
+    lengths: torch.Tensor
+
+
 @dataclass
 class TokenizedTexts:
-    """Token ids of n texts, one text after the other.
+    """The token ids of n texts, concatenated.
 
-    token_ids: (tokens,) int32.
-    lengths: (n,) int64, tokens of each text, at least 1.
-    full_lengths: (n,) int64, the same before truncation.
-    language_ids: (n,) int64, for a model with a part for each language.
+    Attributes:
+        token_ids: The token ids of all texts, (tokens,) int32.
+        lengths: The number of tokens of each text, (n,) int64, at least 1.
+        full_lengths: The number of tokens before truncation, (n,) int64.
+        language_ids: The language of each text, (n,) int64, for a model with a part for each
+            language.
     """
 
     token_ids: np.ndarray
@@ -58,62 +88,83 @@ class TokenizedTexts:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """(n,) where the tokens of each text end."""
+        """The place in `token_ids` behind the last token of each text, (n,)."""
         return np.cumsum(self.lengths)
 
     def rows(self) -> list[np.ndarray]:
-        """The token ids of each text."""
-        return np.split(self.token_ids, self.ends[:-1]) if len(self) else []
+        """Return the token ids of each text."""
+        if not len(self):
+            return []
+        return np.split(self.token_ids, self.ends[:-1])
 
     def padded(self, texts: np.ndarray, pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Input ids and attention mask, both (rows, length) int64, of the texts with these numbers."""
+        """Return some texts as a batch that is padded on the right.
+
+        Args:
+            texts: The numbers of the texts, (rows,).
+            pad_id: The token id at padding.
+
+        Returns:
+            Input ids and attention mask, both (rows, length) int64.
+        """
         lengths = self.lengths[texts]
         columns = np.arange(lengths.max())
-        mask = columns < lengths[:, None]  # (rows, length)
+        is_token = columns < lengths[:, None]  # (rows, length)
         starts = self.ends[texts] - lengths
-        ids = self.token_ids.take(starts[:, None] + columns, mode="clip")
-        return torch.from_numpy(np.where(mask, ids, pad_id)).long(), torch.from_numpy(mask).long()
+        # At padding, these are tokens of the next text or, behind the last one, of the last place.
+        token_ids: np.ndarray = self.token_ids.take(
+            starts[:, None] + columns, mode="clip"
+        )  # (rows, length)
+        input_ids = np.where(is_token, token_ids, pad_id)
+        return torch.from_numpy(input_ids).long(), torch.from_numpy(is_token).long()
 
     def padded_batches(self, batch_tokens: int) -> Iterator[np.ndarray]:
-        """Numbers of texts of similar length, the longest first (a batch too large for memory fails at once).
+        """Divide the texts into batches of similar length.
 
-        Rows times longest row is at most `batch_tokens`; a longer text is a batch of its own.
-        """
-        order = np.argsort(-self.lengths, kind="stable")
-        start = 0
-        while start < len(order):
-            rows = max(1, batch_tokens // int(self.lengths[order[start]]))
-            yield order[start : start + rows]
-            start += rows
-
-    def ragged_batches(
-        self, batch_tokens: int
-    ) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-        """Batches for a model that needs no padding: consecutive texts of at most `batch_tokens` tokens, at least one.
+        The longest texts come first, so that a batch that is too large for the memory fails at
+        once. The number of rows times the longest row is at most `batch_tokens`; a longer text is
+        a batch of its own.
 
         Yields:
-            The numbers of the texts, their token ids (tokens,) int32 and lengths (rows,) int64.
+            The numbers of the texts of a batch, (rows,).
+        """
+        longest_first = np.argsort(-self.lengths, kind="stable")
+        start = 0
+        while start < len(longest_first):
+            longest = int(self.lengths[longest_first[start]])
+            num_rows = max(1, batch_tokens // longest)
+            yield longest_first[start : start + num_rows]
+            start += num_rows
+
+    def ragged_batches(self, batch_tokens: int) -> Iterator[RaggedBatch]:
+        """Divide the texts, in order, into batches of at most `batch_tokens` tokens.
+
+        A longer text is a batch of its own.
         """
         start = 0
         while start < len(self):
             begin = self.ends[start] - self.lengths[start]
-            stop = max(
-                start + 1, int(np.searchsorted(self.ends, begin + batch_tokens, side="right"))
+            fitting = int(np.searchsorted(self.ends, begin + batch_tokens, side="right"))
+            stop = max(start + 1, fitting)
+            token_ids = self.token_ids[begin : self.ends[stop - 1]]
+            yield RaggedBatch(
+                slice(start, stop),
+                torch.from_numpy(token_ids),
+                torch.from_numpy(self.lengths[start:stop]),
             )
-            ids = torch.from_numpy(self.token_ids[begin : self.ends[stop - 1]])
-            yield slice(start, stop), ids, torch.from_numpy(self.lengths[start:stop])
             start = stop
 
 
 class TextTokenizer:
-    """Tokenizes lists of texts for one model. A literal `</s>` in a text is text.
+    """Tokenize lists of texts for one model.
 
-    Any number of threads may use it, and its tokenizer too: every call works on a copy, see `private_copy`.
+    A literal `</s>` in a text is text. Any number of threads may share a `TextTokenizer`, and its
+    tokenizer too, because every call works on a copy of it, see `private_copy`.
 
     Args:
         tokenizer: Fast or slow; its settings for truncation and padding neither matter nor change.
-        max_length: Longest result in tokens, including special tokens; longer texts are truncated and counted.
-        empty_id: Token for an empty text, where the tokenizer adds no special tokens.
+        max_length: Longest result in tokens, including special tokens. Longer texts are truncated.
+        empty_id: The token that an empty text gets if the tokenizer adds no special tokens.
         prompt: Put before every text, and counted in its length.
     """
 
@@ -132,28 +183,36 @@ class TextTokenizer:
         )
 
     def __call__(self, texts: list[str]) -> TokenizedTexts:
-        """Token ids of texts."""
+        """Return the token ids of texts."""
         if self.prompt:
             texts = [self.prompt + text for text in texts]
-        flags = {
-            "padding": False,
-            "truncation": False,
-            "return_attention_mask": False,
-            "return_token_type_ids": False,
-        }
-        flags["split_special_tokens"] = True
         tokenizer = private_copy(self.tokenizer)
+        rows = self._token_ids(tokenizer, texts)
+        full_lengths = _lengths(rows)
+        for number in np.flatnonzero(full_lengths > self.max_length).tolist():
+            rows[number] = self._truncated_token_ids(tokenizer, texts[number])
+        lengths = _lengths(rows)
+        token_ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+        return TokenizedTexts(token_ids, lengths, full_lengths)
+
+    def _token_ids(self, tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
+        """Return the token ids of each text, at least one, without truncation."""
+        if not texts:
+            return []
         if self._backend_is_all:
             backend = tokenizer.backend_tokenizer
-            backend.encode_special_tokens = True  # what `split_special_tokens` sets
+            backend.encode_special_tokens = True  # This is what `split_special_tokens` sets.
             rows = [encoding.ids for encoding in backend.encode_batch_fast(texts)]
         else:
-            rows = tokenizer(texts, **flags, verbose=False)["input_ids"] if texts else []
-        rows = [row or [self.empty_id] for row in rows]
-        full_lengths = np.array(list(map(len, rows)), dtype=np.int64)
-        for number in np.flatnonzero(full_lengths > self.max_length).tolist():
-            options = flags | {"truncation": True, "max_length": self.max_length}
-            rows[number] = tokenizer(texts[number], **options)["input_ids"]
-        lengths = np.array(list(map(len, rows)), dtype=np.int64)
-        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=lengths.sum())
-        return TokenizedTexts(ids, lengths, full_lengths)
+            rows = tokenizer(texts, **_CALL_OPTIONS, verbose=False)["input_ids"]
+        return [row or [self.empty_id] for row in rows]
+
+    def _truncated_token_ids(self, tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+        """Return the token ids of one text, as the tokenizer itself truncates it."""
+        options = _CALL_OPTIONS | {"truncation": True, "max_length": self.max_length}
+        return tokenizer(text, **options)["input_ids"]
+
+
+def _lengths(rows: list[list[int]]) -> np.ndarray:
+    """Return the number of tokens of each row, (rows,) int64."""
+    return np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))

@@ -165,7 +165,9 @@ class EmbeddingSystem:
     ) -> tuple[np.ndarray, dict[str, int]]:
         embedding_logger.disabled = True  # truncated texts are counted, and reported once per task
         try:
-            vectors = self.embedder.encode(texts, language=language, **self.options)
+            vectors, report = self.embedder.encode_with_report(
+                texts, language=language, **self.options
+            )
         finally:
             embedding_logger.disabled = False
         if len(bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
@@ -173,7 +175,6 @@ class EmbeddingSystem:
             raise TmdeError(
                 f"{self.name}: found {found}. Is the checkpoint damaged, or its dtype too small?"
             )
-        report = self.embedder.last_report
         self.seconds += report.seconds
         return vectors, {"texts": report.texts, "truncated": report.truncated}
 

@@ -18,47 +18,57 @@ DEFAULT_ENCODER = {
     "type_vocab_size": 1,
     "layer_norm_eps": 1e-5,
 }
+_HEAD_DIM = 64
 
 
 @strict
 class AdaptedConfig(EmbedderConfig):
-    r"""
-    Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`]. Width and vocabulary (`d_model`,
-    `hidden_size`, `vocab_size`) are the encoder's.
+    r"""Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`].
+
+    Width and vocabulary (`d_model`, `hidden_size`, `vocab_size`) are the encoder's.
 
     Args:
-        encoder_config: Of the encoder, any text encoder of transformers; a dictionary names it by `model_type`.
-        pooling: How the embedding P is made of the encoder's outputs. `"cls"`: the first, as in T-MDE. `"mean"`: their
-            mean over the tokens of the text. `"mean"` is the better start for encoders whose first output was not
-            trained (XLM-R, ModernBERT, DistilBERT) or belongs to a word (T5), `"cls"` for encoders that were trained
-            as embedders with it.
-        prompt: What the encoder reads before every text, such as "query: " for E5. The model itself puts its tokens
-            there, so that nobody who calls it can forget them; texts for the decoder have none.
-        prompt_ids: Its tokens.
-        reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. If not (T5), only the
-            decoder's texts begin with it.
-        bag_residual: Length of a second summand of P, a bag of the text's tokens ([`BagModel`]) with a table of its
-            own; 0 for none. It is not trained and, in training mode, not added: layers that learn beside the bag's
-            vector learn to correct it, and lose what they know of similarity.
-        sublinear_counts: Of that bag, as in [`BagConfig`].
-        decoder_layers: Layers of the translation decoder.
-        decoder_attention_heads: Default: heads of 64 dimensions.
-        decoder_ffn_dim: Default: four times the width.
-        dropout, attention_dropout: Of the decoder; the encoder's are in `encoder_config`.
-        activation_function: Of the decoder, the name of a transformers activation.
-        max_position_embeddings: Longest text in tokens, special tokens counted, of encoder and decoder. Default: all
-            that the encoder has positions for beside the prompt (XLM-R's 514 are 512, since it counts from 2), or 2048
-            if it does not say. The model settles it.
-        share_embeddings: One table for encoder input, decoder input and decoder output, of which an encoder of many
-            languages has a large one. Default: where the encoder's table is as wide as its outputs; the model settles
-            it.
-        decoder_embedding_scale: Factor on the decoder's input table, so that its rows enter the first layer with
-            elements of size 1. Default: `sqrt(d_model)`, which is right for a table of T-MDE.
-        language_embedding_dim, languages, pivot_languages: As for [`TmdeConfig`].
+        encoder_config: The configuration of the encoder, any text encoder of transformers; a
+            dictionary names it by `model_type`.
+        pooling: How the embedding P is made of the encoder's outputs. `"cls"`: the first, as in
+            T-MDE. `"mean"`: their mean over the tokens of the text. `"mean"` is the better start
+            for encoders whose first output was not trained (XLM-R, ModernBERT, DistilBERT) or
+            belongs to a word (T5), `"cls"` for encoders that were trained as embedders with it.
+        prompt: What the encoder reads before every text, such as "query: " for E5. The model itself
+            puts its tokens there, so that nobody who calls it can forget them; texts for the
+            decoder have none.
+        prompt_ids: The tokens of the prompt.
+        reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. If not
+            (T5), only the decoder's texts begin with it.
+        bag_residual: The length of a second summand of P, a bag of the text's tokens ([`BagModel`])
+            with a table of its own; 0 for none. It is not trained and, in training mode, not added:
+            layers that learn beside the bag's vector learn to correct it, and lose what they know
+            of similarity.
+        sublinear_counts: A setting of that bag, as in [`BagConfig`].
+        decoder_layers: The number of layers of the translation decoder.
+        decoder_attention_heads: The number of heads of the decoder. Default: heads of 64
+            dimensions.
+        decoder_ffn_dim: The inner width of the decoder's feed-forward layers. Default: four times
+            the width.
+        dropout: Dropout in the decoder; that of the encoder is in `encoder_config`.
+        attention_dropout: Dropout on the decoder's attention probabilities.
+        activation_function: The name of a transformers activation, for the decoder.
+        max_position_embeddings: The longest text in tokens, special tokens counted, of encoder and
+            decoder. Default: all that the encoder has positions for beside the prompt (XLM-R's 514
+            are 512, since it counts from 2), or 2048 if it does not say. The model settles it.
+        share_embeddings: Whether one table is encoder input, decoder input and decoder output; an
+            encoder of many languages has a large one. Default: if the encoder's table is as wide as
+            its outputs. The model settles it.
+        decoder_embedding_scale: The factor on the decoder's input table, so that its rows enter the
+            first layer with elements of size 1. Default: `sqrt(d_model)`, which is right for a
+            table of T-MDE.
+        language_embedding_dim: As in [`TmdeConfig`].
+        languages: As in [`TmdeConfig`].
+        pivot_languages: As in [`TmdeConfig`].
 
     Raises:
-        ValueError: If sizes do not fit together, the encoder's type is unknown or a pivot language is not among the
-            languages.
+        TmdeError: Sizes do not fit together, the encoder's type is unknown, or a pivot language is
+            not among the languages.
     """
 
     model_type = "tmde_adapted"
@@ -92,23 +102,11 @@ class AdaptedConfig(EmbedderConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self, **kwargs):
-        encoder = DEFAULT_ENCODER if self.encoder_config is None else self.encoder_config
-        if isinstance(encoder, dict):
-            settings = dict(encoder)
-            kind = settings.pop("model_type", None)
-            if kind not in CONFIG_MAPPING:
-                raise TmdeError(
-                    f"encoder_config names model_type={kind!r}, which this version of transformers lacks"
-                )
-            encoder = CONFIG_MAPPING[kind](**settings)
-        self.encoder_config = encoder
-        for name in ("vocab_size", "hidden_size"):
-            if not isinstance(getattr(encoder, name, None), int):
-                raise TmdeError(
-                    f"encoder_config: found a model of type {encoder.model_type!r} without {name}"
-                )
+        self.encoder_config = _as_config(self.encoder_config)
+        _check_has_sizes(self.encoder_config)
         if self.decoder_attention_heads is None:
-            self.decoder_attention_heads = math.gcd(self.d_model, max(1, self.d_model // 64))
+            num_heads = max(1, self.d_model // _HEAD_DIM)
+            self.decoder_attention_heads = math.gcd(self.d_model, num_heads)
         if self.decoder_ffn_dim is None:
             self.decoder_ffn_dim = 4 * self.d_model
         self.tie_word_embeddings = self.share_embeddings is not False
@@ -116,7 +114,7 @@ class AdaptedConfig(EmbedderConfig):
 
     @property
     def d_model(self) -> int:
-        """Width of the encoder's outputs, the decoder and the document embedding."""
+        """The width of the encoder's outputs, the decoder and the document embedding."""
         return self.encoder_config.hidden_size
 
     @property
@@ -126,18 +124,45 @@ class AdaptedConfig(EmbedderConfig):
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the encoder's embedding table, which may exceed the entries of its tokenizer."""
+        """The rows of the encoder's table, which may exceed the entries of its tokenizer."""
         return self.encoder_config.vocab_size
 
     @vocab_size.setter
     def vocab_size(self, size: int) -> None:
         self.encoder_config.vocab_size = size
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
+        """Check that sizes fit together; called for every new configuration."""
         super().validate_architecture()
         if self.d_model % self.decoder_attention_heads:
             raise TmdeError(
-                f"the encoder's hidden_size={self.d_model} is not a multiple of decoder_attention_heads="
-                f"{self.decoder_attention_heads}"
+                f"the encoder's hidden_size={self.d_model} is not a multiple of "
+                f"decoder_attention_heads={self.decoder_attention_heads}"
             )
         self._check_even("d_model", "positions are pairs of sine and cosine")
+
+
+def _as_config(encoder: dict[str, Any] | PreTrainedConfig | None) -> PreTrainedConfig:
+    """Return the configuration of an encoder that is given by its settings, by default XLM-R's."""
+    if isinstance(encoder, PreTrainedConfig):
+        return encoder
+    settings = dict(DEFAULT_ENCODER if encoder is None else encoder)
+    model_type = settings.pop("model_type", None)
+    if model_type not in CONFIG_MAPPING:
+        raise TmdeError(
+            f"encoder_config names model_type={model_type!r}, which this version of transformers "
+            "lacks"
+        )
+    return CONFIG_MAPPING[model_type](**settings)
+
+
+def _check_has_sizes(encoder: PreTrainedConfig) -> None:
+    """Check that the configuration of an encoder says how wide it is and how many tokens it has."""
+    for name in ("vocab_size", "hidden_size"):
+        if not isinstance(getattr(encoder, name, None), int):
+            raise TmdeError(
+                f"encoder_config: found a model of type {encoder.model_type!r} without {name}"
+            )
+
+
+__all__ = ["AdaptedConfig"]

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""T-MDE's bottleneck and decoder on a pretrained encoder of the Hub: XLM-R, BERT, ModernBERT, T5's encoder and others.
+"""T-MDE's bottleneck and decoder on a pretrained encoder of the Hub: XLM-R, BERT, ModernBERT, T5.
 
-Source: thesis 000, chapter 4, for all but the encoder; `configuration_adapted.py` says what an encoder may be.
+Source: thesis 000, chapter 4, for all but the encoder; `configuration_adapted.py` says what an
+encoder may be.
 """
 
 import inspect
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,15 +27,16 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPooling,
 )
-from transformers.utils import can_return_tuple, is_tracing
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple, is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
+    TmdeError,
     TmdeOutputProjection,
     TmdeSelfAttention,
-    TmdeError,
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
@@ -46,42 +49,50 @@ from .configuration_adapted import AdaptedConfig
 DEFAULT_POSITIONS = 2048  # for encoders without a limit
 
 
+# ---- What the encoder is
+
+
 def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
-    """The model class for an encoder config. For encoder-decoders like T5, the class of the encoder alone.
+    """Return the model class for the configuration of an encoder.
+
+    For an encoder-decoder such as T5, this is the class of the encoder alone.
 
     Raises:
-        ValueError: If transformers has no stand-alone encoder for this config.
+        TmdeError: transformers has no stand-alone encoder for this configuration.
     """
-    for mapping in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING):
-        if type(config) in mapping:
-            found = mapping[type(config)]
-            found = found[0] if isinstance(found, tuple) else found
-            if config.is_encoder_decoder and mapping is MODEL_MAPPING:
-                break
-            return found
-    raise TmdeError(
-        f"encoder_config: transformers has no encoder by itself for models of type {config.model_type!r}"
-    )
+    kind = type(config)
+    if kind in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        model_class = MODEL_FOR_TEXT_ENCODING_MAPPING[kind]
+    elif kind in MODEL_MAPPING and not config.is_encoder_decoder:
+        model_class = MODEL_MAPPING[kind]
+    else:
+        raise TmdeError(
+            "encoder_config: transformers has no encoder by itself for models of type "
+            f"{config.model_type!r}"
+        )
+    if isinstance(model_class, tuple):
+        return model_class[0]
+    return model_class
 
 
 def pooler_options(model_class: type[PreTrainedModel]) -> dict[str, bool]:
-    """Arguments that leave out the pooling layer, which the embedding does not use."""
-    takes = inspect.signature(model_class.__init__).parameters
-    return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
+    """Return the arguments that leave out the pooling layer, which the embedding does not use."""
+    parameters = inspect.signature(model_class.__init__).parameters
+    if "add_pooling_layer" in parameters:
+        return {"add_pooling_layer": False}
+    return {}
 
 
 def longest_input(encoder: PreTrainedModel) -> int | None:
-    """Longest input in tokens that the encoder has positions for, or None if it has no limit."""
+    """Return the longest input in tokens that the encoder has positions for; None for no limit."""
     limit = getattr(encoder.config, "max_position_embeddings", None)
-    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1
+    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1.
         return None
     for name, module in encoder.named_modules():
-        # RoBERTa and similar models count positions from padding_idx + 1, so 512 of 514 are usable.
-        if (
-            name.endswith("position_embeddings")
-            and getattr(module, "padding_idx", None) is not None
-        ):
-            return limit - module.padding_idx - 1
+        padding_idx = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding_idx is not None:
+            # RoBERTa and similar models count positions from padding_idx + 1: 512 of 514 are used.
+            return limit - padding_idx - 1
     return limit
 
 
@@ -94,7 +105,12 @@ def position_rows(encoder: PreTrainedModel) -> int | None:
     return None
 
 
+# ---- Encoder
+
+
 class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
+    """Base of the models on an encoder of the Hub."""
+
     config: AdaptedConfig
     _auto_map = {
         "AutoConfig": "configuration_adapted.AdaptedConfig",
@@ -103,30 +119,30 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["AdaptedDecoderLayer"]  # and the encoder's
+    _no_split_modules = ["AdaptedDecoderLayer"]  # and those of the encoder
 
-    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """As in transformers, and updates the config of the encoder."""
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """Resize as transformers does, and update the configuration of the encoder."""
         table = super().resize_token_embeddings(*args, **kwargs)
         self.config.vocab_size = table.num_embeddings
         return table
 
 
 class AdaptedModel(AdaptedPreTrainedModel):
-    """
-    The encoder with its bottleneck: documents in, embeddings out.
+    """The encoder with its bottleneck: documents in, embeddings out.
 
-    The embedding P is the encoder's first output, or the mean of its outputs over the tokens of the text
-    (`config.pooling`) and of the prompt (`config.prompt`), without projection, dropout or L2 normalization. Before
-    training, it equals the vector that `DocumentEmbedder` gives for the plain encoder with that pooling and prompt.
+    The embedding P is the encoder's first output, or the mean of its outputs over the tokens of the
+    text (`config.pooling`) and of the prompt (`config.prompt`), without projection, dropout or L2
+    normalization. Before training, it equals the vector that `DocumentEmbedder` gives for the plain
+    encoder with that pooling and prompt.
 
     Example:
-
-    ```python
-    >>> model = AutoModel.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt.", "The house is old."], return_tensors="pt", padding=True)
-    >>> model(**inputs).pooler_output  # (2, hidden_size)
-    ```
+        ```python
+        >>> model = AutoModel.from_pretrained(path)
+        >>> texts = ["Das Haus ist alt.", "The house is old."]
+        >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        >>> model(**inputs).pooler_output  # (2, hidden_size)
+        ```
     """
 
     # A checkpoint of the encoder-decoder opens here too, without its decoder.
@@ -136,30 +152,40 @@ class AdaptedModel(AdaptedPreTrainedModel):
         super().__init__(config)
         model_class = encoder_class(config.encoder_config)
         self.encoder = model_class(config.encoder_config, **pooler_options(model_class))
+        self._settle_longest_input(config)
+        if config.bag_residual:
+            self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model).requires_grad_(False)
+            log_weights = torch.zeros(config.vocab_size)
+            self.token_weights = nn.Parameter(log_weights, requires_grad=False)
+        encoder_parameters = inspect.signature(self.encoder.forward).parameters
+        self.takes_token_types = "token_type_ids" in encoder_parameters
+        self.position_rows = position_rows(self.encoder)
+        self.post_init()
+
+    def _settle_longest_input(self, config: AdaptedConfig) -> None:
+        """Set `max_position_embeddings` if the configuration leaves it open, or check it.
+
+        Raises:
+            TmdeError: The encoder has fewer positions beside the prompt.
+        """
         limit = longest_input(self.encoder)
-        if limit is not None:
-            limit -= len(config.prompt_ids or ())
+        if limit is not None and config.prompt_ids:
+            limit -= len(config.prompt_ids)
         if config.max_position_embeddings is None:
             config.max_position_embeddings = limit or DEFAULT_POSITIONS
         elif limit is not None and config.max_position_embeddings > limit:
             raise TmdeError(
-                f"max_position_embeddings={config.max_position_embeddings} is more than the {limit} tokens for which "
-                f"the encoder ({config.encoder_config.model_type!r}) has positions beside the prompt"
+                f"max_position_embeddings={config.max_position_embeddings} is more than the "
+                f"{limit} tokens for which the encoder ({config.encoder_config.model_type!r}) has "
+                "positions beside the prompt"
             )
-        if config.bag_residual:
-            self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model).requires_grad_(False)
-            self.token_weights = nn.Parameter(
-                torch.zeros(config.vocab_size), requires_grad=False
-            )  # logarithms
-        takes = inspect.signature(self.encoder.forward).parameters
-        self.takes_token_types = "token_type_ids" in takes
-        self.position_rows = position_rows(self.encoder)
-        self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
+        """Return the encoder's table of tokens."""
         return self.encoder.get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the encoder's table of tokens."""
         self.encoder.set_input_embeddings(value)
 
     @can_return_tuple
@@ -171,188 +197,257 @@ class AdaptedModel(AdaptedPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         output_hidden_states: bool | list[int] | None = None,
         output_attentions: bool | None = None,
-        **kwargs,
+        pooled_only: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """
+        """Embed texts.
+
         Args:
             input_ids: (batch, length), from the encoder's tokenizer.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
-                is missing.
-            token_type_ids: (batch, length); zeros by default, and ignored by encoders without token types.
-            inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts them.
-            output_hidden_states, output_attentions: Also return those of the encoder. With a list of indices, the
-                hidden states that it leaves out are None. Without a prompt or padding on the left, they
-                are the encoder's own tensors, so that the gradient of P reaches them.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
+                it, everything counts.
+            token_type_ids: (batch, length); zeros by default, and ignored by encoders without token
+                types.
+            inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts
+                them.
+            output_hidden_states: Also return those of the encoder. With a list of indices, the
+                hidden states that it leaves out are None. Without a prompt or padding on the left,
+                they are the encoder's own tensors, so that the gradient of P reaches them.
+            output_attentions: Also return those of the encoder.
+            pooled_only: Return P alone as `last_hidden_state`, (batch, 1, d_model).
             kwargs: Other arguments of the encoder; `position_ids` only without a prompt.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0 is P, so that CLS
-            pooling gives it too: (batch, length, d_model) with `pooling="cls"`, the encoder's outputs behind P; with
-            `"mean"` (batch, 1, d_model), and the encoder's outputs are `hidden_states[-1]`. Behind padding, P is
-            at the text's first place too. `attentions` are those of texts that begin at position 0, with the
-            prompt's tokens, which all other outputs leave out.
+            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0
+            is P, so that CLS pooling gives it too: (batch, length, d_model) with `pooling="cls"`,
+            the encoder's outputs behind P; with `"mean"` (batch, 1, d_model), and the encoder's
+            outputs are `hidden_states[-1]`. Behind padding, P is at the text's first place too.
+            `attentions` are those of texts that begin at position 0, with the prompt's tokens,
+            which all other outputs leave out.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, or the mask does not fit; if
-                `inputs_embeds` are given with `bag_residual`; if `position_ids` are given with a
-                prompt, or the encoder has no vector for one of them. On an accelerator, the latter is
-                checked in evaluation mode only.
+            TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given, or the mask
+                does not fit; `inputs_embeds` are given with `bag_residual`; `position_ids` are
+                given with a prompt, or the encoder has no vector for one of them. On an
+                accelerator, the latter is checked in evaluation mode only.
         """
         tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
-        if kwargs.get("position_ids") is not None:
-            self._check_position_ids(kwargs["position_ids"])
-        if self.config.bag_residual and inputs_embeds is not None:
-            raise TmdeError(
-                "inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors by them"
-            )
+        shape = tokens.shape[:2]
+        self._check_options(inputs_embeds, kwargs.get("position_ids"))
         has_mask = attention_mask is not None
         if not has_mask:
-            attention_mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
-        kwargs.pop(
-            "target_language", None
-        )  # `generate` passes the decoder's arguments to the encoder as well
-        mask, given = attention_mask, kwargs | {"attention_mask": attention_mask}
-        given["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
+            attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
+        first_columns = first_places(attention_mask)  # (batch,)
+        encoder_inputs = kwargs | {"attention_mask": attention_mask}
+        encoder_inputs["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
-            given["token_type_ids"] = token_type_ids
-        # Encoders count positions from the first column: move padding on the left behind the text, and back later.
-        firsts = first_places(attention_mask)
-        given = {name: _turn(value, firsts, tokens.shape[:2]) for name, value in given.items()}
-        given = self._with_prompt(given)
-        # Without these, the encoder would follow its own config.
-        wanted = {
-            "output_hidden_states": output_hidden_states,
-            "output_attentions": output_attentions,
-        }
-        given |= {
-            name: getattr(self.config, name) if value is None else value
-            for name, value in wanted.items()
-        }
-        outputs = self.encoder(return_dict=True, **given)
-        read = outputs.last_hidden_state  # (batch, prompt + length, d_model)
-        embedding = pool_states(
-            read, given["attention_mask"], self.config.pooling
-        )  # (batch, d_model)
+            encoder_inputs["token_type_ids"] = token_type_ids
+        encoder_inputs = self._at_encoder_places(encoder_inputs, first_columns, shape)
+        # Without these, the encoder would follow its own configuration.
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        outputs = self.encoder(
+            **encoder_inputs,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+            return_dict=True,
+        )
+        states = outputs.last_hidden_state  # (batch, prompt + length, d_model)
+        embedding = pool_states(states, encoder_inputs["attention_mask"], self.config.pooling)
         if self.config.bag_residual and not self.training:
-            bag = bag_direction(
-                self.config, tokens, mask, self.token_weights, self.bag_tokens(tokens)
-            )
-            embedding = embedding + self.config.bag_residual * bag
-        output = embedding[:, None]
-        if self.config.pooling == "cls":
-            states = self._at_input_places(read, firsts, tokens.shape[:2])
-            output = torch.cat([output, states[:, 1:]], dim=1)
+            embedding = embedding + self._bag(tokens, attention_mask)  # (batch, d_model)
+        last_hidden_state = embedding[:, None]  # (batch, 1, d_model)
+        if self.config.pooling == "cls" and not pooled_only:
+            states = self._at_input_places(states, first_columns, shape)
+            last_hidden_state = torch.cat([last_hidden_state, states[:, 1:]], dim=1)
         hidden_states = outputs.get("hidden_states")
-        if hidden_states and self._moves_tokens(firsts if has_mask else None):
+        if hidden_states and self._moves_tokens(first_columns if has_mask else None):
             hidden_states = tuple(
-                self._at_input_places(state, firsts, tokens.shape[:2]) for state in hidden_states
+                self._at_input_places(state, first_columns, shape) for state in hidden_states
             )
         return BaseModelOutputWithPooling(
-            last_hidden_state=output,
+            last_hidden_state=last_hidden_state,
             pooler_output=embedding,
             hidden_states=hidden_states,
             attentions=outputs.get("attentions"),
         )
 
-    def _check_position_ids(self, position_ids: torch.LongTensor) -> None:
-        """Check the `position_ids` that a caller gave.
+    def _check_options(
+        self, inputs_embeds: torch.Tensor | None, position_ids: torch.LongTensor | None
+    ) -> None:
+        """Check the arguments that not every configuration takes.
 
         Raises:
-            ValueError: If the model has a prompt, or the encoder has no vector for one of them.
+            TmdeError: There are `position_ids` though the model has a prompt, or the encoder has
+                no vector for one of them; or `inputs_embeds` with `bag_residual`.
         """
-        if self.config.prompt_ids:
+        if position_ids is not None:
+            if self.config.prompt_ids:
+                raise TmdeError(
+                    f"position_ids: found {tuple(position_ids.shape)}, expected none, because the "
+                    "prompt of this model takes positions of its own"
+                )
+            if self.position_rows is not None:
+                check_position_ids(position_ids, self.position_rows, self.training)
+        if self.config.bag_residual and inputs_embeds is not None:
             raise TmdeError(
-                f"position_ids: found {tuple(position_ids.shape)}, expected none, because the prompt of "
-                "this model takes positions of its own"
+                "inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors "
+                "by them"
             )
-        if self.position_rows is not None:
-            check_position_ids(position_ids, self.position_rows, self.training)
 
-    def _moves_tokens(self, firsts: torch.LongTensor | None) -> bool:
+    def _bag(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Return the second summand of P, (batch, d_model)."""
+        vectors = self.bag_tokens(input_ids)  # (batch, length, d_model)
+        direction = bag_direction(
+            self.config, input_ids, attention_mask, self.token_weights, vectors
+        )
+        return self.config.bag_residual * direction
+
+    # ---- Where the encoder reads the tokens: padding behind the text, the prompt behind `<s>`
+
+    def _at_encoder_places(
+        self, inputs: dict[str, Any], first_columns: torch.LongTensor, shape: tuple[int, int]
+    ) -> dict[str, Any]:
+        """Move inputs to the places at which the encoder reads them.
+
+        Encoders count positions from the first column, so padding on the left goes behind the text.
+
+        Args:
+            inputs: The encoder's arguments, of which some are (batch, length, ...).
+            first_columns: (batch,) places of the first tokens.
+            shape: (batch, length).
+
+        Returns:
+            The arguments, those (batch, prompt + length, ...).
+        """
+        # `generate` passes the arguments of the decoder to the encoder as well.
+        inputs.pop("target_language", None)
+        turned = {name: _turn(value, first_columns, shape) for name, value in inputs.items()}
+        return self._with_prompt(turned)
+
+    def _with_prompt(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Insert the prompt behind `<s>` in the encoder's inputs, each (batch, length, ...)."""
+        if not self.config.prompt_ids:
+            return inputs
+        mask = inputs["attention_mask"]
+        prompt_ids = torch.tensor(self.config.prompt_ids, device=mask.device)
+        prompt_ids = prompt_ids.expand(len(mask), -1)  # (batch, prompt)
+        prompt = {
+            "input_ids": prompt_ids,
+            "attention_mask": torch.ones_like(prompt_ids),
+            "token_type_ids": torch.zeros_like(prompt_ids),
+        }
+        if "inputs_embeds" in inputs:
+            prompt["inputs_embeds"] = self.get_input_embeddings()(prompt_ids)
+        start = self._prompt_start
+        inputs = dict(inputs)
+        for name in prompt.keys() & inputs.keys():
+            value = inputs[name]
+            inserted = prompt[name].to(value.dtype)
+            inputs[name] = torch.cat([value[:, :start], inserted, value[:, start:]], dim=1)
+        return inputs
+
+    def _without_prompt(self, states: torch.Tensor) -> torch.Tensor:
+        """Cut the prompt out of states: (batch, prompt + length, ...) to (batch, length, ...)."""
+        if not self.config.prompt_ids:
+            return states
+        start = self._prompt_start
+        end = start + len(self.config.prompt_ids)
+        return torch.cat([states[:, :start], states[:, end:]], dim=1)
+
+    @property
+    def _prompt_start(self) -> int:
+        """The place of the prompt: behind `<s>`, if texts begin with it."""
+        return 1 if self.config.reads_bos else 0
+
+    def _moves_tokens(self, first_columns: torch.LongTensor | None) -> bool:
         """Return whether the encoder reads tokens at other places than those of the input.
 
         Args:
-            firsts: (batch,) places of the first tokens; None without a mask.
+            first_columns: (batch,) places of the first tokens; None without a mask.
         """
         if self.config.prompt_ids:
             return True
-        if firsts is None:
+        if first_columns is None:
             return False
-        if is_tracing(firsts):
+        if is_tracing(first_columns):
             return True  # A graph cannot branch on the mask, and turning by 0 keeps the values.
-        return bool(firsts.any())
+        return bool(first_columns.any())
 
     def _at_input_places(
-        self, states: torch.Tensor | None, firsts: torch.LongTensor, shape: tuple[int, int]
+        self,
+        states: torch.Tensor | None,
+        first_columns: torch.LongTensor,
+        shape: tuple[int, int],
     ) -> torch.Tensor | None:
-        """Move states of the encoder, (batch, prompt + length, d_model), to the places of the input,
-        (batch, length, d_model). Return None for None, a state that was not asked for."""
+        """Move states of the encoder to the places of the input.
+
+        Args:
+            states: (batch, prompt + length, d_model); None for a state that was not asked for.
+            first_columns: (batch,) places of the first tokens of the input.
+            shape: (batch, length).
+
+        Returns:
+            (batch, length, d_model), or None.
+        """
         if states is None:
             return None
-        return _turn(self._without_prompt(states), -firsts, shape)
-
-    def _with_prompt(self, given: dict[str, object]) -> dict[str, object]:
-        """The encoder's inputs, each (batch, length, ...), with those of the prompt behind `<s>`."""
-        if not self.config.prompt_ids:
-            return given
-        mask = given["attention_mask"]
-        ids = torch.tensor(self.config.prompt_ids, device=mask.device).expand(
-            len(mask), -1
-        )  # (batch, prompt)
-        prompt = {
-            "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "token_type_ids": torch.zeros_like(ids),
-        }
-        if "inputs_embeds" in given:
-            prompt["inputs_embeds"] = self.get_input_embeddings()(ids)
-        start, added = int(self.config.reads_bos), {}
-        for name in prompt.keys() & given.keys():
-            value = given[name]
-            added[name] = torch.cat(
-                [value[:, :start], prompt[name].to(value.dtype), value[:, start:]], dim=1
-            )
-        return given | added
-
-    def _without_prompt(self, states: torch.Tensor) -> torch.Tensor:
-        """(batch, prompt + length, d_model) -> (batch, length, d_model)"""
-        start, number = int(self.config.reads_bos), len(self.config.prompt_ids or ())
-        return (
-            torch.cat([states[:, :start], states[:, start + number :]], dim=1) if number else states
-        )
+        return _turn(self._without_prompt(states), -first_columns, shape)
 
 
-def _turn(value: object, by: torch.LongTensor, shape: tuple[int, int]) -> object:
-    """Rotates each row of a tensor (batch, length, ...) or (1, length, ...) to the left by `by` (batch,) positions.
-    Returns anything else unchanged."""
-    if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[1] != shape[1]:
+def _turn(value: Any, shifts: torch.LongTensor, shape: tuple[int, int]) -> Any:
+    """Rotate each row of a tensor to the left.
+
+    Args:
+        value: (batch, length, ...) or (1, length, ...); anything else is returned as it is.
+        shifts: (batch,) places to rotate by, negative ones to the right.
+        shape: (batch, length).
+
+    Returns:
+        (batch, length, ...).
+    """
+    batch_size, length = shape
+    is_of_tokens = (
+        isinstance(value, torch.Tensor)
+        and value.dim() >= 2
+        and value.shape[0] in (batch_size, 1)
+        and value.shape[1] == length
+    )
+    if not is_of_tokens:
         return value
-    if value.shape[0] not in (shape[0], 1):
-        return value
-    order = torch.arange(shape[1], device=by.device) + by[:, None]  # (batch, length)
-    order = order + shape[1] * (
-        (order < 0).long() - (order >= shape[1]).long()
-    )  # ONNX has no remainder here
-    rows = torch.arange(shape[0], device=by.device)[:, None]
-    return value.expand(shape[0], *value.shape[1:])[rows, order]
+    columns = torch.arange(length, device=shifts.device) + shifts[:, None]  # (batch, length)
+    # ONNX has no remainder here.
+    is_left = (columns < 0).long()
+    is_right = (columns >= length).long()
+    columns = columns + length * (is_left - is_right)
+    rows = torch.arange(batch_size, device=shifts.device)[:, None]
+    return value.expand(batch_size, *value.shape[1:])[rows, columns]
+
+
+# ---- Decoder
 
 
 class AdaptedDecoderLayer(GradientCheckpointingLayer):
     """Pre-norm layer of the decoder of T-MDE's `first`: self-attention, the slot, feed-forward."""
 
+    # Copied from `TmdeDecoderLayer` in modeling_tmde.py, for bottleneck="first". A checkpoint would
+    # have to carry that file too if this one imported it; a test compares the two decoders.
+
     def __init__(self, config: AdaptedConfig, layer_idx: int):
         super().__init__()
-        self.self_attn = TmdeSelfAttention(
-            config, config.decoder_attention_heads, is_causal=True, layer_idx=layer_idx
-        )
+        num_heads = config.decoder_attention_heads
+        slot_dim = config.d_model + config.language_embedding_dim
+        self.self_attn = TmdeSelfAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         # A softmax over one key is 1, so attention over the slot is a linear map of it.
-        slot_dim = config.d_model + config.language_embedding_dim
-        values, output = (
-            nn.Linear(slot_dim, config.d_model),
-            nn.Linear(config.d_model, config.d_model),
+        self.slot_attn = nn.Sequential(
+            OrderedDict(
+                v_proj=nn.Linear(slot_dim, config.d_model),
+                out_proj=nn.Linear(config.d_model, config.d_model),
+            )
         )
-        self.slot_attn = nn.Sequential(OrderedDict(v_proj=values, out_proj=output))
         self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
         self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model)
@@ -366,7 +461,14 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
         slot: torch.Tensor,
         cache: DynamicCache | None = None,
     ) -> torch.Tensor:
-        """hidden_states (batch, length, d_model), slot (batch, slot_dim) -> (batch, length, d_model)"""
+        """Return the next states (batch, length, d_model).
+
+        Args:
+            hidden_states: (batch, length, d_model).
+            attention_mask: (batch, 1, length, past + length).
+            slot: (batch, slot_dim), P and the target language.
+            cache: Keys and values of the tokens before.
+        """
         attended, _ = self.self_attn(
             self.self_attn_layer_norm(hidden_states), attention_mask, cache
         )
@@ -378,6 +480,8 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
 
 class AdaptedDecoder(AdaptedPreTrainedModel):
     """The decoder of T-MDE's `first`: it sees only the embedding and the target language."""
+
+    # Copied from `TmdeDecoder` in modeling_tmde.py, for bottleneck="first".
 
     _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": TmdeSelfAttention}
 
@@ -407,95 +511,130 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
         past_key_values: EncoderDecoderCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool = False,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """
+        """Decode the tokens read so far.
+
         Args:
-            input_ids: (batch, length) target tokens read so far, beginning with `<s>`.
+            input_ids: (batch, length) target tokens, beginning with `<s>`; with `past_key_values`,
+                only the new ones.
             embedding: (batch, d_model), P.
             language_ids: (batch,) ids of the target languages.
             attention_mask: (batch, past + length) of the target; right padding needs none.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
+            past_key_values: Keys and values of the tokens before.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
+                positions.
+            use_cache: Also return `past_key_values`.
+            kwargs: What `capture_outputs` is to record, and arguments of other decoders.
 
         Returns:
             `last_hidden_state` (batch, length, d_model), ready for the output projection.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(
-            inputs_embeds.dtype
+        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        hidden_states = self._embed(input_ids, inputs_embeds, past_key_values)
+        mask = create_causal_mask(
+            self.config, hidden_states, attention_mask, past_key_values=self_cache
         )
-        hidden_states = self.dropout(
-            inputs_embeds * self.embed_scale + positions
-        )  # (batch, length, d_model)
-        cache = None if past_key_values is None else past_key_values.self_attention_cache
-        mask = create_causal_mask(self.config, hidden_states, attention_mask, past_key_values=cache)
-        slot = torch.cat(
-            [embedding, self.embed_languages(language_ids).to(embedding.dtype)], dim=-1
-        )
+        language = self.embed_languages(language_ids).to(embedding.dtype)
+        slot = torch.cat([embedding, language], dim=-1)  # (batch, slot_dim)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, slot, cache)
+            hidden_states = layer(hidden_states, mask, slot, self_cache)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
         )
 
+    def _embed(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+    ) -> torch.Tensor:
+        """Return tokens and positions, (batch, length, d_model)."""
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        length = inputs_embeds.shape[1]
+        positions = self.embed_positions(length, past_length).to(inputs_embeds.dtype)
+        return self.dropout(inputs_embeds * self.embed_scale + positions)
+
 
 class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, GenerationMixin):
-    """
-    The encoder with T-MDE's translation decoder, for training and for decoding an embedding back into text.
+    """The encoder with T-MDE's decoder, for training and for decoding an embedding back into text.
 
     The decoder is that of T-MDE's `first`: it sees one slot, P and the target language.
 
     Example:
-
-    ```python
-    >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-    >>> tokenizer.batch_decode(model.generate(**inputs, target_language="en"), skip_special_tokens=True)
-    >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
-    >>> model.generate(encoder_outputs=embedding, target_language="es")
-    ```
+        ```python
+        >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
+        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        >>> translated = model.generate(**inputs, target_language="en")
+        >>> tokenizer.batch_decode(translated, skip_special_tokens=True)
+        >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
+        >>> model.generate(encoder_outputs=embedding, target_language="es")
+        ```
     """
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
         self.model = AdaptedModel(config)
-        table = self.model.get_input_embeddings()
-        fits = table.embedding_dim == config.d_model
-        if config.share_embeddings and not fits:
-            raise TmdeError(
-                f"share_embeddings=True: the encoder's table has {table.embedding_dim} columns and the decoder "
-                f"{config.d_model}; leave it out"
-            )
-        config.share_embeddings = config.tie_word_embeddings = (
-            fits and config.share_embeddings is not False
-        )
+        self._settle_sharing(config)
         self.decoder = AdaptedDecoder(config)
         self.lm_head = TmdeOutputProjection(config.d_model, config.vocab_size, bias=False)
         if config.share_embeddings:
-            name = next(name for name, module in self.named_modules() if module is table)
-            tables = ("decoder.embed_tokens.weight", "lm_head.weight")
-            self._tied_weights_keys = dict.fromkeys(tables, f"{name}.weight")
+            encoder_table = f"{self._encoder_table_name()}.weight"
+            self._tied_weights_keys = {
+                "decoder.embed_tokens.weight": encoder_table,
+                "lm_head.weight": encoder_table,
+            }
         self.post_init()
 
+    def _settle_sharing(self, config: AdaptedConfig) -> None:
+        """Set `share_embeddings` if the configuration leaves it open, or check it.
+
+        Raises:
+            TmdeError: Tables of different widths would have to be shared.
+        """
+        table_width = self.model.get_input_embeddings().embedding_dim
+        fits = table_width == config.d_model
+        if config.share_embeddings and not fits:
+            raise TmdeError(
+                f"share_embeddings=True: the encoder's table has {table_width} columns and the "
+                f"decoder {config.d_model}; leave it out"
+            )
+        config.share_embeddings = fits and config.share_embeddings is not False
+        config.tie_word_embeddings = config.share_embeddings
+
+    def _encoder_table_name(self) -> str:
+        """Return the name of the encoder's table of tokens among the modules of this model."""
+        table = self.model.get_input_embeddings()
+        return next(name for name, module in self.named_modules() if module is table)
+
     def get_input_embeddings(self) -> nn.Embedding:
+        """Return the encoder's table of tokens."""
         return self.model.get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the encoder's table of tokens."""
         self.model.set_input_embeddings(value)
 
     @torch.no_grad()
     def take_encoder(self, encoder: PreTrainedModel) -> None:
-        """Loads the weights of a pretrained encoder with the same config.
+        """Copy the weights of a pretrained encoder with the same configuration.
 
-        If the decoder shares the encoder's embeddings, whose norms vary between models, its input and output are
-        scaled as T-MDE initializes them: elements of size 1 at the first layer, and logits of size 1.
+        If the decoder shares the encoder's embeddings, whose norms vary between models, its input
+        and output are scaled as T-MDE initializes them: elements of size 1 at the first layer, and
+        logits of size 1.
         """
         self.model.encoder.load_state_dict(encoder.state_dict())
         if self.config.share_embeddings:
-            size = float(self.get_input_embeddings().weight.float().square().mean().sqrt())
-            self.config.decoder_embedding_scale = self.decoder.embed_scale = 1 / size
-            self.decoder.layer_norm.weight.fill_(1 / (size * self.config.d_model**0.5))
+            table = self.get_input_embeddings().weight.float()
+            element_size = float(table.square().mean().sqrt())
+            self.config.decoder_embedding_scale = 1 / element_size
+            self.decoder.embed_scale = 1 / element_size
+            logit_size = element_size * self.config.d_model**0.5
+            self.decoder.layer_norm.weight.fill_(1 / logit_size)
+
+
+__all__ = ["AdaptedForConditionalGeneration", "AdaptedModel", "AdaptedPreTrainedModel"]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""T-MDE: a transformer encoder whose first output is the document embedding, and a decoder that sees only that vector.
+"""T-MDE: a transformer encoder whose first output is the document embedding.
 
-Source: thesis *Multilingual document embedding with sequential neural network models*, chapter 4.
+The translation decoder sees only that vector. Source: thesis *Multilingual document embedding with
+sequential neural network models*, chapter 4.
 """
 
 from collections import OrderedDict
@@ -23,14 +24,15 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .common import (
     EmbedderPreTrainedModel,
     EmbeddingSeq2Seq,
-    TmdeOutputProjection,
     TmdeError,
+    TmdeOutputProjection,
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
@@ -39,9 +41,20 @@ from .common import (
 )
 from .configuration_tmde import TmdeConfig
 
+# Rows and columns of the first token of each text, both (batch,).
+FirstTokens = tuple[torch.LongTensor, torch.LongTensor]
+
 
 class TmdeAttention(nn.Module):
-    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory of another width."""
+    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory.
+
+    Args:
+        config: The configuration of the model.
+        num_heads: The number of heads.
+        memory_dim: The width of the memory. Default: `d_model`.
+        is_causal: Whether a position sees none behind it.
+        layer_idx: The number of the layer in a cache.
+    """
 
     def __init__(
         self,
@@ -66,10 +79,6 @@ class TmdeAttention(nn.Module):
         self.v_proj = nn.Linear(memory_dim, config.d_model)
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
-    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
-        """(batch, length, d_model) -> (batch, heads, length, head_dim)"""
-        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -77,100 +86,152 @@ class TmdeAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """hidden_states (batch, length, d_model) attend `memory` (batch, memory_length, memory_dim), or themselves.
+        """Attend a memory, or the hidden states themselves.
 
-        Returns the attended states, (batch, length, d_model), and, under eager attention, the probabilities.
+        Args:
+            hidden_states: (batch, length, d_model). The batch may be 1 for queries that all texts
+                share.
+            memory: (batch, memory_length, memory_dim).
+            attention_mask: (batch, 1, length, memory_length or length).
+            past_key_values: Keys and values of the tokens before, and of the memory.
+
+        Returns:
+            The attended states (batch, length, d_model), and under eager attention the
+            probabilities (batch, heads, length, memory_length or length).
         """
-        crosses = memory is not None
-        if crosses and past_key_values is None and self._attends_once(hidden_states):
-            return self._attend_once(hidden_states, memory, attention_mask)
-        query = self._split_heads(self.q_proj(hidden_states))
-        if (
-            crosses
-            and past_key_values is not None
-            and past_key_values.is_updated.get(self.layer_idx)
-        ):
-            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
-            key, value = cached.keys, cached.values
+        if memory is not None and past_key_values is None and self._is_one_query(hidden_states):
+            return self._attend_with_one_query(hidden_states, memory, attention_mask)
+        query = self._split_heads(self.q_proj(hidden_states))  # (batch, heads, length, head_dim)
+        if memory is None:
+            key, value = self._self_keys_and_values(hidden_states, past_key_values)
         else:
-            attended = memory if crosses else hidden_states
-            key, value = (
-                self._split_heads(self.k_proj(attended)),
-                self._split_heads(self.v_proj(attended)),
-            )
-            if past_key_values is not None:
-                cache = (
-                    past_key_values.cross_attention_cache
-                    if crosses
-                    else past_key_values.self_attention_cache
-                )
-                key, value = cache.update(key, value, self.layer_idx)
-                if crosses:
-                    past_key_values.is_updated[self.layer_idx] = True
-        query = query.expand(
-            key.shape[0], -1, -1, -1
-        )  # the pyramid's queries, which all texts share, have batch 1
+            key, value = self._cross_keys_and_values(memory, past_key_values)
+        # The pyramid's queries, which all texts share, have batch 1.
+        query = query.expand(key.shape[0], -1, -1, -1)
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        dropout = self.dropout if self.training else 0.0
         output, probabilities = attention(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling
-        )
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.dropout if self.training else 0.0,
+            scaling=self.scaling,
+        )  # (batch, length, heads, head_dim)
         return self.out_proj(output.flatten(2)), probabilities
 
-    def _attends_once(self, hidden_states: torch.Tensor) -> bool:
-        """Whether there is one query a text, and the projections are plain: adapters and hooks have to be called."""
-        return (
-            hidden_states.shape[1] == 1
-            and self.config._attn_implementation in ("sdpa", "eager")
-            and all(
-                type(layer) is nn.Linear
-                and not (
-                    layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
-                )
-                for layer in (self.k_proj, self.v_proj)
-            )
-        )
+    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """Reshape (batch, length, d_model) to (batch, heads, length, head_dim)."""
+        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
 
-    def _attend_once(
+    def _project(self, attended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values (batch, heads, length, head_dim) of (batch, length, width)."""
+        key = self._split_heads(self.k_proj(attended))
+        value = self._split_heads(self.v_proj(attended))
+        return key, value
+
+    def _self_keys_and_values(
+        self, hidden_states: torch.Tensor, past_key_values: EncoderDecoderCache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of the tokens so far, (batch, heads, past + length, head_dim)."""
+        key, value = self._project(hidden_states)
+        if past_key_values is None:
+            return key, value
+        return past_key_values.self_attention_cache.update(key, value, self.layer_idx)
+
+    def _cross_keys_and_values(
+        self, memory: torch.Tensor, past_key_values: EncoderDecoderCache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of the memory, (batch, heads, memory_length, head_dim)."""
+        if past_key_values is None:
+            return self._project(memory)
+        if past_key_values.is_updated.get(self.layer_idx):
+            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            return cached.keys, cached.values
+        key, value = self._project(memory)
+        key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
+        past_key_values.is_updated[self.layer_idx] = True
+        return key, value
+
+    def _is_one_query(self, hidden_states: torch.Tensor) -> bool:
+        """Return whether `_attend_with_one_query` can take the place of `forward`.
+
+        There has to be one query a text, and the projections have to be plain: adapters and hooks
+        act where a layer is called.
+        """
+        if hidden_states.shape[1] != 1:
+            return False
+        if self.config._attn_implementation not in ("sdpa", "eager"):
+            return False
+        return _is_plain_linear(self.k_proj) and _is_plain_linear(self.v_proj)
+
+    def _attend_with_one_query(
         self, query: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`forward` for one query a text, (batch, 1, d_model), without keys and values of the memory.
+        """Attend the memory with one query a text, without keys and values of the memory.
 
-        `q . (W_k m) = (W_k^T q) . m` and `sum_t p_t (W_v m_t) = W_v sum_t p_t m_t`: both projections are done once a
-        text and head instead of once a token. This is most of the cost of a last layer that computes P alone.
+        `q . (W_k m) = (W_k^T q) . m` and `sum_t p_t (W_v m_t) = W_v sum_t p_t m_t`: both
+        projections are done once a text and head instead of once a token. This is most of the cost
+        of a last layer that computes P alone.
+
+        Args:
+            query: (batch, 1, d_model).
+            memory: (batch, memory_length, memory_dim).
+            attention_mask: (batch, 1, 1, memory_length).
+
+        Returns:
+            As `forward`.
         """
         by_head = (self.num_heads, self.head_dim)
-        query = (
-            self.q_proj(query[:, 0]).unflatten(-1, by_head) * self.scaling
-        )  # (batch, heads, head_dim)
-        folded = torch.einsum("bhe,hed->bhd", query, self.k_proj.weight.unflatten(0, by_head))
-        scores = (folded @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
+        query = self.q_proj(query[:, 0]).unflatten(-1, by_head)  # (batch, heads, head_dim)
+        query = query * self.scaling
+        key_weight = self.k_proj.weight.unflatten(0, by_head)  # (heads, head_dim, memory_dim)
+        memory_query = torch.einsum("bhe,hed->bhd", query, key_weight)  # (batch, heads, memory_dim)
+        scores = (memory_query @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
         if attention_mask is not None:
-            mask = attention_mask[:, 0]  # (batch, 1, memory_length)
-            lowest = torch.finfo(
-                scores.dtype
-            ).min  # not -inf: a text of which nothing is seen would be NaN
-            scores = (
-                scores.masked_fill(~mask, lowest) if mask.dtype == torch.bool else scores + mask
-            )
+            scores = _masked_scores(scores, attention_mask[:, 0])
         probabilities = scores.softmax(dim=-1)
         dropped = nn.functional.dropout(probabilities, p=self.dropout, training=self.training)
         means = dropped.to(memory.dtype) @ memory  # (batch, heads, memory_dim)
-        output = torch.einsum("bhd,hed->bhe", means, self.v_proj.weight.unflatten(0, by_head))
-        output = output + dropped.sum(-1, keepdim=True).to(
-            output.dtype
-        ) * self.v_proj.bias.unflatten(0, by_head)
-        probabilities = (
-            probabilities.unsqueeze(2) if self.config._attn_implementation == "eager" else None
-        )
-        return self.out_proj(output.flatten(1).unsqueeze(1)), probabilities
+        value_weight = self.v_proj.weight.unflatten(0, by_head)  # (heads, head_dim, memory_dim)
+        output = torch.einsum("bhd,hed->bhe", means, value_weight)  # (batch, heads, head_dim)
+        # Dropout changes the sum of the probabilities, and with it the share of the bias.
+        bias_shares = dropped.sum(-1, keepdim=True).to(output.dtype)  # (batch, heads, 1)
+        output = output + bias_shares * self.v_proj.bias.unflatten(0, by_head)
+        attended = self.out_proj(output.flatten(1).unsqueeze(1))  # (batch, 1, d_model)
+        if self.config._attn_implementation == "eager":
+            return attended, probabilities.unsqueeze(2)
+        return attended, None
+
+
+def _is_plain_linear(layer: nn.Module) -> bool:
+    """Return whether a layer does nothing but multiply by its weight and add its bias."""
+    has_hooks = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
+    return type(layer) is nn.Linear and not has_hooks
+
+
+def _masked_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Apply a mask to the scores of one query a text.
+
+    Args:
+        scores: (batch, heads, memory_length).
+        mask: (batch, 1, memory_length), true at what is seen, or a number to add.
+    """
+    if mask.dtype != torch.bool:
+        return scores + mask
+    # Not -inf: the softmax of a text of which nothing is seen would be NaN.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest)
 
 
 class TmdeEncoderLayer(GradientCheckpointingLayer):
-    """Pre-norm transformer layer (eq. 4.4-4.5). With `memory`, its own weights attend other states instead: this is
-    how the pyramid shares the encoder's parameters (eq. 4.8-4.13)."""
+    """Pre-norm transformer layer (eq. 4.4-4.5).
+
+    With `memory`, the weights of the layer attend other states instead: this is how the pyramid
+    shares the encoder's parameters (eq. 4.8-4.13).
+    """
 
     def __init__(self, config: TmdeConfig):
         super().__init__()
@@ -188,11 +249,17 @@ class TmdeEncoderLayer(GradientCheckpointingLayer):
         attention_mask: torch.Tensor | None = None,
         memory: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """hidden_states (batch, length, d_model), memory (batch, memory_length, d_model) -> as hidden_states"""
+        """Return the next states (batch, length, d_model).
+
+        Args:
+            hidden_states: (batch, length, d_model).
+            attention_mask: (batch, 1, length, memory_length or length).
+            memory: (batch, memory_length, d_model), in place of the hidden states.
+        """
+        if memory is not None:
+            memory = self.self_attn_layer_norm(memory)
         attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states),
-            memory=None if memory is None else self.self_attn_layer_norm(memory),
-            attention_mask=attention_mask,
+            self.self_attn_layer_norm(hidden_states), memory=memory, attention_mask=attention_mask
         )
         hidden_states = hidden_states + self.dropout(attended)
         expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
@@ -200,26 +267,32 @@ class TmdeEncoderLayer(GradientCheckpointingLayer):
 
 
 class TmdeDecoderLayer(GradientCheckpointingLayer):
-    """Pre-norm decoder layer: self-attention, then the bottleneck band, the full band, or both, then feed-forward."""
+    """Pre-norm decoder layer.
+
+    Self-attention, then the bottleneck band, the full band, or both, then feed-forward.
+    """
 
     def __init__(self, config: TmdeConfig, layer_idx: int):
         super().__init__()
-        heads = config.decoder_attention_heads
-        self.self_attn = TmdeAttention(config, heads, is_causal=True, layer_idx=layer_idx)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.bottleneck = config.bottleneck
+        num_heads = config.decoder_attention_heads
         slot_dim = config.d_model + config.language_embedding_dim
-        if config.bottleneck != "full":
-            # A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 over the slot is a linear
-            # map of it. Queries and keys would never receive a gradient and are left out.
-            values, output = (
-                nn.Linear(slot_dim, config.d_model),
-                nn.Linear(config.d_model, config.d_model),
+        self.has_slot = config.bottleneck != "full"
+        self.has_memory = config.bottleneck in ("full", "dual")
+        self.self_attn = TmdeAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        if self.has_slot:
+            # A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 over the
+            # slot is a linear map of it. Queries and keys would never receive a gradient and are
+            # left out.
+            self.slot_attn = nn.Sequential(
+                OrderedDict(
+                    v_proj=nn.Linear(slot_dim, config.d_model),
+                    out_proj=nn.Linear(config.d_model, config.d_model),
+                )
             )
-            self.slot_attn = nn.Sequential(OrderedDict(v_proj=values, out_proj=output))
-        if config.bottleneck in ("full", "dual"):
+        if self.has_memory:
             self.encoder_attn = TmdeAttention(
-                config, heads, memory_dim=slot_dim, layer_idx=layer_idx
+                config, num_heads, memory_dim=slot_dim, layer_idx=layer_idx
             )
             self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
@@ -237,15 +310,23 @@ class TmdeDecoderLayer(GradientCheckpointingLayer):
         memory_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
     ) -> torch.Tensor:
-        """hidden_states (batch, length, d_model), slot (batch, slot_dim), memory (batch, memory_length, slot_dim) ->
-        (batch, length, d_model)"""
+        """Return the next states (batch, length, d_model).
+
+        Args:
+            hidden_states: (batch, length, d_model).
+            attention_mask: (batch, 1, length, past + length).
+            slot: (batch, slot_dim), P and the target language.
+            memory: (batch, memory_length, slot_dim); without it, the full band is left out.
+            memory_mask: (batch, 1, length, memory_length).
+            past_key_values: Keys and values of the tokens before, and of the memory.
+        """
         attended, _ = self.self_attn(
             self.self_attn_layer_norm(hidden_states),
             attention_mask=attention_mask,
             past_key_values=past_key_values,
         )
         hidden_states = hidden_states + self.dropout(attended)
-        if self.bottleneck != "full":
+        if self.has_slot:
             hidden_states = hidden_states + self.dropout(self.slot_attn(slot)).unsqueeze(1)
         if memory is not None:
             attended, _ = self.encoder_attn(
@@ -260,6 +341,8 @@ class TmdeDecoderLayer(GradientCheckpointingLayer):
 
 
 class TmdePreTrainedModel(EmbedderPreTrainedModel):
+    """Base of the T-MDE models: their configuration, and how their weights begin."""
+
     config: TmdeConfig
     _auto_map = {
         "AutoConfig": "configuration_tmde.TmdeConfig",
@@ -278,13 +361,20 @@ class TmdePreTrainedModel(EmbedderPreTrainedModel):
 
 
 class TmdeModel(TmdePreTrainedModel):
-    """
-    The encoder with its bottleneck: documents in, embeddings out.
+    """The encoder with its bottleneck: documents in, embeddings out.
 
     Pre-norm transformer layers over `<s> tokens </s>`, no language signal; the embedding is
-    `P = LayerNorm(H^6)[0]` without projection, dropout or L2 normalization (section 4.2.1), and in the pyramid the
-    output of a seventh layer at the same place (eq. 4.14-4.17). With `bag_residual`, H^0[0] is a weighted bag of the
-    text's tokens, which reaches P over the residual connections alone.
+    `P = LayerNorm(H^6)[0]` without projection, dropout or L2 normalization (section 4.2.1), and in
+    the pyramid the output of a seventh layer at the same place (eq. 4.14-4.17). With
+    `bag_residual`, H^0[0] is a weighted bag of the text's tokens, which reaches P over the residual
+    connections alone.
+
+    Example:
+        ```python
+        >>> model = AutoModel.from_pretrained(path)
+        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        >>> model(**inputs).pooler_output  # (1, d_model)
+        ```
     """
 
     # A checkpoint of the encoder-decoder opens here too, without its decoder.
@@ -318,72 +408,58 @@ class TmdeModel(TmdePreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         pooled_only: bool = False,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """
+        """Embed texts.
+
         Args:
             input_ids: (batch, length), beginning with `<s>`.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; everything counts when it
-                is missing.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions. Not with
-                `bag_residual`, whose token weights need ids.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
+                it, everything counts.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
+                positions. Not with `bag_residual`, whose token weights need ids.
             output_hidden_states: Also return H^0 to H^6 (before the final norm).
-            output_attentions: Also return attention probabilities; needs `attn_implementation="eager"`.
-            pooled_only: Compute the last layer for P alone, which saves most of it; `last_hidden_state` is then
-                (batch, 1, d_model).
+            output_attentions: Also return attention probabilities; needs
+                `attn_implementation="eager"`.
+            pooled_only: Compute the last layer for P alone, which saves most of it;
+                `last_hidden_state` is then (batch, 1, d_model).
+            kwargs: Not used: `generate` passes the arguments of the decoder to the encoder as well.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state` (batch, length, d_model), whose
-            position 0 is P in every variant, even where a text begins behind padding.
+            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`
+            (batch, length, d_model), whose position 0 is P in every variant, even if a text begins
+            behind padding.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, if `inputs_embeds` are given
-                with `bag_residual`, or the input is too long.
+            TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given, or
+                `inputs_embeds` with `bag_residual`, or the input is too long.
         """
         check_inputs(input_ids, inputs_embeds, attention_mask)
-        if self.config.bag_residual and input_ids is None:
-            raise TmdeError(
-                "Give input_ids: with bag_residual=True every token has a weight, found inputs_embeds"
-            )
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
-        batch_size, length = inputs_embeds.shape[:2]
-        rows = torch.arange(batch_size, device=inputs_embeds.device)
-        firsts = (
-            torch.zeros_like(rows) if attention_mask is None else first_places(attention_mask)
-        )  # (batch,)
-        at_first = (rows, firsts)
-        positions = self.embed_positions(length, firsts=None if attention_mask is None else firsts)
-        hidden_states = inputs_embeds * self.embed_scale + positions.to(inputs_embeds.dtype)
-        if self.config.bag_residual:
-            bag = bag_direction(
-                self.config, input_ids, attention_mask, self.token_weights, inputs_embeds
-            )
-            hidden_states = hidden_states.index_put(
-                at_first, (self.embed_scale * bag).to(hidden_states.dtype)
-            )
-        encoded = self._encode(
-            self.dropout(hidden_states),
-            attention_mask,
-            at_first if pooled_only else None,
-            output_attentions=self.config.output_attentions
-            if output_attentions is None
-            else output_attentions,
-            return_dict=True,
-        )
-        output = self.layer_norm(encoded.last_hidden_state)
-        if self.config.bottleneck == "pyramid":
-            embedding = self.layer_norm(
-                self._pyramid(encoded.hidden_states, attention_mask, at_first)
-            )
-            if not pooled_only:
-                output = output.index_put(at_first, embedding[:, 0])
-        else:
-            embedding = (
-                output[:, :1] if pooled_only else output[at_first].unsqueeze(1)
-            )  # (batch, 1, d_model)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
+        first_tokens = self._first_tokens(inputs_embeds, attention_mask)
+        hidden_states = self._embed(input_ids, inputs_embeds, attention_mask, first_tokens)
+        encoded = self._encode(
+            hidden_states,
+            attention_mask,
+            first_tokens if pooled_only else None,
+            output_attentions=output_attentions,
+            return_dict=True,
+        )
+        output = self.layer_norm(encoded.last_hidden_state)  # (batch, length or 1, d_model)
+        if self.config.bottleneck == "pyramid":
+            pooled = self._pyramid(encoded.hidden_states, attention_mask, first_tokens)
+            embedding = self.layer_norm(pooled)  # (batch, 1, d_model)
+            if not pooled_only:
+                output = output.index_put(first_tokens, embedding[:, 0])
+        elif pooled_only:
+            embedding = output
+        else:
+            embedding = output[first_tokens].unsqueeze(1)  # (batch, 1, d_model)
         return BaseModelOutputWithPooling(
             last_hidden_state=torch.cat([embedding, output[:, 1:]], dim=1),
             pooler_output=embedding[:, 0],
@@ -391,48 +467,103 @@ class TmdeModel(TmdePreTrainedModel):
             attentions=encoded.attentions,
         )
 
+    def _first_tokens(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> FirstTokens:
+        """Return the index of the first token of each text, which may stand behind padding."""
+        rows = torch.arange(len(inputs_embeds), device=inputs_embeds.device)  # (batch,)
+        if attention_mask is None:
+            return rows, torch.zeros_like(rows)
+        return rows, first_places(attention_mask)
+
+    def _embed(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        first_tokens: FirstTokens,
+    ) -> torch.Tensor:
+        """Return H^0, (batch, length, d_model), with the bag at the first place if there is one."""
+        _, first_columns = first_tokens
+        length = inputs_embeds.shape[1]
+        positions = self.embed_positions(
+            length, firsts=None if attention_mask is None else first_columns
+        )  # (length, d_model) or (batch, length, d_model)
+        hidden_states = inputs_embeds * self.embed_scale + positions.to(inputs_embeds.dtype)
+        if self.config.bag_residual:
+            if input_ids is None:
+                raise TmdeError(
+                    "Give input_ids: with bag_residual=True every token has a weight, found "
+                    "inputs_embeds"
+                )
+            bag = bag_direction(
+                self.config, input_ids, attention_mask, self.token_weights, inputs_embeds
+            )  # (batch, d_model)
+            first_states = (self.embed_scale * bag).to(hidden_states.dtype)
+            hidden_states = hidden_states.index_put(first_tokens, first_states)
+        return self.dropout(hidden_states)
+
     @capture_outputs
     def _encode(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        pooled_at: tuple[torch.LongTensor, torch.LongTensor] | None,
-        **kwargs,
+        pooled_at: FirstTokens | None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """H^0 (batch, length, d_model) through all layers; the last one for the places `pooled_at` alone, if given.
+        """Run all layers.
 
-        `hidden_states` are collected whether they are asked for or not, since the pyramid is built on them. It is not
-        part of this method so that the attentions recorded here are those of the encoder.
+        `hidden_states` are collected whether they are asked for or not, since the pyramid is built
+        on them. The pyramid is not part of this method so that the attentions recorded here are
+        those of the encoder.
+
+        Args:
+            hidden_states: H^0, (batch, length, d_model).
+            attention_mask: (batch, length).
+            pooled_at: Places for which alone the last layer is computed.
+            kwargs: What `capture_outputs` is to record.
+
+        Returns:
+            `last_hidden_state` (batch, length, d_model), or (batch, 1, d_model) with `pooled_at`,
+            and `hidden_states` H^0, H^1, ...
         """
         mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+        full_layers = self.layers if pooled_at is None else self.layers[:-1]
         states = [hidden_states]  # H^0, H^1, ...
-        for layer in self.layers[:-1] if pooled_at is not None else self.layers:
+        for layer in full_layers:
             states.append(layer(states[-1], mask))
         if pooled_at is not None:
-            first = states[-1][pooled_at].unsqueeze(1)  # (batch, 1, d_model)
+            memory = states[-1]
+            query = memory[pooled_at].unsqueeze(1)  # (batch, 1, d_model)
             mask = create_bidirectional_mask(
-                self.config, first, attention_mask, encoder_hidden_states=states[-1]
+                self.config, query, attention_mask, encoder_hidden_states=memory
             )
-            states.append(self.layers[-1](first, mask, states[-1]))
+            states.append(self.layers[-1](query, mask, memory))
         return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))
 
     def _pyramid(
         self,
         states: tuple[torch.Tensor, ...],
         attention_mask: torch.Tensor | None,
-        at_first: tuple[torch.LongTensor, torch.LongTensor],
+        first_tokens: FirstTokens,
     ) -> torch.Tensor:
-        """The embedding of T-MDE_P before the final norm, (batch, 1, d_model), from H^0 ... H^L.
+        """Return the embedding of T-MDE_P before the final norm, (batch, 1, d_model).
 
-        The learned queries attend H^(L-2) with the weights of layer L-2; layers L-1 and L keep the first half of the
-        queries at a time (32, 16, 8). Then one more layer attends from H^L[0] over [H^L[0] ... H^1[0] ; Z^L].
+        The learned queries attend H^(L-2) with the weights of layer L-2; layers L-1 and L keep the
+        first half of the queries at a time (32, 16, 8). Then one more layer attends from H^L[0]
+        over [H^L[0] ... H^1[0] ; Z^L].
+
+        Args:
+            states: H^0 ... H^L, (batch, length, d_model) each; the last may have P's place alone.
+            attention_mask: (batch, length).
+            first_tokens: The index of the first token of each text.
         """
+        first_states = []  # H^L[0] ... H^1[0]
+        for state in reversed(states[1:]):
+            is_pooled = state.shape[1] == 1
+            first_states.append(state[:, 0] if is_pooled else state[first_tokens])
+        firsts = torch.stack(first_states, dim=1)  # (batch, L, d_model)
         memory = states[-3]
-        firsts = [
-            state[:, 0] if state.shape[1] == 1 else state[at_first]
-            for state in reversed(states[1:])
-        ]
-        firsts = torch.stack(firsts, dim=1)  # (batch, L, d_model)
         queries = self.pyramid_queries.unsqueeze(0).to(memory.dtype)  # (1, 32, d_model)
         mask = create_bidirectional_mask(
             self.config,
@@ -442,14 +573,16 @@ class TmdeModel(TmdePreTrainedModel):
         )
         queries = self.layers[-3](queries, mask, memory)  # (batch, 32, d_model)
         for layer in self.layers[-2:]:
-            queries = layer(
-                queries[:, : queries.shape[1] // 2], None, queries
-            )  # (batch, 16 then 8, d_model)
+            half = queries[:, : queries.shape[1] // 2]
+            queries = layer(half, None, queries)  # (batch, 16, then 8, d_model)
         return self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
 
 
 class TmdeDecoder(TmdePreTrainedModel):
-    """Translation decoder that sees the embedding and the target language, or with `full` and `dual` every output."""
+    """Translation decoder that sees the embedding and the target language.
+
+    With `full` and `dual`, it sees every output of the encoder.
+    """
 
     _can_record_outputs = {
         "hidden_states": TmdeDecoderLayer,
@@ -486,53 +619,42 @@ class TmdeDecoder(TmdePreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool = False,
         bottleneck_only: bool = False,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """
+        """Decode the tokens read so far.
+
         Args:
-            input_ids: (batch, length) target tokens read so far, beginning with `<s>`.
+            input_ids: (batch, length) target tokens, beginning with `<s>`; with `past_key_values`,
+                only the new ones.
             embedding: (batch, d_model), P.
             language_ids: (batch,) ids of the target languages.
-            encoder_hidden_states, encoder_attention_mask: (batch, source_length, d_model) and (batch, source_length),
-                for `full` and `dual`.
+            encoder_hidden_states: (batch, source_length, d_model), for `full` and `dual`.
+            encoder_attention_mask: (batch, source_length), for `full` and `dual`.
             attention_mask: (batch, past + length) of the target; right padding needs none.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and positions.
+            past_key_values: Keys and values of the tokens before, and of the encoder's outputs.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
+                positions.
+            use_cache: Also return `past_key_values`.
             bottleneck_only: With `dual`, leave out the full band.
+            kwargs: What `capture_outputs` is to record.
 
         Returns:
             `last_hidden_state` (batch, length, d_model), ready for the output projection.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        positions = self.embed_positions(inputs_embeds.shape[1], past_length).to(
-            inputs_embeds.dtype
-        )
-        hidden_states = self.dropout(
-            inputs_embeds * self.embed_scale + positions
-        )  # (batch, length, d_model)
+        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        hidden_states = self._embed(input_ids, inputs_embeds, past_key_values)
         mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=attention_mask,
-            past_key_values=None
-            if past_key_values is None
-            else past_key_values.self_attention_cache,
+            self.config, hidden_states, attention_mask, past_key_values=self_cache
         )
-        language = self.embed_languages(language_ids).to(
-            embedding.dtype
-        )  # (batch, language_embedding_dim)
-        slot = torch.cat([embedding, language], dim=-1)
-        memory, memory_mask = None, None
-        if self.config.bottleneck == "full" or (
-            self.config.bottleneck == "dual" and not bottleneck_only
-        ):
-            length = encoder_hidden_states.shape[1]
-            memory = torch.cat(
-                [encoder_hidden_states, language.unsqueeze(1).expand(-1, length, -1)], dim=-1
-            )
+        language = self.embed_languages(language_ids).to(embedding.dtype)
+        slot = torch.cat([embedding, language], dim=-1)  # (batch, slot_dim)
+        memory = None
+        memory_mask = None
+        is_dual_with_memory = self.config.bottleneck == "dual" and not bottleneck_only
+        if self.config.bottleneck == "full" or is_dual_with_memory:
+            memory = self._memory(encoder_hidden_states, language)
             memory_mask = create_bidirectional_mask(
                 self.config, hidden_states, encoder_attention_mask, encoder_hidden_states=memory
             )
@@ -544,20 +666,47 @@ class TmdeDecoder(TmdePreTrainedModel):
             last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
         )
 
+    def _embed(
+        self,
+        input_ids: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+    ) -> torch.Tensor:
+        """Return tokens and positions, (batch, length, d_model)."""
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        length = inputs_embeds.shape[1]
+        positions = self.embed_positions(length, past_length).to(inputs_embeds.dtype)
+        return self.dropout(inputs_embeds * self.embed_scale + positions)
+
+    def _memory(self, encoder_hidden_states: torch.Tensor, language: torch.Tensor) -> torch.Tensor:
+        """Join the target language to every output of the encoder.
+
+        Args:
+            encoder_hidden_states: (batch, source_length, d_model).
+            language: (batch, language_embedding_dim).
+
+        Returns:
+            (batch, source_length, slot_dim).
+        """
+        length = encoder_hidden_states.shape[1]
+        languages = language.unsqueeze(1).expand(-1, length, -1)
+        return torch.cat([encoder_hidden_states, languages], dim=-1)
+
 
 class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, GenerationMixin):
-    """
-    T-MDE with its translation decoder, for training and for decoding an embedding back into text.
+    """T-MDE with its decoder, for training and for decoding an embedding back into text.
 
     Example:
-
-    ```python
-    >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-    >>> tokenizer.batch_decode(model.generate(**inputs, target_language="en"), skip_special_tokens=True)
-    >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
-    >>> model.generate(encoder_outputs=embedding, target_language="es")
-    ```
+        ```python
+        >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
+        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        >>> translated = model.generate(**inputs, target_language="en")
+        >>> tokenizer.batch_decode(translated, skip_special_tokens=True)
+        >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
+        >>> model.generate(encoder_outputs=embedding, target_language="es")
+        ```
     """
 
     def __init__(self, config: TmdeConfig):
@@ -588,6 +737,12 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
 
         That of `dual` is `bottleneck_loss_weight` times the loss of the bottleneck band alone,
         plus the remaining share of the loss of both bands.
+
+        Args:
+            logits: (batch, length, vocab_size).
+            labels: (batch, length), padded with -100 or `pad_token_id`.
+            num_items_in_batch: Labels of all accumulated batches; those of `labels` if None.
+            decoder_inputs: The arguments of `_decode`.
         """
         loss = self.translation_loss(logits, labels, num_items_in_batch)
         if self.config.bottleneck != "dual" or decoder_inputs["bottleneck_only"]:
@@ -597,8 +752,26 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         loss_alone = self.translation_loss(logits_alone, labels, num_items_in_batch)
         return torch.lerp(loss, loss_alone, self.config.bottleneck_loss_weight)
 
-    def generate(self, inputs=None, *args, encoder_outputs=None, **kwargs):
-        """As [`EmbeddingSeq2Seq.generate`]; `dual` decodes a bare embedding with its bottleneck band alone."""
-        if isinstance(encoder_outputs, torch.Tensor) and self.config.bottleneck == "dual":
+    def generate(
+        self,
+        inputs: torch.Tensor | None = None,
+        *args: Any,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput | torch.LongTensor:
+        """Translate texts, or decode `encoder_outputs`, as [`EmbeddingSeq2Seq.generate`] does.
+
+        Args:
+            inputs: (batch, length), the source.
+            args: Arguments of `GenerationMixin.generate`.
+            encoder_outputs: Embeddings (batch, d_model), which `dual` decodes with its bottleneck
+                band alone, or what an encoder returned.
+            kwargs: Arguments of `GenerationMixin.generate`, and `target_language`.
+        """
+        is_bare_embedding = isinstance(encoder_outputs, torch.Tensor)
+        if is_bare_embedding and self.config.bottleneck == "dual":
             kwargs.setdefault("bottleneck_only", True)
         return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
+
+
+__all__ = ["TmdeForConditionalGeneration", "TmdeModel", "TmdePreTrainedModel"]

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The byte-level BPE tokenizer that all languages share: train it, extend it; and any tokenizer: cut, load, run it."""
+"""The byte-level BPE tokenizer that all languages share, and what is done with any tokenizer.
+
+In order: train one, extend it by languages, cut another one to the tokens of some texts, load one.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, cycle, groupby, islice
+from itertools import chain, cycle, groupby, islice, pairwise
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from tokenizers import (
+    Encoding,
     Regex,
     Tokenizer,
     decoders,
@@ -27,42 +33,58 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from .common import TmdeError
 
-# Their ids are their positions, and the defaults of the configs. `<s>` is the thesis's STR_TAG (section 4.2.1).
+# Their ids are their positions, and the defaults of the configurations. `<s>` is the thesis's
+# STR_TAG (section 4.2.1).
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
-# Words with their combining marks, numbers up to three digits, runs of symbols, spaces: no merge crosses these.
+# Words with their combining marks, numbers of up to three digits, runs of symbols, spaces: no merge
+# crosses these.
 WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
 
-_FIRST_SYMBOL = (
-    0xF0000  # of the supplementary private use planes: one character for each token of a vocabulary
-)
-_SPARE = 1.5  # merges learned for each one asked for: some of them fire in texts of the old languages too
-_LATIN_END = 0x250  # the first code point after the Latin letters
-_LONG = re.compile(r"(\S{1000})|\s{1000,}")
-_CHUNK = 2048  # texts tokenized at once: enough for the tokenizer's threads, little memory
+NUM_BYTES = 256
 
-Word = tuple[int, ...]  # token ids of a pre-token
+# The supplementary private use planes have one character for each token of a vocabulary.
+_FIRST_SYMBOL = 0xF0000
+# Merges learned for each one asked for: some of them fire in texts of the old languages too.
+_SPARE_MERGES = 1.5
+_LATIN_END = 0x250  # the first code point after the Latin letters
+_LONG_RUN = re.compile(r"(\S{1000})|\s{1000,}")
+# Texts tokenized at once: enough for the tokenizer's threads, little memory.
+_TEXTS_AT_ONCE = 2048
+
+Word = tuple[int, ...]  # the token ids of a pre-token
 Merge = tuple[str, str]
 
 
+# ---- Train
+
+
 def balanced_texts(texts: Mapping[str, Iterable[str]], max_characters: int) -> Iterator[str]:
-    """Yields the same amount of text for every language, so that each gets its share of the vocabulary.
+    """Yield the same amount of text for every language, so that each gets its share of tokens.
 
-    Takes up to `max_characters` of each language and repeats the smaller languages until all are as large as the
-    largest. A language without any text is left out. More than 1,000 characters without a space are split, as many
-    spaces become one: the time that training takes grows with the square of the longest word.
+    Takes up to `max_characters` of each language and repeats the smaller languages until all are as
+    large as the largest. A language without any text is left out. More than 1,000 characters
+    without a space are split, and as many spaces become one: the time that training takes grows
+    with the square of the longest word.
+
+    Args:
+        texts: Texts of each language.
+        max_characters: Most characters of one language.
     """
-    collected = [list(_until(stream, max_characters)) for stream in texts.values()]
-    target = max((sum(map(len, stored)) for stored in collected), default=0)
-    for stored in filter(any, collected):
-        yield from (_LONG.sub(r"\1 ", text) for text in _until(cycle(stored), target))
+    texts_of_languages = [list(_until(stream, max_characters)) for stream in texts.values()]
+    sizes = [sum(map(len, language_texts)) for language_texts in texts_of_languages]
+    largest = max(sizes, default=0)
+    for language_texts, language_size in zip(texts_of_languages, sizes, strict=True):
+        if language_size:
+            for text in _until(cycle(language_texts), largest):
+                yield _LONG_RUN.sub(r"\1 ", text)
 
 
-def _until(texts: Iterable[str], characters: int) -> Iterator[str]:
-    """Texts until they have so many characters together."""
+def _until(texts: Iterable[str], num_characters: int) -> Iterator[str]:
+    """Yield texts until they have so many characters together."""
     size = 0
     for text in texts:
-        if size >= characters:
+        if size >= num_characters:
             break
         yield text
         size += len(text)
@@ -76,50 +98,39 @@ def train_tokenizer(
     lowercase: bool = False,
     add_prefix_space: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Trains one byte-level BPE vocabulary over all languages, balanced by language (thesis 4.3.1: 50k for five).
+    """Train one byte-level BPE vocabulary over all languages (thesis 4.3.1: 50k for five).
 
-    Every text survives a round trip, whatever its script: rare characters fall back to bytes, nothing is normalized
-    (except by `lowercase`), and a literal `<s>` in a text is text. The post-processor makes `<s> tokens </s>`.
+    Every text survives a round trip, whatever its script: rare characters fall back to bytes,
+    nothing is normalized (except by `lowercase`), and a literal `<s>` in a text is text. The
+    post-processor makes `<s> tokens </s>`.
 
     Args:
-        texts: Texts of each language.
+        texts: Texts of each language, which are balanced by language.
         vocab_size: Entries, including the special tokens and the 256 bytes.
         max_characters: Most characters read of one language.
         model_max_length: Longest input of the model, stored with the tokenizer.
         lowercase: Lowercase every text first. Decoding then gives lowercase text.
-        add_prefix_space: Begin every text with a space, which decoding removes: the first word gets the same tokens
-            as within a text, where words are stored with the space before them.
+        add_prefix_space: Begin every text with a space, which decoding removes: the first word gets
+            the same tokens as within a text, where words are stored with the space before them.
 
     Returns:
-        A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, with no class of this package.
+        A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, with no class of this
+        package.
 
     Raises:
-        ValueError: The vocabulary cannot hold the bytes, or there is no text.
+        TmdeError: The vocabulary cannot hold the bytes, or there is no text.
     """
-    smallest = len(SPECIAL_TOKENS) + 256
+    smallest = len(SPECIAL_TOKENS) + NUM_BYTES
     if vocab_size < smallest:
         raise TmdeError(
-            f"vocab_size={vocab_size} is too small: the special tokens and bytes alone are {smallest}"
+            f"vocab_size={vocab_size} is too small: the special tokens and bytes alone are "
+            f"{smallest}"
         )
     stream = balanced_texts(texts, max_characters)
-    first = next(stream, None)
-    if first is None:
+    first_text = next(stream, None)
+    if first_text is None:
         raise TmdeError(f"No text to train a tokenizer on in any of the languages {list(texts)}")
-    tokenizer = Tokenizer(models.BPE())
-    steps = [normalizers.Lowercase()] * lowercase + [normalizers.Prepend(" ")] * add_prefix_space
-    if steps:
-        tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(WORDS, "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    if add_prefix_space:
-        tokenizer.decoder = decoders.Sequence(
-            [decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)]
-        )
+    tokenizer = _untrained_tokenizer(lowercase, add_prefix_space)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -127,12 +138,38 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(chain([first], stream), trainer)
+    tokenizer.train_from_iterator(chain([first_text], stream), trainer)
     return wrapped(tokenizer, model_max_length)
 
 
+def _untrained_tokenizer(lowercase: bool, add_prefix_space: bool) -> Tokenizer:
+    """Return a byte-level BPE without a vocabulary; the arguments are those of training."""
+    tokenizer = Tokenizer(models.BPE())
+    steps = []
+    if lowercase:
+        steps.append(normalizers.Lowercase())
+    if add_prefix_space:
+        steps.append(normalizers.Prepend(" "))
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    split_words = pre_tokenizers.Split(WORDS, "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split_words, to_bytes])
+    if add_prefix_space:
+        remove_prefix_space = decoders.Strip(" ", left=1, right=0)
+        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), remove_prefix_space])
+    else:
+        tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def wrapped(tokenizer: Tokenizer, model_max_length: int = 2048) -> PreTrainedTokenizerFast:
-    """A tokenizer whose first ids are `SPECIAL_TOKENS`, as transformers opens it; a text becomes `<s> tokens </s>`."""
+    """Wrap a tokenizer for transformers; a text becomes `<s> tokens </s>`.
+
+    Args:
+        tokenizer: Its first ids are `SPECIAL_TOKENS`.
+        model_max_length: Longest input of the model, stored with the tokenizer.
+    """
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> $B </s>",
@@ -151,16 +188,23 @@ def wrapped(tokenizer: Tokenizer, model_max_length: int = 2048) -> PreTrainedTok
     )
 
 
+# ---- Extend
+
+
 def is_byte_level_bpe(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether `extend_tokenizer` takes this tokenizer."""
+    """Return whether `extend_tokenizer` takes this tokenizer."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return False
-    parts = json.loads(backend.to_str())
-    model, decoder = parts["model"], parts["decoder"] or {}
-    marks = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
-    kinds = {item.get("type") for item in [decoder, *decoder.get("decoders", [])]}
-    return model["type"] == "BPE" and not marks and "ByteLevel" in kinds
+    content = json.loads(backend.to_str())
+    model = content["model"]
+    if model["type"] != "BPE":
+        return False
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return False
+    decoder = content["decoder"] or {}
+    decoders_of_sequence = decoder.get("decoders", [])
+    return any(part.get("type") == "ByteLevel" for part in [decoder, *decoders_of_sequence])
 
 
 def extend_tokenizer(
@@ -171,12 +215,13 @@ def extend_tokenizer(
     max_old_share: float = 0.03,
     max_characters: int = 5_000_000,
 ) -> PreTrainedTokenizerBase:
-    """Continues the training of a byte-level BPE tokenizer on texts of other languages.
+    """Continue the training of a byte-level BPE tokenizer on texts of other languages.
 
-    New entries and merges stand after the old ones: every old token keeps its id, and the old merges come first in
-    any text. The new merges are learned on words that `old_texts` lack. A merge that fires there more than
-    `max_old_share` times as often as in `texts` is left out, with all that build on it. The normalizer, the
-    pre-tokenizer, the special tokens and all other settings stay.
+    New entries and merges stand after the old ones: every old token keeps its id, and the old
+    merges come first in any text. The new merges are learned on words that `old_texts` lack. A
+    merge that fires there more than `max_old_share` times as often as in `texts` is left out, with
+    all that build on it. The normalizer, the pre-tokenizer, the special tokens and all other
+    settings stay.
 
     Args:
         tokenizer: A byte-level BPE, as `train_tokenizer` makes it; it is not changed.
@@ -190,149 +235,174 @@ def extend_tokenizer(
         A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens.
 
     Raises:
-        ValueError: There is no text.
+        TmdeError: There is no text.
     """
     old_words = _count_words(tokenizer, balanced_texts(old_texts or {}, max_characters))
     words = _count_words(tokenizer, balanced_texts(texts, max_characters))
     if not words:
         raise TmdeError(f"No text to extend the tokenizer on in any of the languages {list(texts)}")
-    unknown = {
-        word: count for word, count in words.items() if len(word) > 1 and word not in old_words
-    }
-    learned = _learn_merges(unknown, round(_SPARE * new_tokens))
-    firing, old_firing = _count_firing(learned, words), _count_firing(learned, old_words)
-    dropped: set[str] = set()
-    kept = []
-    for merge in learned:
-        used_before = old_firing[merge] and old_firing[merge] > max_old_share * firing[merge]
-        if used_before or not dropped.isdisjoint(merge):
-            dropped.add("".join(merge))
+    new_words = {}
+    for word, count in words.items():
+        if len(word) > 1 and word not in old_words:
+            new_words[word] = count
+    merges = _learn_merges(new_words, round(_SPARE_MERGES * new_tokens))
+    new_firing = _count_firing(merges, words)
+    old_firing = _count_firing(merges, old_words)
+    chosen_merges = []
+    dropped_symbols: set[str] = set()
+    for merge in merges:
+        limit = max_old_share * new_firing[merge]
+        fires_in_old_texts = old_firing[merge] > 0 and old_firing[merge] > limit
+        builds_on_dropped = not dropped_symbols.isdisjoint(merge)
+        if fires_in_old_texts or builds_on_dropped:
+            dropped_symbols.add("".join(merge))
         else:
-            kept.append(merge)
-    return _append_merges(tokenizer, kept, new_tokens)
+            chosen_merges.append(merge)
+    return _append_merges(tokenizer, chosen_merges, new_tokens)
 
 
-def _encodings(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator:
-    """Encodings without special tokens; a literal `<s>` is text, and nothing is truncated."""
+def _encodings(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[Encoding]:
+    """Encode texts without special tokens; a literal `<s>` is text, and nothing is truncated."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
     texts = iter(texts)
-    while batch := list(islice(texts, _CHUNK)):
+    while batch := list(islice(texts, _TEXTS_AT_ONCE)):
         yield from backend.encode_batch(batch, add_special_tokens=False)
 
 
 def _count_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Counter[Word]:
-    """Counts the pre-tokens of texts, each as the tokens that it has now."""
+    """Count the pre-tokens of texts, each as the tokens that it has now."""
     counts: Counter[Word] = Counter()
     for encoding in _encodings(tokenizer, texts):
-        pairs = zip(encoding.word_ids, encoding.ids, strict=True)
-        counts.update(
-            tuple(token for _, token in word)
-            for _, word in groupby(pairs, key=lambda pair: pair[0])
-        )
+        words_and_tokens = zip(encoding.word_ids, encoding.ids, strict=True)
+        for _, word in groupby(words_and_tokens, key=itemgetter(0)):
+            counts[tuple(token for _, token in word)] += 1
     return counts
 
 
 def _symbols(word: Word) -> list[str]:
+    """Return one character for each token of a word."""
     return [chr(_FIRST_SYMBOL + token) for token in word]
 
 
-def _learn_merges(words: Mapping[Word, int], number: int) -> list[Merge]:
-    """Learns BPE merges of tokens: each token is one character, so that the `tokenizers` library can train on them."""
-    alphabet = sorted({symbol for word in words for symbol in _symbols(word)})
+def _learn_merges(words: Mapping[Word, int], num_merges: int) -> list[Merge]:
+    """Learn BPE merges of tokens.
+
+    Each token is one character, so that the `tokenizers` library can train on them.
+
+    Args:
+        words: Words and how often they occur.
+        num_merges: Most merges to learn.
+    """
+    alphabet: set[str] = set()
+    for word in words:
+        alphabet.update(_symbols(word))
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
-        vocab_size=len(alphabet) + number,
+        vocab_size=len(alphabet) + num_merges,
         min_frequency=2,
         special_tokens=[],
-        initial_alphabet=alphabet,
+        initial_alphabet=sorted(alphabet),
         show_progress=False,
     )
-    repeated = (" ".join(["".join(_symbols(word))] * count) for word, count in words.items())
-    learner.train_from_iterator(repeated, trainer)
+    learner.train_from_iterator(_repeated_words(words), trainer)
     return [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
 
 
+def _repeated_words(words: Mapping[Word, int]) -> Iterator[str]:
+    """Yield each word, as symbols, as often as it occurs."""
+    for word, count in words.items():
+        symbols = "".join(_symbols(word))
+        yield " ".join([symbols] * count)
+
+
 def _count_firing(merges: list[Merge], words: Counter[Word]) -> Counter[Merge]:
-    """How often each merge joins two symbols in the words; earlier merges come first."""
-    ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
+    """Count how often each merge joins two symbols in the words; earlier merges come first."""
+    ranks: dict[Merge, int] = {}
+    for rank, merge in enumerate(merges):
+        ranks.setdefault(merge, rank)
     counts: Counter[Merge] = Counter()
     for word, count in words.items():
         symbols = _symbols(word)
-        while found := [
-            (ranks[pair], place)
-            for place, pair in enumerate(zip(symbols, symbols[1:], strict=False))
-            if pair in ranks
-        ]:
-            rank, place = min(found)
-            counts[merges[rank]] += count
-            symbols[place : place + 2] = ["".join(merges[rank])]
+        place = _place_of_first_merge(symbols, ranks)
+        while place is not None:
+            merge = (symbols[place], symbols[place + 1])
+            counts[merge] += count
+            symbols[place : place + 2] = ["".join(merge)]
+            place = _place_of_first_merge(symbols, ranks)
     return counts
 
 
+def _place_of_first_merge(symbols: list[str], ranks: Mapping[Merge, int]) -> int | None:
+    """Return where BPE joins two symbols next: the merge of lowest rank, from the left; or None."""
+    lowest_rank = len(ranks)
+    lowest_place = None
+    for place, pair in enumerate(pairwise(symbols)):
+        rank = ranks.get(pair)
+        if rank is not None and (lowest_place is None or rank < lowest_rank):
+            lowest_rank = rank
+            lowest_place = place
+    return lowest_place
+
+
 def _append_merges(
-    tokenizer: PreTrainedTokenizerBase, found: list[Merge], new_tokens: int
+    tokenizer: PreTrainedTokenizerBase, merges: list[Merge], new_tokens: int
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer with the first of the found merges, which give `new_tokens` entries."""
-    names = {chr(_FIRST_SYMBOL + id): token for token, id in tokenizer.get_vocab().items()}
+    """Return the tokenizer with the first of the merges, which give `new_tokens` entries.
 
-    def edit(content: dict) -> None:
-        vocabulary, ranked = content["model"]["vocab"], content["model"]["merges"]
-        known, first = {tuple(merge) for merge in ranked}, max(tokenizer.get_vocab().values()) + 1
-        new: dict[str, int] = {}
-        for merge in found:
-            parts = tuple("".join(names[symbol] for symbol in part) for part in merge)
-            joined = "".join(parts)
-            if joined not in vocabulary and joined not in new:  # two merges may give the same token
-                if len(new) == new_tokens:
+    Args:
+        tokenizer: It is not changed.
+        merges: Merges of symbols, as `_learn_merges` gives them.
+        new_tokens: Most entries to add.
+    """
+    token_of_symbol = {}
+    for token, token_id in tokenizer.get_vocab().items():
+        token_of_symbol[chr(_FIRST_SYMBOL + token_id)] = token
+    first_id = max(tokenizer.get_vocab().values()) + 1
+
+    def append(content: dict[str, Any]) -> None:
+        vocabulary = content["model"]["vocab"]
+        stored_merges = content["model"]["merges"]
+        known_merges = {tuple(merge) for merge in stored_merges}
+        new_ids: dict[str, int] = {}
+        for left, right in merges:
+            left_token = "".join(token_of_symbol[symbol] for symbol in left)
+            right_token = "".join(token_of_symbol[symbol] for symbol in right)
+            joined = left_token + right_token
+            # Two merges may give the same token.
+            if joined not in vocabulary and joined not in new_ids:
+                if len(new_ids) == new_tokens:
                     break
-                new[joined] = first + len(new)
-            if parts not in known:
-                known.add(parts)
-                ranked.append(list(parts))
-        vocabulary |= new
+                new_ids[joined] = first_id + len(new_ids)
+            if (left_token, right_token) not in known_merges:
+                known_merges.add((left_token, right_token))
+                stored_merges.append([left_token, right_token])
+        vocabulary.update(new_ids)
 
-    return edited(tokenizer, edit)
+    return edited(tokenizer, append)
 
 
 def edited(
     tokenizer: PreTrainedTokenizerBase, edit: Callable[[dict], None]
 ) -> PreTrainedTokenizerBase:
-    """A copy of a tokenizer after `edit` has changed the content of its tokenizer.json."""
+    """Return a copy of a tokenizer after `edit` has changed the content of its tokenizer.json."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         path = Path(folder, "tokenizer.json")
         content = json.loads(path.read_text(encoding="utf-8"))
-        content["truncation"] = content["padding"] = None  # left by the last call
+        content["truncation"] = None  # The last call left it, as it left the padding.
+        content["padding"] = None
         edit(content)
         path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-        edited = AutoTokenizer.from_pretrained(folder)
-    edited.name_or_path = tokenizer.name_or_path
-    return edited
+        edited_tokenizer = AutoTokenizer.from_pretrained(folder)
+    edited_tokenizer.name_or_path = tokenizer.name_or_path
+    return edited_tokenizer
 
 
-def _lowercase(content: dict) -> None:
-    """Reads texts in lower case. A token takes the lowercase name, and one that had it a name that no text has now."""
-    vocab, unigram = content["model"]["vocab"], content["model"]["type"] == "Unigram"
-    ranks = (
-        {token: (-score, id) for id, (token, score) in enumerate(vocab)} if unigram else dict(vocab)
-    )
-    special = {token["content"] for token in content["added_tokens"]}
-    best: dict[str, str] = {}  # by lowercase name
-    for token in sorted(ranks, key=ranks.__getitem__):
-        if not special & {token, token.lower()}:
-            best.setdefault(token.lower(), token)
-    renamed = {token: name for name, token in best.items()}
-    renamed |= {name: token for name, token in best.items() if name in ranks}
-    if unigram:
-        content["model"]["vocab"] = [[renamed.get(token, token), score] for token, score in vocab]
-    else:
-        content["model"]["vocab"] = {renamed.get(token, token): id for token, id in vocab.items()}
-    known = [content["normalizer"]] if content["normalizer"] else []
-    content["normalizer"] = {"type": "Sequence", "normalizers": [*known, {"type": "Lowercase"}]}
+# ---- Cut
 
 
 def cut_tokenizer(
@@ -343,10 +413,11 @@ def cut_tokenizer(
     keep: str = "",
     lowercase: bool = False,
 ) -> tuple[PreTrainedTokenizerBase, list[int]]:
-    """Cuts a Unigram (XLM-R) or WordPiece (BERT) vocabulary to the tokens of some texts.
+    """Cut a Unigram (XLM-R) or WordPiece (BERT) vocabulary to the tokens of some texts.
 
-    Special tokens, Latin letters and all characters of the texts stay, so that any text in these scripts has tokens.
-    A text whose tokens are all kept has the same tokens as before, with new ids in the old order.
+    Special tokens, Latin letters and all characters of the texts stay, so that any text in these
+    scripts has tokens. A text whose tokens are all kept has the same tokens as before, with new ids
+    in the old order.
 
     Args:
         tokenizer: It is not changed.
@@ -354,87 +425,170 @@ def cut_tokenizer(
         max_tokens: Most entries to keep; of the tokens of the texts, the most frequent.
         min_count: Tokens that the texts have less often are left out.
         keep: A text whose tokens are kept in any case, such as a prompt.
-        lowercase: Texts are read in lower case. Of tokens that then are the same, one stays: the most probable in a
-            Unigram vocabulary, the first in WordPiece.
+        lowercase: Read texts in lower case. Of tokens that then are the same, one stays: the most
+            probable in a Unigram vocabulary, the first in WordPiece.
 
     Returns:
-        The new tokenizer, and the old id of each of its entries: `old_embeddings[kept_ids]` are its embeddings.
+        The new tokenizer, and the old id of each of its entries: `old_embeddings[kept_ids]` are its
+        embeddings.
 
     Raises:
-        ValueError: The vocabulary is of another kind.
+        TmdeError: The vocabulary is of another kind.
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    content = json.loads(backend.to_str()) if backend is not None else {"model": {"type": "slow"}}
-    kind = content["model"]["type"]
+    kind = _vocabulary_kind(tokenizer)
     if kind not in ("Unigram", "WordPiece"):
         raise TmdeError(
-            f"{tokenizer.name_or_path}: its vocabulary, of type {kind}, cannot be cut; expected Unigram (XLM-R) or "
-            "WordPiece (BERT): the merges of a BPE build on one another"
+            f"{tokenizer.name_or_path}: its vocabulary, of type {kind}, cannot be cut; expected "
+            "Unigram (XLM-R) or WordPiece (BERT): the merges of a BPE build on one another"
         )
     if lowercase:
         tokenizer = edited(tokenizer, _lowercase)
-        content = json.loads(tokenizer.backend_tokenizer.to_str())
-    names = {id: name for name, id in tokenizer.get_vocab().items()}
+    frequent_ids = _frequent_ids(tokenizer, texts, min_count)
+    kept = _indispensable_ids(tokenizer, frequent_ids)
+    kept.update(next(_encodings(tokenizer, [keep])).ids)
+    room = len(frequent_ids) if max_tokens is None else max(0, max_tokens - len(kept))
+    further_ids = [token_id for token_id in frequent_ids if token_id not in kept]
+    kept.update(further_ids[:room])
+    kept_ids = sorted(kept)
+
+    def cut(content: dict[str, Any]) -> None:
+        _cut_content(content, kept_ids)
+
+    return edited(tokenizer, cut), kept_ids
+
+
+def _vocabulary_kind(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the type of a vocabulary by its name in tokenizer.json, "slow" without that file."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return "slow"
+    return json.loads(backend.to_str())["model"]["type"]
+
+
+def _frequent_ids(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], min_count: int
+) -> list[int]:
+    """Return the tokens that texts have at least `min_count` times, the most frequent first."""
     counts: Counter[int] = Counter()
     for encoding in _encodings(tokenizer, texts):
         counts.update(encoding.ids)
-    frequent = [id for id, count in counts.most_common() if count >= min_count]
-    characters = {character for id in frequent for character in names[id]}
-    characters.update(map(chr, range(_LATIN_END)))
-    kept = {token["id"] for token in content["added_tokens"]} | set(
-        next(_encodings(tokenizer, [keep])).ids
-    )
-    if kind == "Unigram":
+    return [token_id for token_id, count in counts.most_common() if count >= min_count]
+
+
+def _indispensable_ids(tokenizer: PreTrainedTokenizerBase, frequent_ids: list[int]) -> set[int]:
+    """Return the tokens without which the vocabulary or some text would not work.
+
+    These are special tokens, bytes to fall back to, and single characters: Latin letters and those
+    of the frequent tokens.
+    """
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    names = {token_id: name for name, token_id in tokenizer.get_vocab().items()}
+    characters = {chr(code_point) for code_point in range(_LATIN_END)}
+    for token_id in frequent_ids:
+        characters.update(names[token_id])
+    kept = {token["id"] for token in content["added_tokens"]}
+    for token_id, name in names.items():
+        if name.removeprefix("##") in characters:
+            kept.add(token_id)
+    if content["model"]["type"] == "Unigram":
+        kept.add(content["model"]["unk_id"])
         scores = [score for _, score in content["model"]["vocab"]]
-        kept |= {
-            content["model"]["unk_id"],
-            scores.index(min(scores)),
-        }  # the lowest sets the score of <unk>
-        kept.update(
-            id for id, name in names.items() if name.startswith("<0x")
-        )  # bytes, if it falls back to them
-    kept.update(id for id, name in names.items() if name.removeprefix("##") in characters)
-    room = len(frequent) if max_tokens is None else max(0, max_tokens - len(kept))
-    kept.update([id for id in frequent if id not in kept][:room])
-    kept_ids = sorted(kept)
-    new_ids = {old: new for new, old in enumerate(kept_ids)}
-
-    def edit(content: dict) -> None:
-        model, added = content["model"], content["added_tokens"]
-        if kind == "Unigram":
-            model["unk_id"] = new_ids[model["unk_id"]]
-            model["vocab"] = [model["vocab"][id] for id in kept_ids if id < len(model["vocab"])]
-        else:
-            model["vocab"] = {
-                token: new_ids[id] for token, id in model["vocab"].items() if id in new_ids
-            }
-        content["added_tokens"] = [token | {"id": new_ids[token["id"]]} for token in added]
-        processor = content["post_processor"] or {}
-        for part in [processor, *processor.get("processors", [])]:
-            for token in part.get("special_tokens", {}).values():  # of a template
-                token["ids"] = [new_ids[id] for id in token["ids"]]
-            for name in {"cls", "sep"} & part.keys():  # of BERT's and RoBERTa's
-                part[name][1] = new_ids[part[name][1]]
-
-    return edited(tokenizer, edit), kept_ids
+        kept.add(scores.index(min(scores)))  # The lowest score decides that of <unk>.
+        kept.update(token_id for token_id, name in names.items() if name.startswith("<0x"))
+    return kept
 
 
-def load_tokenizer(name: str | os.PathLike, **loading) -> PreTrainedTokenizerBase:
-    """`AutoTokenizer.from_pretrained`, with an error where the tokenizer's files are missing.
+def _cut_content(content: dict[str, Any], kept_ids: list[int]) -> None:
+    """Cut the content of tokenizer.json to the kept tokens, whose ids become 0, 1, ..."""
+    new_ids = {old_id: new_id for new_id, old_id in enumerate(kept_ids)}
+    model = content["model"]
+    vocabulary = model["vocab"]
+    if model["type"] == "Unigram":
+        model["unk_id"] = new_ids[model["unk_id"]]
+        # Added tokens may have ids behind the vocabulary.
+        model["vocab"] = [vocabulary[old_id] for old_id in kept_ids if old_id < len(vocabulary)]
+    else:
+        kept_tokens = [token for token, old_id in vocabulary.items() if old_id in new_ids]
+        model["vocab"] = {token: new_ids[vocabulary[token]] for token in kept_tokens}
+    for token in content["added_tokens"]:
+        token["id"] = new_ids[token["id"]]
+    processor = content["post_processor"] or {}
+    for part in [processor, *processor.get("processors", [])]:
+        _renumber_processor(part, new_ids)
+
+
+def _renumber_processor(processor: dict[str, Any], new_ids: Mapping[int, int]) -> None:
+    """Give the special tokens of a post-processor their new ids."""
+    for token in processor.get("special_tokens", {}).values():  # those of a template
+        token["ids"] = [new_ids[old_id] for old_id in token["ids"]]
+    for name in ("cls", "sep"):  # those of BERT and RoBERTa: a token and its id
+        if name in processor:
+            processor[name][1] = new_ids[processor[name][1]]
+
+
+def _lowercase(content: dict[str, Any]) -> None:
+    """Edit the content of tokenizer.json so that texts are read in lower case.
+
+    Of the tokens that are the same in lower case, the best one gets the lowercase string. If
+    another token has that string, it gets the string of the best one, which no text has any more.
+    """
+    model = content["model"]
+    vocabulary = model["vocab"]
+    tokens = _tokens_from_best_to_worst(model)
+    special_tokens = {token["content"] for token in content["added_tokens"]}
+    best_tokens: dict[str, str] = {}  # by their lowercase string
+    for token in tokens:
+        if special_tokens.isdisjoint((token, token.lower())):
+            best_tokens.setdefault(token.lower(), token)
+    known_tokens = set(tokens)
+    new_strings = {token: lowercase for lowercase, token in best_tokens.items()}
+    for lowercase, token in best_tokens.items():
+        if lowercase in known_tokens:
+            new_strings[lowercase] = token
+    if model["type"] == "Unigram":
+        model["vocab"] = [[new_strings.get(token, token), score] for token, score in vocabulary]
+    else:
+        model["vocab"] = {new_strings.get(token, token): i for token, i in vocabulary.items()}
+    steps = [content["normalizer"]] if content["normalizer"] else []
+    steps.append({"type": "Lowercase"})
+    content["normalizer"] = {"type": "Sequence", "normalizers": steps}
+
+
+def _tokens_from_best_to_worst(model: Mapping[str, Any]) -> list[str]:
+    """Return the tokens by score in a Unigram vocabulary, by id in WordPiece."""
+    vocabulary = model["vocab"]
+    if model["type"] == "Unigram":
+        # `sorted` is stable: of tokens of the same score, the first one comes first.
+        by_score = sorted(vocabulary, key=itemgetter(1), reverse=True)
+        return [token for token, _ in by_score]
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+# ---- Load
+
+
+def load_tokenizer(name: str | os.PathLike, **loading: Any) -> PreTrainedTokenizerBase:
+    """Load a tokenizer as `AutoTokenizer` does, with an error if its files are missing.
+
+    Args:
+        name: A folder or a Hub id.
+        loading: Arguments of `AutoTokenizer.from_pretrained`.
 
     Raises:
-        OSError, ValueError: Its files are missing or damaged.
+        OSError: The repository or a file of it is missing.
+        TmdeError: Its files are missing or damaged.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **loading)
         tokenizer.model_max_length = int(tokenizer.model_max_length)
     except OSError:
         raise
-    except Exception as error:  # without its files, anything from KeyError to a Rust error
+    except Exception as error:  # Without its files, anything from KeyError to a Rust error.
         raise TmdeError(
             f"{name}: its tokenizer cannot be loaded; are its files there? {error}"
         ) from error
-    # Where files are missing, transformers 5 makes up a tokenizer of special tokens; mBART's has a word mark as well.
+    # If files are missing, transformers 5 makes up a tokenizer of special tokens; that of mBART has
+    # a word mark as well.
     if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:
         raise TmdeError(
             f"{name}: its tokenizer has a vocabulary of special tokens alone; are its files there?"

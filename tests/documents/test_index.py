@@ -12,7 +12,7 @@ from modeling_tmde import BagConfig, BagModel
 from tests.documents.index_writer import DIMENSION, check, operate
 from tmde.documents import index as module
 from tmde.documents.index import Changes, DocumentIndex, shortened
-from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 
 
 class WordCounts:
@@ -25,13 +25,18 @@ class WordCounts:
         self.model, self.encoded = SimpleNamespace(name_or_path="/no/model"), []
 
     def encode(self, texts, language=None, show_progress_bar=None, normalize=False):
+        return self.encode_with_report(texts, language, show_progress_bar, normalize).vectors
+
+    def encode_with_report(self, texts, language=None, show_progress_bar=None, normalize=False):
         self.encoded.extend(texts)
-        self.last_report = EncodeReport(len(texts), sum(len(text.split()) for text in texts))
+        report = EncodeReport(len(texts), sum(len(text.split()) for text in texts))
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for vector, text in zip(vectors, texts, strict=True):
             for word in text.lower().split():
                 vector[sum(map(ord, word)) % self.dimension] += 1
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
+        if normalize:
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return EncodeOutput(vectors, report)
 
 
 @pytest.mark.parametrize("approximate_from", [20_000, 20])

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import WORDS
 from tmde.documents import parallel_rows as module
 from tmde.documents.parallel_rows import parallel_rows
-from tmde.embedding.document_embedder import EncodeReport
+from tmde.embedding.document_embedder import EncodeOutput, EncodeReport
 
 GERMAN_TO_ENGLISH = dict(zip(WORDS["de"], WORDS["en"], strict=True))
 
@@ -20,14 +20,12 @@ class Dictionary:
     """Knows what every word means: a text is the sum of its words' random directions, one for each meaning."""
 
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    last_report: EncodeReport | None = None
 
-    def encode(self, texts, language, show_progress_bar):
+    def encode_with_report(self, texts, language, show_progress_bar):
         self.asked.append((language, tuple(texts)))
-        self.last_report = EncodeReport(
-            texts=len(texts), truncated=sum("long" in text for text in texts)
-        )
-        return np.array([self.vector(text) for text in texts], np.float32).reshape(len(texts), 64)
+        report = EncodeReport(texts=len(texts), truncated=sum("long" in text for text in texts))
+        vectors = np.array([self.vector(text) for text in texts], np.float32)
+        return EncodeOutput(vectors.reshape(len(texts), 64), report)
 
     def vector(self, text):
         total = np.zeros(64)

@@ -1,10 +1,10 @@
-"""Sentences of documents: abbreviations of five languages, other scripts, no character lost, nothing that panics."""
+"""Sentences: abbreviations of five languages, other scripts, and no character is lost."""
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tmde.embedding.long_documents import SPLITTER_LANGUAGES, split_sentences
+from tmde.embedding.sentences import SPLITTER_LANGUAGES, split_sentences
 
 # "|" marks where a sentence ends.
 KNOWN = [
@@ -26,7 +26,8 @@ KNOWN = [
 ]
 # Where the language is not known, the rules of five have to agree.
 UNKNOWN = [
-    "Das gilt z. B. auch hier.| M. Dupont est là.| El Sr. Pérez también.| Il sig. Rossi è qui.| Mr. Smith left.",
+    "Das gilt z. B. auch hier.| M. Dupont est là.| El Sr. Pérez también.| Il sig. Rossi è qui.|"
+    " Mr. Smith left.",
     "Am 3. Mai kam Dr. Meier.| Er blieb drei Tage.",
     'He said: "Go away. Now!"| Then he left.',
     "今日は晴れです。|明日は雨ですか？| Привет.| यह अच्छा है।| كيف حالك؟| بخير.",
@@ -41,16 +42,18 @@ def test_sentences_of_many_languages(language, marked):
     assert split_sentences(marked.replace("|", ""), language) == expected
 
 
+# The last two languages have no rules of their own.
+@pytest.mark.parametrize("language", [None, "en", "xx", "zz-Latn"])
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\u2028", "\x85"])
-def test_a_line_break_ends_a_sentence(line_break):
+def test_a_line_break_ends_a_sentence(line_break, language):
     text = f"  A heading{line_break}- an item{line_break}One. Two{line_break} \t{line_break}"
-    for language in (None, "en", "xx", "zz-Latn"):  # the last two have no rules of their own
-        assert split_sentences(text, language) == ["A heading", "- an item", "One.", "Two"]
+    assert split_sentences(text, language) == ["A heading", "- an item", "One.", "Two"]
 
 
 PARTS = [
-    "z. B.", "Dr.", "M.", "e.g.", "3.", "A", "B", "é", "日", "。", "؟", "।", "😀", "e\u0301", ".", "!", "?", "…", ";",
-    "»", "“", '"', ")", "(", " ", "\n", "\t", "\u00a0", "\u2003", "\u2009", "\u202f", "\u3000", "\u200b", "\ufeff",
+    "z. B.", "Dr.", "M.", "e.g.", "3.", "A", "B", "é", "日", "。", "؟", "।", "😀", "e\u0301",
+    ".", "!", "?", "…", ";", "»", "“", '"', ")", "(", " ", "\n", "\t",
+    "\u00a0", "\u2003", "\u2009", "\u202f", "\u3000", "\u200b", "\ufeff",
     "\x1c", "\x85", "\u2028", "\x00",
 ]  # fmt: skip
 ANY = st.one_of(st.lists(st.sampled_from(PARTS), max_size=20).map("".join), st.text(max_size=40))
@@ -76,10 +79,13 @@ LANGUAGES = [
 @example(text="A\u2003. B", language="en")
 def test_every_other_character_is_kept_in_order(text, language):
     sentences = split_sentences(text, language)
-    assert all(sentence and sentence == sentence.strip() for sentence in sentences)
-    place, rest = 0, []
-    for sentence in sentences:  # each is a piece of the text, after the one before
-        start = text.index(sentence, place)
-        rest.append(text[place:start])
-        place = start + len(sentence)
-    assert not "".join([*rest, text[place:]]).strip()
+    left_out = []
+    end = 0
+    for sentence in sentences:
+        assert sentence
+        assert sentence == sentence.strip()
+        start = text.index(sentence, end)  # behind the sentence before
+        left_out.append(text[end:start])
+        end = start + len(sentence)
+    left_out.append(text[end:])
+    assert not "".join(left_out).strip()

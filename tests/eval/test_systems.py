@@ -23,11 +23,14 @@ def embedder(tokenizer):
 def test_vectors_come_from_the_cache(embedder, tmp_path, monkeypatch):
     first = EmbeddingSystem("ours", embedder, tmp_path)
     vectors = first.represent(TEXTS)
-    np.testing.assert_array_equal(vectors, embedder.encode(TEXTS))
-    truncated = embedder.last_report.truncated
+    expected, report = embedder.encode_with_report(TEXTS)
+    np.testing.assert_array_equal(vectors, expected)
+    truncated = report.truncated
     assert (first.texts, first.truncated) == (4, truncated) and truncated > 0
 
-    monkeypatch.setattr(embedder, "encode", lambda *args, **kwargs: pytest.fail("encoded again"))
+    monkeypatch.setattr(
+        embedder, "encode_with_report", lambda *args, **kwargs: pytest.fail("encoded again")
+    )
     second = EmbeddingSystem("renamed", embedder, tmp_path)
     np.testing.assert_array_equal(second.represent(TEXTS), vectors)
     np.testing.assert_array_equal(second.represent(TEXTS), vectors)

@@ -1,4 +1,4 @@
-"""The encoder-decoders keep transformers' contract: labels, collators, trainers, generation, hidden states."""
+"""The encoder-decoders keep transformers' contract: labels, collators, trainers, generation."""
 
 import pytest
 import torch
@@ -38,7 +38,15 @@ TARGETS = ["house dog", "cat", "tree river town"]
 def loss_by_hand(
     model, rows: list[list[int]], labels: list[list[int]], smoothing: float = 0.0, **options
 ) -> float:
-    """Each token of each text alone: what follows `<s>` and the tokens before it, by its own forward pass."""
+    """Return the mean loss of all targets, each by a forward pass of its own.
+
+    Args:
+        model: An encoder-decoder.
+        rows: The ids of each source text.
+        labels: The targets of each text; negative ones are padding.
+        smoothing: The share of the loss that is the mean over the vocabulary.
+        options: Further inputs of the source, (batch, ...).
+    """
     losses = []
     for place, (row, target) in enumerate(zip(rows, labels, strict=True)):
         tokens = [token for token in target if token >= 0]
@@ -52,65 +60,102 @@ def loss_by_hand(
     return sum(losses) / len(losses)
 
 
+def labeled(family):
+    """Return a model, a batch for it, its labels (4, 5), and the options of a simple loss.
+
+    The loss of `dual` has two parts; its bottleneck band alone has one.
+    """
+    model = filled(family)
+    inputs = padded(model=model) | {"target_language": "en"}
+    options = {"bottleneck_only": True} if family == "dual" else {}
+    return model, inputs | options, torch.tensor(LABELS)
+
+
+def loss_outside(logits, labels):
+    """Return the loss as a caller computes it, who trusts that `logits[:, t]` are of label t."""
+    return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_logits_belong_to_the_labels_of_their_place(family):
-    """`logits[:, t]` belongs to `labels[:, t]`; a loss outside the model is that of the model, and both by hand."""
-    model = filled(family)
-    inputs, labels = padded(model=model), torch.tensor(LABELS)
-    options = {"bottleneck_only": True} if family == "dual" else {}
-    outputs = model(**inputs, labels=labels, target_language="en", **options)
-    outside = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten())
-    torch.testing.assert_close(outputs.loss, outside)
-    assert torch.equal(labels, torch.tensor(LABELS))
-    if family != "dual":
-        given = {"language_ids": inputs["language_ids"]} if needs_language(model) else {}
-        assert outputs.loss.item() == pytest.approx(
-            loss_by_hand(model, ROWS, LABELS, **given), rel=1e-4
-        )
-    scaled = model(
-        **inputs, labels=labels, target_language="en", num_items_in_batch=10, **options
-    ).loss
-    torch.testing.assert_close(scaled, outside * 13 / 10)
+    model, inputs, labels = labeled(family)
+    outputs = model(**inputs, labels=labels)
+    torch.testing.assert_close(outputs.loss, loss_outside(outputs.logits, labels))
+    assert torch.equal(labels, torch.tensor(LABELS))  # They stay as they are.
+
+
+@pytest.mark.parametrize("family", [family for family in SEQ2SEQ if family != "dual"])
+def test_the_loss_is_that_of_each_target_alone(family):
+    model, inputs, labels = labeled(family)
+    source = {}
+    if needs_language(model):
+        source["language_ids"] = inputs["language_ids"]
+    expected = loss_by_hand(model, ROWS, LABELS, **source)
+    assert model(**inputs, labels=labels).loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_the_loss_is_divided_by_the_items_of_all_batches(family):
+    model, inputs, labels = labeled(family)
+    loss = model(**inputs, labels=labels).loss
+    scaled = model(**inputs, labels=labels, num_items_in_batch=10).loss
+    torch.testing.assert_close(scaled, loss * 13 / 10)  # 13 labels are no padding.
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_the_loss_does_not_depend_on_how_labels_are_written(family):
+    model, inputs, labels = labeled(family)
+    loss = model(**inputs, labels=labels).loss
     padded_with_pad = labels.masked_fill(labels == -100, 1)
-    torch.testing.assert_close(
-        model(**inputs, labels=padded_with_pad, target_language="en", **options).loss, outside
-    )
-    begun = nn.functional.pad(labels, (1, 0), value=0)  # with <s>, as a tokenizer writes them
-    torch.testing.assert_close(
-        model(**inputs, labels=begun, target_language="en", **options).loss, outside
-    )
+    with_start = nn.functional.pad(labels, (1, 0), value=0)  # as a tokenizer writes them
+    torch.testing.assert_close(model(**inputs, labels=padded_with_pad).loss, loss)
+    torch.testing.assert_close(model(**inputs, labels=with_start).loss, loss)
+
+
+@pytest.fixture
+def tokenized(tokenizer):
+    """Pairs of texts as a plain `tokenizer(text, text_target=...)` makes them, and a model."""
+    model = tiny_model()
+    english = model.config.languages.index("en")
+    features = []
+    for text, target in zip(TEXTS, TARGETS, strict=True):
+        feature = dict(tokenizer(text, text_target=target))
+        features.append(feature | {"target_language": english})
+    rows = [tokenizer(text)["input_ids"] for text in TEXTS]
+    labels = [tokenizer(target)["input_ids"][1:] for target in TARGETS]
+    return model, features, rows, labels
+
+
+def test_the_collator_moves_the_start_from_labels_to_inputs(tokenized, tokenizer):
+    model, features, _, labels = tokenized
+    batch = TranslationCollator(tokenizer, model=model)(features)
+    assert batch["decoder_input_ids"][:, 0].tolist() == [0, 0, 0]
+    assert batch["labels"][0, 0] == labels[0][0]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_tokenizer_collator_and_trainer_of_transformers_train_on_the_right_tokens(
-    smoothing, tokenizer, tmp_path
+def test_the_trainer_of_transformers_trains_on_the_right_tokens(
+    smoothing, tokenized, tokenizer, tmp_path
 ):
-    """A plain `tokenizer(text, text_target=...)` through TranslationCollator and Seq2SeqTrainer."""
-    model = tiny_model()
-    english = model.config.languages.index("en")
-    features = [
-        dict(tokenizer(text, text_target=target)) | {"target_language": english}
-        for text, target in zip(TEXTS, TARGETS, strict=True)
-    ]
+    model, features, rows, labels = tokenized
     collator = TranslationCollator(tokenizer, model=model)
-    batch = collator([dict(feature) for feature in features])
-    rows = [tokenizer(text)["input_ids"] for text in TEXTS]
-    labels = [tokenizer(target)["input_ids"][1:] for target in TARGETS]
-    assert batch["decoder_input_ids"][:, 0].tolist() == [0, 0, 0]
-    assert batch["labels"][0, 0] == labels[0][0]
-    options = Seq2SeqTrainingArguments(
+    arguments = Seq2SeqTrainingArguments(
         str(tmp_path),
         label_smoothing_factor=smoothing,
         report_to="none",
         use_cpu=True,
         save_strategy="no",
     )
-    trainer = Seq2SeqTrainer(model, options, data_collator=collator, train_dataset=features)
-    loss = trainer.compute_loss(model, collator([dict(feature) for feature in features]))
+    trainer = Seq2SeqTrainer(model, arguments, data_collator=collator, train_dataset=features)
+    loss = trainer.compute_loss(model, collator(features))
     assert loss.item() == pytest.approx(loss_by_hand(model, rows, labels, smoothing), rel=1e-4)
-    plain = tokenizer(TEXTS, text_target=TARGETS, return_tensors="pt", padding=True)
-    expected = loss_by_hand(model, rows, labels)
-    assert model(**plain, target_language="en").loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_model_trains_on_what_a_tokenizer_returns(tokenized, tokenizer):
+    model, _, rows, labels = tokenized
+    batch = tokenizer(TEXTS, text_target=TARGETS, return_tensors="pt", padding=True)
+    loss = model(**batch, target_language="en").loss
+    assert loss.item() == pytest.approx(loss_by_hand(model, rows, labels), rel=1e-4)
 
 
 def test_labels_stay_and_every_row_decides_about_its_start():
@@ -135,34 +180,56 @@ def test_labels_stay_and_every_row_decides_about_its_start():
     assert labels.tolist() == rows
 
 
+# Where the targets of each row begin if every second row is written with `<s>`.
+STARTS = [1, 0, 1, 0]
+
+
+def mixed_labels() -> torch.Tensor:
+    """Return labels (4, 6), of which every second row begins with `<s>`."""
+    plain = torch.tensor(LABELS)
+    mixed = nn.functional.pad(plain, (0, 1), value=-100)
+    mixed[::2] = nn.functional.pad(plain[::2], (1, 0), value=0)
+    return mixed
+
+
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_rows_with_and_without_start_have_the_logits_of_their_labels(family):
     model = filled(family)
     inputs = padded(model=model) | {"target_language": "en"}
     plain = torch.tensor(LABELS)
     expected = model(**inputs, labels=plain)
-    mixed = nn.functional.pad(plain, (0, 1), value=-100)
-    mixed[::2] = nn.functional.pad(plain[::2], (1, 0), value=0)
-    outputs = model(**inputs, labels=mixed)
+
+    outputs = model(**inputs, labels=mixed_labels())
+
     torch.testing.assert_close(outputs.loss, expected.loss)
-    is_target = plain != -100
     assert not outputs.logits[::2, 0].any()
-    found = torch.stack([outputs.logits[row, (row + 1) % 2 :][:5] for row in range(4)])
-    torch.testing.assert_close(found[is_target], expected.logits[is_target])
-    read = model.prepare_decoder_input_ids_from_labels(mixed)
-    outside = model(**inputs, decoder_input_ids=read).logits  # as for label smoothing
-    torch.testing.assert_close(outside, outputs.logits)
+    logits = [
+        row_logits[start:][:5] for row_logits, start in zip(outputs.logits, STARTS, strict=True)
+    ]
+    is_target = plain != -100
+    torch.testing.assert_close(torch.stack(logits)[is_target], expected.logits[is_target])
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_inputs_made_from_labels_give_the_logits_of_the_labels(family):
+    """Label smoothing takes this way: the Trainer removes the labels before the model is called."""
+    model = filled(family)
+    inputs = padded(model=model) | {"target_language": "en"}
+    labels = mixed_labels()
+    expected = model(**inputs, labels=labels).logits
+    decoder_input_ids = model.prepare_decoder_input_ids_from_labels(labels)
+    logits = model(**inputs, decoder_input_ids=decoder_input_ids).logits
+    torch.testing.assert_close(logits, expected)
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_labels_are_the_ninth_argument(family):
     model = filled(family)
-    inputs, labels = padded(model=model), torch.tensor(LABELS)
-    options = {"target_language": "en"}
-    if needs_language(model):
-        options["language_ids"] = inputs["language_ids"]
-    expected = model(**inputs, labels=labels, target_language="en").loss
-    source = (inputs["input_ids"], inputs["attention_mask"])
+    inputs = padded(model=model)
+    labels = torch.tensor(LABELS)
+    source = (inputs.pop("input_ids"), inputs.pop("attention_mask"))
+    options = inputs | {"target_language": "en"}  # with languages of the source, if needed
+    expected = model(*source, labels=labels, **options).loss
     assert torch.equal(model(*source, *[None] * 6, labels, **options).loss, expected)
 
 
@@ -187,12 +254,9 @@ def translation_features(model) -> list[dict]:
 
 
 def gradient_by_hand(model, features: list[dict]) -> torch.Tensor:
-    """Return the gradient of the mean over all targets, from one forward pass a text."""
-    bands = {None: 1.0}
-    if getattr(model.config, "bottleneck", None) == "dual":
-        bands = {False: 1 - model.config.bottleneck_loss_weight}
-        bands[True] = model.config.bottleneck_loss_weight
-    total, num_targets = 0.0, 0
+    """Return the gradient of the mean over all targets, from one forward pass a text and band."""
+    total = 0.0
+    num_targets = 0
     for feature in features:
         source = {"input_ids": torch.tensor([feature["input_ids"]]), "target_language": "en"}
         if "language_ids" in feature:
@@ -200,15 +264,22 @@ def gradient_by_hand(model, features: list[dict]) -> torch.Tensor:
         read = torch.tensor([feature["labels"][:-1]])
         targets = torch.tensor(feature["labels"][1:])
         num_targets += len(targets)
-        for band, weight in bands.items():
-            option = {} if band is None else {"bottleneck_only": band}
-            scores = model(**source, decoder_input_ids=read, use_cache=False, **option).logits[0]
-            chosen = scores.log_softmax(-1)[torch.arange(len(targets)), targets]
-            total = total - weight * chosen.sum()
+        for options, weight in weighted_bands(model):
+            outputs = model(**source, decoder_input_ids=read, use_cache=False, **options)
+            scores = outputs.logits[0].log_softmax(-1)  # (targets, vocab_size)
+            total = total - weight * scores[torch.arange(len(targets)), targets].sum()
     gradients = torch.autograd.grad(
         total / num_targets, list(model.parameters()), allow_unused=True, materialize_grads=True
     )
     return nn.utils.parameters_to_vector(gradients)
+
+
+def weighted_bands(model) -> list[tuple[dict, float]]:
+    """Return the options of each band of the decoder and its weight in the loss."""
+    if getattr(model.config, "bottleneck", None) != "dual":
+        return [({}, 1.0)]
+    weight = model.config.bottleneck_loss_weight
+    return [({"bottleneck_only": False}, 1 - weight), ({"bottleneck_only": True}, weight)]
 
 
 @pytest.mark.parametrize("batch_size", [8, 4, 2])
@@ -220,26 +291,32 @@ def test_accumulated_batches_have_the_gradient_of_the_mean_target(
     features = translation_features(model)
     expected = gradient_by_hand(model, features)
     collator = TranslationCollator(tokenizer, model)
-    found = trained_step(model, features, collator, tmp_path, batch_size)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
+    gradient = trained_step(model, features, collator, tmp_path, batch_size)
+    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.parametrize("batch_size", [8, 4])
 @pytest.mark.parametrize("gives_model", [True, False])
-def test_labels_with_a_start_are_no_smaller_a_loss(gives_model, tokenizer, tmp_path):
+def test_a_start_among_the_labels_does_not_shorten_the_gradient(
+    gives_model, batch_size, tokenizer, tmp_path
+):
     """DataCollatorForSeq2Seq keeps `<s>`, which the Trainer counts: five tokens and `<s>` a row."""
-    features = translation_features(filled("first"))
+    model = filled("first")
+    features = translation_features(model)
     for row, feature in enumerate(features):
         feature["labels"] = [0, 12 + row, 13, 14, 15, 2]
-    expected = gradient_by_hand(filled("first"), features)
-    for batch_size in (8, 4):
-        model = filled("first")
-        collator = DataCollatorForSeq2Seq(tokenizer, model if gives_model else None)
-        found = trained_step(model, features, collator, tmp_path, batch_size)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
-    batch = DataCollatorForSeq2Seq(tokenizer)(translation_features(filled("first")))
+    expected = gradient_by_hand(model, features)
+    collator = DataCollatorForSeq2Seq(tokenizer, model if gives_model else None)
+    gradient = trained_step(model, features, collator, tmp_path, batch_size)
+    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3)
+
+
+def test_a_start_among_the_labels_does_not_shorten_the_loss(tokenizer):
     model = filled("first")
-    counted = (batch["labels"] != -100).sum()
-    torch.testing.assert_close(model(**batch, num_items_in_batch=counted).loss, model(**batch).loss)
+    batch = DataCollatorForSeq2Seq(tokenizer)(translation_features(model))
+    num_counted = (batch["labels"] != -100).sum()
+    loss = model(**batch, num_items_in_batch=num_counted).loss
+    torch.testing.assert_close(loss, model(**batch).loss)
 
 
 def test_label_smoothing_has_no_gradient_where_a_start_is_written(tokenizer, tmp_path):
@@ -273,13 +350,18 @@ def test_the_collator_leaves_features_as_they_are(tokenizer):
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_parts_have_the_names_of_transformers(family):
     model = filled(family)
-    assert model.get_encoder() is model.model and model.get_decoder() is model.decoder
-    assert model.get_encoder("image") is model and model.get_encoder(modality="audio") is model
+    assert model.get_encoder() is model.model
+    assert model.get_decoder() is model.decoder
+    assert model.get_encoder("image") is model
+    assert model.get_encoder(modality="audio") is model
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_embeddings_have_the_names_of_transformers(family):
+    model = filled(family)
     assert model.get_input_embeddings() is model.model.get_input_embeddings()
-    assert (
-        model.get_output_embeddings() is model.lm_head
-        and model.model.get_output_embeddings() is None
-    )
+    assert model.get_output_embeddings() is model.lm_head
+    assert model.model.get_output_embeddings() is None
 
 
 @pytest.mark.parametrize("family", ["first", "pyramid", "laser", "ntdv", "adapted-cls"])
@@ -289,109 +371,167 @@ def test_vectors_in_place_of_ids(family):
     ids = torch.tensor([[0, 12, 13], [0, 14, 15], [0, 16, 17], [0, 18, 19]])
     expected = model(**inputs, decoder_input_ids=ids).logits
     inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
-    found = model(**inputs, decoder_inputs_embeds=model.decoder.embed_tokens(ids)).logits
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    logits = model(**inputs, decoder_inputs_embeds=model.decoder.embed_tokens(ids)).logits
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["first", "pyramid", "full", "laser", "adapted-cls"])
-def test_hidden_states_keep_their_gradient(family):
-    for checkpointing in (False, True):
-        model = filled(family).train()
-        if checkpointing and family != "laser":
-            model.gradient_checkpointing_enable()
-        outputs = model(
-            **padded(), labels=torch.tensor(LABELS), target_language="en", output_hidden_states=True
+@pytest.mark.parametrize(
+    ("family", "checkpointing"),
+    [
+        *[(family, False) for family in ("first", "pyramid", "full", "laser", "adapted-cls")],
+        *[(family, True) for family in ("first", "pyramid", "full", "adapted-cls")],
+    ],
+)
+def test_hidden_states_keep_their_gradient(family, checkpointing):
+    model = filled(family).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    outputs = model(
+        **padded(), labels=torch.tensor(LABELS), target_language="en", output_hidden_states=True
+    )
+    states = [*outputs.encoder_hidden_states, *(outputs.decoder_hidden_states or [])]
+    assert len(states) > 2
+    for state in states:
+        gradients = torch.autograd.grad(
+            state.square().sum(), list(model.parameters()), retain_graph=True, allow_unused=True
         )
-        states = list(outputs.encoder_hidden_states)
-        states += outputs.decoder_hidden_states or []
-        assert len(states) > 2
-        for state in states:
-            gradients = torch.autograd.grad(
-                state.square().sum(), list(model.parameters()), retain_graph=True, allow_unused=True
-            )
-            assert any(gradient is not None and gradient.any() for gradient in gradients)
+        assert any(gradient is not None and gradient.any() for gradient in gradients)
 
 
 # ---- Generation
 
 
+GENERATION = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+TARGET_CODES = ["de", "en", "en", "de"]
+
+
+@torch.no_grad()
+def written_by_hand(model, inputs) -> torch.Tensor:
+    """Return `<s>` and six tokens a text, (4, 7), each the most probable one."""
+    written = torch.zeros(4, 1, dtype=torch.long)
+    for _ in range(6):
+        outputs = model(**inputs, decoder_input_ids=written, target_language=TARGET_CODES)
+        written = torch.cat([written, outputs.logits[:, -1:].argmax(-1)], dim=1)
+    return written
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("family", SEQ2SEQ)
-def test_generation_is_a_loop_of_argmax(family):
+def test_generation_is_a_loop_of_argmax(family, use_cache):
     model = filled(family)
     inputs = padded(side="left", model=model)
-    languages = torch.tensor([0, 1, 1, 0])
-    written = torch.zeros(4, 1, dtype=torch.long)
-    with torch.no_grad():
-        for _ in range(6):
-            logits = model(**inputs, decoder_input_ids=written, target_language=languages).logits
-            written = torch.cat([written, logits[:, -1:].argmax(-1)], dim=1)
-    options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
-    codes = ["de", "en", "en", "de"]
-    for use_cache in (True, False):
-        assert torch.equal(
-            model.generate(**inputs, target_language=codes, use_cache=use_cache, **options), written
-        )
-    encoded = model.get_encoder()(**inputs)
-    mask = {"attention_mask": inputs["attention_mask"]}
-    assert torch.equal(
-        model.generate(encoder_outputs=encoded, target_language=codes, **mask, **options), written
+    expected = written_by_hand(model, inputs)
+    written = model.generate(
+        **inputs, target_language=TARGET_CODES, use_cache=use_cache, **GENERATION
     )
-    if not family.startswith("ntdv"):
-        states = (encoded.last_hidden_state,)
-        found = model(
-            encoder_outputs=states, decoder_input_ids=written, target_language=codes, **mask
-        ).logits
-        assert torch.equal(found[:, :-1].argmax(-1), written[:, 1:])
-        alone = {
-            "encoder_outputs": encoded.pooler_output,
-            "decoder_input_ids": written,
-            "target_language": codes,
-        }
-        assert torch.equal(model(**alone, **mask).logits, model(**alone).logits)
+    assert torch.equal(written, expected)
 
 
 @pytest.mark.parametrize("family", SEQ2SEQ)
-def test_encoder_outputs_of_every_form_are_decoded(family):
-    """A tuple and a plain BaseModelOutput, whose position 0 is the embedding in every family."""
+def test_generation_from_outputs_of_the_encoder(family):
+    model = filled(family)
+    inputs = padded(side="left", model=model)
+    expected = written_by_hand(model, inputs)
+    source = {
+        "encoder_outputs": model.get_encoder()(**inputs),
+        "attention_mask": inputs["attention_mask"],
+    }
+    written = model.generate(**source, target_language=TARGET_CODES, **GENERATION)
+    assert torch.equal(written, expected)
+
+
+DECODE_FROM_STATES = [family for family in SEQ2SEQ if not family.startswith("ntdv")]
+
+
+@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+def test_the_tokens_of_generation_are_those_of_forward(family):
+    model = filled(family)
+    inputs = padded(side="left", model=model)
+    expected = written_by_hand(model, inputs)
+    logits = model(
+        encoder_outputs=(model.get_encoder()(**inputs).last_hidden_state,),
+        attention_mask=inputs["attention_mask"],
+        decoder_input_ids=expected,
+        target_language=TARGET_CODES,
+    ).logits
+    assert torch.equal(logits[:, :-1].argmax(-1), expected[:, 1:])
+
+
+@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+def test_a_mask_of_tokens_does_not_hide_an_embedding(family):
+    model = filled(family)
+    inputs = padded(side="left", model=model)
+    target = {
+        "encoder_outputs": model.get_encoder()(**inputs).pooler_output,
+        "decoder_input_ids": torch.tensor([[0, 12, 13]] * 4),
+        "target_language": TARGET_CODES,
+    }
+    masked = model(**target, attention_mask=inputs["attention_mask"]).logits
+    assert torch.equal(masked, model(**target).logits)
+
+
+def forms_of_outputs(states):
+    """Return what an encoder may return; position 0 is the embedding in every family."""
+    return ((states,), BaseModelOutput(last_hidden_state=states))
+
+
+@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+def test_encoder_outputs_of_every_form_are_read_by_forward(family):
     model = filled(family)
     inputs = padded(model=model)
-    options = {"target_language": "en", "attention_mask": inputs["attention_mask"]}
-    generation = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    target = {"target_language": "en", "decoder_input_ids": torch.tensor([[0, 12, 13]] * 4)}
+    expected = model(**inputs, **target).logits
     states = model.get_encoder()(**inputs).last_hidden_state
-    read = torch.tensor([[0, 12, 13]] * 4)
-    forms = ((states,), BaseModelOutput(last_hidden_state=states))
-    if family.startswith("ntdv"):
-        for form in forms:
-            for call in (model, model.generate):
-                with pytest.raises(ValueError, match="decodes from the outputs of its encoder"):
-                    call(encoder_outputs=form, decoder_input_ids=read, **options)
-        return
-    logits = model(**inputs, target_language="en", decoder_input_ids=read).logits
-    written = model.generate(**inputs, target_language="en", **generation)
-    beams = model.generate(**inputs, target_language="en", num_beams=3, **generation)
-    for form in forms:
-        found = model(encoder_outputs=form, decoder_input_ids=read, **options).logits
-        torch.testing.assert_close(found, logits)
-        assert torch.equal(model.generate(encoder_outputs=form, **options, **generation), written)
-        found = model.generate(encoder_outputs=form, num_beams=3, **options, **generation)
-        assert torch.equal(found, beams)
+    for form in forms_of_outputs(states):
+        source = {"encoder_outputs": form, "attention_mask": inputs["attention_mask"]}
+        torch.testing.assert_close(model(**source, **target).logits, expected)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+def test_encoder_outputs_of_every_form_are_decoded(family, num_beams):
+    model = filled(family)
+    inputs = padded(model=model)
+    options = GENERATION | {"num_beams": num_beams, "target_language": "en"}
+    expected = model.generate(**inputs, **options)
+    states = model.get_encoder()(**inputs).last_hidden_state
+    for form in forms_of_outputs(states):
+        source = {"encoder_outputs": form, "attention_mask": inputs["attention_mask"]}
+        assert torch.equal(model.generate(**source, **options), expected)
+
+
+@pytest.mark.parametrize("family", [family for family in SEQ2SEQ if family.startswith("ntdv")])
+def test_ntdv_asks_for_the_whole_output_of_its_encoder(family):
+    model = filled(family)
+    inputs = padded(model=model)
+    target = {"target_language": "en", "decoder_input_ids": torch.tensor([[0, 12, 13]] * 4)}
+    states = model.get_encoder()(**inputs).last_hidden_state
+    for form in forms_of_outputs(states):
+        for call in (model, model.generate):
+            with pytest.raises(ValueError, match="decodes from the outputs of its encoder"):
+                call(encoder_outputs=form, attention_mask=inputs["attention_mask"], **target)
+
+
+@pytest.mark.parametrize("family", ["first", "full", "dual", "adapted-cls"])
+def test_a_static_cache_gives_the_same_tokens(family):
+    model = filled(family)
+    options = GENERATION | {"target_language": "en"}
+    expected = model.generate(**padded(), **options)
+    written = model.generate(**padded(), cache_implementation="static", **options)
+    assert torch.equal(written, expected)
 
 
 @pytest.mark.parametrize("family", ["first", "full", "dual", "adapted-cls"])
 def test_a_static_cache_compiles_and_gives_the_same_tokens(family):
     model = filled(family)
-    options = {
-        "target_language": "en",
-        "max_new_tokens": 6,
-        "do_sample": False,
-        "eos_token_id": None,
-    }
+    options = GENERATION | {"target_language": "en"}
     expected = model.generate(**padded(), **options)
-    options["cache_implementation"] = "static"
-    assert torch.equal(model.generate(**padded(), **options), expected)
     compiled = CompileConfig(backend="eager", fullgraph=True)
-    compiled._compile_all_devices = True  # by default, `generate` compiles on accelerators only
-    assert torch.equal(model.generate(**padded(), compile_config=compiled, **options), expected)
+    compiled._compile_all_devices = True  # By default, `generate` compiles on accelerators only.
+    written = model.generate(
+        **padded(), cache_implementation="static", compile_config=compiled, **options
+    )
+    assert torch.equal(written, expected)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -420,12 +560,7 @@ def test_a_compiled_decoder_steps_through_a_static_cache(family, backend):
 
 def test_a_static_cache_longer_than_the_positions_is_refused():
     model = tiny_model()  # 128 positions
-    options = {
-        "target_language": "en",
-        "max_new_tokens": 130,
-        "do_sample": False,
-        "eos_token_id": None,
-    }
+    options = GENERATION | {"max_new_tokens": 130, "target_language": "en"}
     with pytest.raises(ValueError, match=r"129 tokens .* max_position_embeddings=128"):
         model.generate(**padded(), cache_implementation="static", **options)
 
@@ -435,44 +570,55 @@ def test_assisted_generation_returns_attentions(family):
     model = filled(family)
     model.set_attn_implementation("eager")
     inputs = {name: value[:1] for name, value in padded().items()}
-    options = {
-        "target_language": "en",
-        "max_new_tokens": 4,
-        "do_sample": False,
-        "eos_token_id": None,
-    }
-    more = {"assistant_model": model, "output_attentions": True, "return_dict_in_generate": True}
-    found = model.generate(**inputs, **options, **more)
-    assert (
-        torch.equal(found.sequences, model.generate(**inputs, **options))
-        and found.decoder_attentions
+    options = GENERATION | {"target_language": "en"}
+    expected = model.generate(**inputs, **options)
+    assisted = model.generate(
+        **inputs,
+        **options,
+        assistant_model=model,
+        output_attentions=True,
+        return_dict_in_generate=True,
     )
+    assert torch.equal(assisted.sequences, expected)
+    assert assisted.decoder_attentions
 
 
 @pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])
 def test_an_embedding_alone_is_decoded(family):
     model = filled(family)
     options = {"target_language": "de", "max_new_tokens": 6, "do_sample": False}
+    bands = {"bottleneck_only": True} if family == "dual" else {}
+    expected = model.generate(**padded(), **options, **bands)
     embedding = model.get_encoder()(**padded()).pooler_output
-    only = {"bottleneck_only": True} if family == "dual" else {}
-    expected = model.generate(**padded(), **options, **only)
     assert torch.equal(model.generate(encoder_outputs=embedding, **options), expected)
 
 
-def test_what_cannot_be_decoded_is_named():
-    model, ntdv = filled("first"), filled("ntdv")
-    for target_language, message in (
+@pytest.mark.parametrize(
+    ("target_language", "message"),
+    [
         (None, "target_language is missing"),
         ("nl", r"'nl' is unknown .*'de', 'en'"),
         (["en"], "1 languages for 4 texts"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model(**padded(), labels=torch.tensor(LABELS), target_language=target_language)
+    ],
+)
+def test_a_target_language_that_does_not_fit_is_named(target_language, message):
+    model = filled("first")
+    with pytest.raises(ValueError, match=message):
+        model(**padded(), labels=torch.tensor(LABELS), target_language=target_language)
+
+
+def test_what_generation_needs_is_named():
     with pytest.raises(ValueError, match="Give input_ids to translate, or encoder_outputs"):
-        model.generate(target_language="en")
+        filled("first").generate(target_language="en")
+
+
+def test_what_forward_needs_is_named():
     with pytest.raises(ValueError, match="Give decoder_input_ids, or labels"):
-        model(**padded(), target_language="en")
+        filled("first")(**padded(), target_language="en")
+
+
+def test_ntdv_refuses_an_embedding_alone():
     with pytest.raises(
         ValueError, match=r"NtdvForConditionalGeneration decodes from the outputs .*\(4, 8\)"
     ):
-        ntdv.generate(encoder_outputs=torch.zeros(4, 8), target_language="en")
+        filled("ntdv").generate(encoder_outputs=torch.zeros(4, 8), target_language="en")

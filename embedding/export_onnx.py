@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Export an encoder as an ONNX graph."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_tmde import TmdeError
+from modeling_tmde.inspection import is_ours
+from tmde.embedding.document_embedder import DocumentEmbedder, evaluating, mean_pooled
+from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE
+from tmde.embedding.text_tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+OUTPUT = "last_hidden_state"  # the name of the output of every graph
+# Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained 0.98.
+LEAST_COSINE = 0.9
+
+_INT64 = 7  # onnx.TensorProto.INT64
+# What `torch.onnx` traces; it must not be specific to these sizes.
+_TRACED_TEXTS = ("Written once, run everywhere; 1, 2, 3, 1.", "Written once")
+_TRACED_LENGTH = 24  # tokens
+# Most weights of a small model are in tables, which are read by Gather.
+_QUANTIZED_OPERATORS = ("MatMul", "Gemm", "Gather")
+_REFUSED = {
+    "tmde_bag": "it adds up rows of a table; `tmde export static` writes it for "
+    "sentence-transformers",
+    "tmde_laser": "its LSTM layers read every text to its own length, which the exporter cannot "
+    "write",
+}
+
+
+class OnnxExport(NamedTuple):
+    """A graph, and how far it is from its model.
+
+    Attributes:
+        path: The file of the graph.
+        difference: The largest difference of graph and model in any element of an output, over the
+            largest element.
+        cosine: The smallest cosine of their vectors.
+    """
+
+    path: Path
+    difference: float
+    cosine: float
+
+
+def export_onnx(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | os.PathLike[str],
+    quantization: str | None = None,
+) -> OnnxExport:
+    """Write an encoder as `folder/onnx/model.onnx`, or quantized as `folder/onnx/model_int8.onnx`.
+
+    Inputs are `input_ids` and `attention_mask`, both (batch, length) int64, of any size. The one
+    output, `last_hidden_state`, is (batch, length, d) float32; that of a model of this package may
+    be (batch, 1, d), the embedding alone. The graph is compared with the model before it takes its
+    place. Config and tokenizer are saved in a folder without a config.
+
+    Args:
+        model: An encoder in float32 on the CPU; only the encoder of an encoder-decoder is written.
+        tokenizer: Its tokenizer.
+        folder: Made if missing.
+        quantization: `"int8"` for 8-bit weights of matrices and embedding tables, and inputs of
+            matrix products rounded to 8 bits as they come.
+
+    Returns:
+        The file, and how far the graph is from the model on `TEXTS`.
+
+    Raises:
+        ImportError: A package of the extra `onnx` is missing.
+        TmdeError: The model cannot be written as a graph, or the graph computes something else.
+    """
+    # A missing package is reported before any work is done.
+    import onnx  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import onnxscript  # noqa: F401
+
+    if quantization not in (None, "int8"):
+        raise TmdeError(f"quantization: found {quantization!r}, expected None or 'int8'")
+    embedder = DocumentEmbedder(model, tokenizer)
+    _check_can_be_a_graph(embedder)
+    folder = Path(folder)
+    onnx_folder = folder / "onnx"
+    onnx_folder.mkdir(parents=True, exist_ok=True)
+    file_name = "model.onnx" if quantization is None else f"model_{quantization}.onnx"
+    with (
+        tempfile.TemporaryDirectory(dir=onnx_folder, prefix=".export-") as temporary,
+        evaluating(embedder.model),
+    ):
+        plain_graph = Path(temporary) / "model.onnx"
+        written_graph = Path(temporary) / file_name
+        encoder = _EncoderOutput(embedder.model)
+        _write_graph(encoder, embedder, plain_graph)
+        if quantization is not None:
+            _quantize(plain_graph, written_graph)
+        difference, cosine = _checked_difference(
+            encoder, embedder, written_graph, is_exact=quantization is None
+        )
+        for path in (_data_file(written_graph), written_graph):
+            if path.exists():
+                os.replace(path, onnx_folder / path.name)
+    if not (folder / "config.json").exists():
+        model.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return OnnxExport(onnx_folder / file_name, difference, cosine)
+
+
+def _check_can_be_a_graph(embedder: DocumentEmbedder) -> None:
+    """Refuse the models that cannot be a graph, with the reason."""
+    encoder = embedder.model
+    reason: str | None
+    if embedder.needs_language:
+        reason = "it has an encoder for each language, and a graph holds one for all"
+    else:
+        reason = _REFUSED.get(encoder.config.model_type)
+    if reason is not None:
+        raise TmdeError(f"{type(encoder).__name__} cannot be an ONNX graph: {reason}")
+
+
+class _EncoderOutput(nn.Module):
+    """The forward pass of an encoder with tensors in and one tensor out."""
+
+    def __init__(self, encoder: PreTrainedModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.options = {"pooled_only": True} if is_ours(encoder) else {}
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **self.options)
+        return outputs[0]
+
+
+def _padded_batch(
+    embedder: DocumentEmbedder, texts: Sequence[str], limit: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return input ids and attention mask, both (texts, length); masked places hold 0."""
+    tokenize = TextTokenizer(embedder.tokenizer, min(limit, embedder.max_length), empty_id=0)
+    return tokenize(list(texts)).padded(np.arange(len(texts)), pad_id=0)
+
+
+def _write_graph(encoder: _EncoderOutput, embedder: DocumentEmbedder, path: Path) -> None:
+    """Trace an encoder and write its graph."""
+    axes = {0: "batch", 1: "length"}
+    try:
+        with _quiet_exporter(), torch.no_grad():
+            program = torch.onnx.export(
+                encoder,
+                _padded_batch(embedder, _TRACED_TEXTS, limit=_TRACED_LENGTH),
+                dynamo=True,
+                verbose=False,
+                input_names=["input_ids", "attention_mask"],
+                output_names=[OUTPUT],
+                dynamic_shapes=(axes, axes),
+                custom_translation_table={torch.ops.aten.searchsorted.Tensor: _searchsorted},
+            )
+            program.save(path)
+    except Exception as error:  # torch.onnx raises many kinds.
+        raise TmdeError(
+            f"{type(encoder.encoder).__name__} cannot be written as an ONNX graph: {error}"
+        ) from error
+
+
+def _searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, **_: Any) -> Any:
+    """Translate `torch.searchsorted` (of `sublinear_counts`), which the exporter lacks.
+
+    Args:
+        sorted_sequence: (batch, n).
+        values: (batch, m).
+        right: Also count the elements that equal a value.
+
+    Returns:
+        (batch, m), the number of elements before each value.
+    """
+    from onnxscript import opset18 as op
+
+    ordered = op.Unsqueeze(sorted_sequence, op.Constant(value_ints=[-2]))  # (batch, 1, n)
+    values = op.Unsqueeze(values, op.Constant(value_ints=[-1]))  # (batch, m, 1)
+    is_before = op.LessOrEqual(ordered, values) if right else op.Less(ordered, values)
+    return op.ReduceSum(op.Cast(is_before, to=_INT64), op.Constant(value_ints=[-1]), keepdims=0)
+
+
+def _quantize(source: Path, target: Path) -> None:
+    """Write a graph with 8-bit weights."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _quiet_exporter():
+        quantize_dynamic(
+            source,
+            target,
+            op_types_to_quantize=list(_QUANTIZED_OPERATORS),
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            use_external_data_format=_data_file(source).exists(),
+        )
+
+
+def _checked_difference(
+    encoder: _EncoderOutput, embedder: DocumentEmbedder, graph: Path, is_exact: bool
+) -> tuple[float, float]:
+    """Return how far a graph is from its encoder, see [`OnnxExport`], if that is close enough.
+
+    Args:
+        encoder: The traced encoder.
+        embedder: The embedder around it.
+        graph: The file to check.
+        is_exact: Whether all outputs must agree, not only the directions of the vectors.
+
+    Raises:
+        TmdeError: The graph computes something else.
+    """
+    import onnx
+    import onnxruntime
+
+    onnx.checker.check_model(os.fspath(graph))
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    difference, cosine = _compare(encoder, session, embedder)
+    # Written so that NaN fails.
+    is_close = difference <= TOLERANCE or not is_exact
+    if not is_close or not cosine >= LEAST_COSINE:
+        raise TmdeError(
+            f"the graph of {type(embedder.model).__name__} differs from the model by "
+            f"{difference:.1e} of its largest output, the vectors have a cosine of {cosine:.3f}; "
+            f"expected at most {TOLERANCE:.0e} in float32, at least {LEAST_COSINE}"
+        )
+    return difference, cosine
+
+
+def _compare(
+    encoder: _EncoderOutput, session: onnxruntime.InferenceSession, embedder: DocumentEmbedder
+) -> tuple[float, float]:
+    """Return the largest relative difference of outputs, and the smallest cosine of vectors."""
+    differences = []
+    largest_outputs = []
+    cosines = []
+    for texts in (TEXTS[:1], TEXTS[:-1], TEXTS):
+        ids, mask = _padded_batch(embedder, texts, limit=LONGEST)
+        with torch.no_grad():
+            expected = encoder(ids, mask).float()
+        inputs = {"input_ids": ids.numpy(), "attention_mask": mask.numpy()}
+        (graph_output,) = session.run([OUTPUT], inputs)
+        output = torch.from_numpy(graph_output)  # (texts, length or 1, d)
+        has_output_per_token = expected.shape[1] == mask.shape[1]
+        # The output at padding may be anything.
+        compared = mask.bool() if has_output_per_token else slice(None)
+        differences.append((output - expected)[compared].abs().max())
+        largest_outputs.append(expected[compared].abs().max())
+        vectors = _pooled(output, mask, embedder)
+        expected_vectors = _pooled(expected, mask, embedder)
+        cosines.append(nn.functional.cosine_similarity(vectors, expected_vectors).min())
+    difference = torch.stack(differences).max() / torch.stack(largest_outputs).max()
+    return float(difference), float(torch.stack(cosines).min())
+
+
+def _pooled(
+    hidden: torch.Tensor, attention_mask: torch.Tensor, embedder: DocumentEmbedder
+) -> torch.Tensor:
+    """Return the vectors (texts, d) of outputs (texts, length or 1, d)."""
+    if embedder.pooling == "cls":
+        return hidden[:, 0]
+    return mean_pooled(hidden, attention_mask)
+
+
+def _data_file(graph: Path) -> Path:
+    """Return the file that holds the weights of a graph if they are too large for one file."""
+    return graph.with_name(graph.name + ".data")
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Silence the exporter and the quantizer, which log and warn of their internal steps."""
+    logging.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Split documents into sentences."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+import sentencex
+
+# A text of unknown language is split where the rules of all these languages agree.
+SPLITTER_LANGUAGES = ("en", "de", "es", "fr", "it")
+
+_LINE_BREAK = re.compile(r"[\r\n\u2028\u2029\x0b\x0c\x85]+")
+_SPACE = re.compile(r"\s")
+# In characters. The rules of some languages take time quadratic in the length of a line.
+_LINE_BLOCK = 4096
+
+
+def split_sentences(text: str, language: str | None = None) -> list[str]:
+    """Return the sentences of a document, in order, by the rules of the library `sentencex`.
+
+    Line breaks end a sentence, because documents have them between paragraphs, headings and list
+    items. Text that is wrapped at a fixed width should be unwrapped first.
+
+    Args:
+        text: A document of any length.
+        language: The code of its language (ISO 639-1), for its abbreviations; `sentencex` falls
+            back to a related language. With None, a sentence ends where the rules of German,
+            English, Spanish, French and Italian all say so, so that neither "z. B." nor
+            "M. Dupont" is cut in two.
+
+    Returns:
+        Non-empty strings without white space around. Together they hold every other character of
+        the text.
+    """
+    languages = SPLITTER_LANGUAGES if language is None else (language,)
+    sentences = []
+    for line in _LINE_BREAK.split(text):
+        for piece in _split_line(line.strip(), languages):
+            sentence = piece.strip()
+            if sentence:
+                sentences.append(sentence)
+    return sentences
+
+
+def _split_line(line: str, languages: Sequence[str]) -> Iterator[str]:
+    """Yield the pieces of a line, which end where the rules of all languages end a sentence."""
+    if not line:
+        return
+    # The rules of some languages break on a wide or narrow space before a full stop.
+    plain_line = _SPACE.sub(" ", line)
+    for start, stop in itertools.pairwise([0, *_block_ends(plain_line)]):
+        block = plain_line[start:stop]
+        ends = set.intersection(*[_sentence_ends(language, block) for language in languages])
+        for begin, end in itertools.pairwise(sorted({0, len(block)} | ends)):
+            yield line[start + begin : start + end]
+
+
+def _block_ends(line: str) -> list[int]:
+    """Return where to cut a line before its sentences are found.
+
+    A long line is cut into blocks of at least `_LINE_BLOCK` characters, at the ends of sentences
+    by the rules of English, whose time is linear.
+    """
+    if len(line) <= _LINE_BLOCK:
+        return [len(line)]
+    block_ends = []
+    start = 0
+    for end in sorted(_sentence_ends("en", line)):
+        if end - start >= _LINE_BLOCK or end == len(line):
+            block_ends.append(end)
+            start = end
+    return block_ends
+
+
+def _sentence_ends(language: str, line: str) -> set[int]:
+    """Return the places at which a sentence ends, which include the end of the line."""
+    sentence_lengths = map(len, sentencex.segment(language, line))
+    return set(itertools.accumulate(sentence_lengths))

@@ -1,0 +1,121 @@
+"""An ONNX graph gives the vectors of its model."""
+
+import numpy as np
+import pytest
+import torch
+
+from modeling_tmde import AdaptedConfig, AdaptedModel, AlignedModel, LaserModel
+from tests.conftest import tiny_model
+from tests.embedding.export_texts import TEXTS
+from tests.tiny_embedders import aligned, laser, make_bag, make_xlmr
+from tmde import DocumentEmbedder
+from tmde.embedding import export_onnx as export_module
+from tmde.embedding.export_onnx import export_onnx
+
+
+def make_bag_residual():
+    return tiny_model(bag_residual=True, sublinear_counts=True)
+
+
+def make_adapted():
+    config = AdaptedConfig(encoder_config=make_xlmr().config, prompt_ids=[7, 9], bag_residual=2)
+    return AdaptedModel(config)
+
+
+def graph_vectors(path, embedder, texts):
+    """Return the vectors of a graph, from one padded batch."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    options = {
+        "padding": True,
+        "truncation": True,
+        "max_length": embedder.max_length,
+        "return_tensors": "pt",
+    }
+    inputs = embedder.tokenizer(texts, split_special_tokens=True, **options)
+    names = {graph_input.name for graph_input in session.get_inputs()}
+    assert names == {"input_ids", "attention_mask"}
+    (hidden,) = session.run(["last_hidden_state"], {name: inputs[name].numpy() for name in names})
+    if embedder.pooling == "cls":
+        return hidden[:, 0]
+    mask = inputs["attention_mask"].numpy()[:, :, None]
+    return (hidden * mask).sum(1) / mask.sum(1)
+
+
+@pytest.fixture
+def onnx():
+    """Skip tests if the packages of the extra `onnx` are missing."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [make_bag_residual, make_xlmr, make_adapted],
+    ids=["bag residual", "xlm-r", "adapted"],
+)
+def test_the_graph_gives_the_vectors_of_the_model(make, onnx, tokenizer, tmp_path):
+    torch.manual_seed(0)
+    embedder = DocumentEmbedder(make().eval(), tokenizer)
+
+    path, difference, _ = export_onnx(embedder.model, tokenizer, tmp_path)
+
+    assert path == tmp_path / "onnx" / "model.onnx"
+    assert difference < 1e-4
+    vectors = graph_vectors(path, embedder, TEXTS)
+    np.testing.assert_allclose(vectors, embedder.encode(TEXTS), rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_an_int8_graph_keeps_the_direction_of_the_vectors(onnx, tokenizer, tmp_path):
+    torch.manual_seed(0)
+    embedder = DocumentEmbedder(tiny_model().eval(), tokenizer)
+
+    path, _, _ = export_onnx(embedder.model, tokenizer, tmp_path, "int8")
+
+    assert path == tmp_path / "onnx" / "model_int8.onnx"
+    vectors = graph_vectors(path, embedder, TEXTS)
+    expected = embedder.encode(TEXTS)
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+    cosines = (vectors * expected).sum(1) / norms
+    assert cosines.min() > 0.9
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_graph_has_a_config_and_nothing_temporary(onnx, tokenizer, tmp_path):
+    torch.manual_seed(0)
+    export_onnx(tiny_model().eval(), tokenizer, tmp_path)
+    assert (tmp_path / "config.json").exists()
+    assert (tmp_path / "tokenizer.json").exists()
+    assert not list((tmp_path / "onnx").glob(".*"))
+
+
+@pytest.mark.slow
+def test_a_graph_that_gives_other_vectors_is_not_written(onnx, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(export_module, "TOLERANCE", -1)
+    with pytest.raises(
+        ValueError, match="the graph of XLMRobertaModel differs from the model by .* of its"
+    ):
+        export_onnx(make_xlmr(), tokenizer, tmp_path)
+    assert not list(tmp_path.rglob("*.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_bag, "BagModel cannot be an ONNX graph: it adds up rows"),
+        (lambda: LaserModel(laser()), "LaserModel cannot be an ONNX graph: its LSTM layers"),
+        (lambda: AlignedModel(aligned("bag")), "it has an encoder for each language"),
+    ],
+)
+def test_models_that_are_no_graph_are_refused(make, message, onnx, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        export_onnx(make(), tokenizer, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_quantization_is_named(onnx, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="quantization: found 'int4', expected None or 'int8'"):
+        export_onnx(make_xlmr(), tokenizer, tmp_path, "int4")

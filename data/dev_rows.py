@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 
-from .parallel import document_numbers
+from .rows import document_numbers
 
 logger = logging.get_logger("tmde.training")
 

@@ -1,4 +1,4 @@
-"""Training data and documents: parallel rows, texts with metadata, tokens and the built-in sample."""
+"""Training data and documents: parallel rows, documents, tokens and the built-in sample."""
 
 from .checks import CorpusError
 from .parallel import load_parallel

@@ -8,10 +8,12 @@ from modeling_tmde import TmdeError
 
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
 # Usual names of other columns, and suffixes of other files, that look like codes.
-NOT_LANGUAGES = frozenset(
-    "src tgt url uri doc doc_id idx ids key uid row set sim txt xml tsv csv log zip bak tmp old "
-    "bin md gz".split()
-)
+# fmt: off
+NOT_LANGUAGES = frozenset({
+    "src", "tgt", "url", "uri", "doc", "doc_id", "idx", "ids", "key", "uid", "row", "set", "sim",
+    "txt", "xml", "tsv", "csv", "log", "zip", "bak", "tmp", "old", "bin", "md", "gz",
+})
+# fmt: on
 LONGEST_VALUE = 80  # characters of a value that an error quotes
 LISTED_LANGUAGES = 40
 CLOSE_ENOUGH = 0.55  # similarity of a code to a suggested one; `en` is not close to `de`

@@ -52,7 +52,10 @@ def _lock_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, renamed to `path` at the end and removed after an error."""
+    """Yield a temporary path beside `path`.
+
+    The file is renamed to `path` at the end, and removed after an error.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:

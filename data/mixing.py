@@ -65,10 +65,9 @@ def mix(
     draws_configs = is_stream and are_configs
     if temperature is None and not draws_configs:
         return datasets.concatenate_datasets(loaded)
-    if is_stream:
-        sizes = [part.rows for part in parts]
-    else:
-        sizes = [len(rows) for rows in loaded]
+    sizes: list[int | None] = []
+    for rows, part in zip(loaded, parts, strict=True):
+        sizes.append(part.rows if is_stream else len(rows))
     if temperature is None:
         probabilities = mixing_probabilities(sizes, 1.0)
         strategy = "all_exhausted_without_replacement"

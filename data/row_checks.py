@@ -1,4 +1,4 @@
-"""Check the rows of a corpus: every text is a text, enough of them are there, and labels are known."""
+"""Check the rows of a corpus: texts are texts, a row has enough of them, and labels are known."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +127,7 @@ class RowChecker:
     def _text_array(
         self, values: list | pa.Array, language: str, numbers: Sequence[int]
     ) -> pa.Array:
-        """Return the texts of a language as strings, or raise the error of the first that is none."""
+        """Return the texts of a language, or raise the error of the first that is not a text."""
         if isinstance(values, pa.Array):
             return values
         try:

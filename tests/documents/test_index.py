@@ -10,7 +10,7 @@ pytest.importorskip("lancedb")
 
 from modeling_tmde import BagConfig, BagModel
 from tests.documents.index_writer import DIMENSION, check, operate
-from tmde.documents import index as module
+from tmde.documents import index_table
 from tmde.documents.index import Changes, DocumentIndex, shortened
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
 
@@ -37,8 +37,8 @@ class WordCounts:
 @pytest.mark.parametrize("approximate_from", [20_000, 20])
 def test_many_operations_against_numpy(tmp_path, monkeypatch, approximate_from):
     """In memory and by scans of the table: the hits are those of a full sort."""
-    monkeypatch.setattr(module, "APPROXIMATE_FROM", approximate_from)
-    monkeypatch.setattr(module, "_FRAGMENTS", 3)
+    monkeypatch.setattr(index_table, "APPROXIMATE_FROM", approximate_from)
+    monkeypatch.setattr(index_table, "FRAGMENTS", 3)
     index, state = DocumentIndex.create(tmp_path / "index", dimension=DIMENSION), {}
     for number in range(20):
         operate(index, state, number)
@@ -55,7 +55,7 @@ def test_many_operations_against_numpy(tmp_path, monkeypatch, approximate_from):
 
 
 def test_the_approximate_index_has_the_recall_it_states(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "APPROXIMATE_FROM", 1000)
+    monkeypatch.setattr(index_table, "APPROXIMATE_FROM", 1000)
     rng = np.random.default_rng(0)
     centers = 4 * rng.standard_normal((40, 24))
     vectors = centers[rng.integers(40, size=4000)] + rng.standard_normal((4000, 24))

@@ -13,17 +13,8 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.mining import PairQuality, pair_quality
-from tmde.documents.neighbours import (
-    Matrix,
-    check_scoring,
-    largest,
-    products,
-    ranked_scores,
-    slices,
-    slices_with_bar,
-    two_sides,
-    warn_without_ratio,
-)
+from tmde.documents.margins import check_scoring, ranked_scores, warn_without_ratio
+from tmde.documents.unit_rows import Matrix, largest, products, slices, slices_with_bar, two_sides
 
 _CANDIDATES = 32  # that a document keeps
 _CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them

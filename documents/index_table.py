@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from modeling_tmde import TmdeError
 from tmde.documents.index_filters import has_id, has_name, has_value, load_metadata
-from tmde.documents.neighbours import TIE
+from tmde.documents.unit_rows import TIE
 
 TABLE = "documents"
 APPROXIMATE_FROM = 20_000  # documents; search is exact up to this many

@@ -16,13 +16,8 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.data.files import read_lines
-from tmde.documents.neighbours import (
-    Matrix,
-    check_scoring,
-    find_neighbours,
-    ranked_scores,
-    warn_without_ratio,
-)
+from tmde.documents.margins import check_scoring, ranked_scores, warn_without_ratio
+from tmde.documents.neighbours import Matrix, find_neighbours
 
 RETRIEVALS = ("forward", "backward", "intersection", "max")
 GoldPairs = list[tuple[int, int]]  # row numbers of the first and of the second side

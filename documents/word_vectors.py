@@ -28,7 +28,8 @@ from tmde.data.checks import Words, bad_value, is_code
 from tmde.data.files import read_lines
 from tmde.data.io import replacing
 from tmde.documents.mining import first_occurrences, mine_bitext
-from tmde.documents.neighbours import TIE, find_neighbours, row_cosines, slices, target_ranks
+from tmde.documents.neighbours import TIE, find_neighbours, row_cosines, target_ranks
+from tmde.documents.unit_rows import slices
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
 

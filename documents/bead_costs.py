@@ -17,7 +17,8 @@ SMALLEST_DISTANCE = 1e-6  # of the mean distance to the other document, which di
 # A probability of 1 in 150: what is rarer counts no more, so that no length forbids a pair.
 LARGEST_SURPRISE = 5.0
 
-# Variance of the characters of a translation, for each of the original (Gale & Church, section 2.3).
+# Variance of the characters of a translation for each of the original: section 2.3 of the paper
+# that `BeadCosts` names.
 VARIANCE = 6.8
 
 

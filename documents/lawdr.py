@@ -209,7 +209,9 @@ class Lawdr:
             arrays = dict(file)
         about = json.loads(str(arrays["about"]))
         settings = about["settings"]
-        density = settings["density"] and SentenceDensity(**settings["density"])
+        density = None
+        if settings["density"] is not None:
+            density = SentenceDensity(**settings["density"])
         lawdr = cls(embedder, rank=settings["rank"], density=density, debias=settings["debias"])
         lawdr.languages_ = about["languages"]
         lawdr.truncated_ = 0

@@ -63,12 +63,12 @@ def search(
         raise TmdeError("No language of the hits is chosen: check at least one.")
     filter = {"language": [code or None for code in languages]} if languages else None
     index = collection.index
-    hits = index.search(query, k, filter, snippet_width=300, language=language)
+    result = index.search_queries([query], k, filter, snippet_width=300, language=language)
     return Found(
         query,
-        collection.map.place_of(index.query_vectors[0]),
-        hits,
-        bool(index.query_report.truncated),
+        collection.map.place_of(result.query_vectors[0]),
+        result.hits[0],
+        bool(result.report.truncated),
     )
 
 

@@ -197,13 +197,13 @@ def search(
         wanted.setdefault(name, []).append(value)
     with truncation_counted(), reading(arguments[-1], prefix=False):
         found = open_index(arguments[-1], model, loading)
-        hits = found.search(texts, k, wanted, exact, snippet_width, language)
-    if cut := found.query_report.truncated:
+        result = found.search_queries(texts, k, wanted, exact, snippet_width, language)
+    if cut := result.report.truncated:
         limit = found.embedder.max_length
         typer.echo(
             f"{cut:,} of {len(texts):,} queries truncated: longer than {limit:,} tokens", err=True
         )
-    for query, of_query in zip(texts, hits, strict=True):
+    for query, of_query in zip(texts, result.hits, strict=True):
         if as_json:
             for rank, hit in enumerate(of_query, 1):
                 row = {name: value for name, value in vars(hit).items() if name != "text"}

@@ -1,6 +1,8 @@
-"""Training data and documents: parallel rows, texts with metadata, tokens and the built-in sample."""
+"""Training data and documents: parallel rows, documents, tokens and the built-in sample."""
 
 from .checks import CorpusError
-from .parallel import DOCUMENT_ID, CorpusReport, load_parallel
+from .parallel import load_parallel
+from .report import CorpusReport
+from .rows import DOCUMENT_ID
 
 __all__ = ["DOCUMENT_ID", "CorpusError", "CorpusReport", "load_parallel"]

@@ -1,4 +1,4 @@
-"""The error of bad input, and the codes of languages."""
+"""The error that bad input raises, and the codes of languages."""
 
 import difflib
 import re
@@ -8,52 +8,74 @@ from modeling_tmde import TmdeError
 
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
 # Usual names of other columns, and suffixes of other files, that look like codes.
-NOT_LANGUAGES = frozenset(
-    "src tgt url uri doc doc_id idx ids key uid row set sim txt xml tsv csv log zip bak tmp old bin md gz".split()
-)
+# fmt: off
+NOT_LANGUAGES = frozenset({
+    "src", "tgt", "url", "uri", "doc", "doc_id", "idx", "ids", "key", "uid", "row", "set", "sim",
+    "txt", "xml", "tsv", "csv", "log", "zip", "bak", "tmp", "old", "bin", "md", "gz",
+})
+# fmt: on
+LONGEST_VALUE = 80  # characters of a value that an error quotes
+LISTED_LANGUAGES = 40
+CLOSE_ENOUGH = 0.55  # similarity of a code to a suggested one; `en` is not close to `de`
 
 
 class CorpusError(TmdeError):
-    """Bad input. The message names file, row, field, the value found, the value expected and what to do."""
+    """Bad input.
+
+    The message names file, row, field, the value found, the value expected and what to do.
+    """
 
 
-class Words(str):
-    """A description in an error message, printed without quotes."""
+class Unquoted(str):
+    """A description that an error message prints without quotes."""
+
+
+Words = Unquoted  # The tasks of `tmde.eval` import it by this name.
 
 
 def bad_value(
     place: str, row: int | None, name: str | None, found: object, expected: str, advice: str
 ) -> CorpusError:
-    """Return (not raise) the [`CorpusError`] of one bad value."""
-    where = (
-        place + (f", row {row}" if row is not None else "") + (f", field '{name}'" if name else "")
-    )
-    text = found if isinstance(found, Words) else repr(found)
-    if len(text) > 80 and not isinstance(found, Words):
-        text = text[:77] + "..."
+    """Return (not raise) the [`CorpusError`] of one bad value.
+
+    Args:
+        place: The file, data set or argument.
+        row: The number of the row, from 1; None if no row is to blame.
+        name: The field; None if no field is to blame.
+        found: The value; an [`Unquoted`] description is printed as it is, and never shortened.
+        expected: A description of right values.
+        advice: What to do about it, as a sentence.
+    """
+    where = place
+    if row is not None:
+        where += f", row {row}"
+    if name:
+        where += f", field '{name}'"
+    if isinstance(found, Unquoted):
+        text = found
+    else:
+        text = repr(found)
+        if len(text) > LONGEST_VALUE:
+            text = text[: LONGEST_VALUE - 3] + "..."
     return CorpusError(f"{where}: found {text}, expected {expected}. {advice}")
 
 
 def is_code(name: str) -> bool:
-    """Return whether a name in the data can be taken for a language code without having been requested."""
+    """Return whether a name can be taken for a language code that nobody asked for."""
     return LANGUAGE_CODE.fullmatch(name) is not None and name not in NOT_LANGUAGES
 
 
-def check_languages(requested: Iterable[str], found: Iterable[str], place: str) -> None:
-    """Raise [`CorpusError`] if a requested language is not among the found ones."""
-    found = sorted(set(found))
+def check_languages(requested: Iterable[str], available: Iterable[str], place: str) -> None:
+    """Raise [`CorpusError`] if a requested language is not among the available ones."""
+    known = sorted(set(available))
+    listed = ", ".join(name[:20] for name in known[:LISTED_LANGUAGES])
     for code in requested:
-        if code not in found:
-            near = difflib.get_close_matches(code, found, n=1, cutoff=0.55)  # en is not close to de
-            listed = ", ".join(name[:20] for name in found[:40])
-            advice = (
-                f"Did you mean {near[0]!r}?" if near else f"Ask for those: languages=[{listed}]."
-            )
-            raise bad_value(
-                place,
-                None,
-                "languages",
-                code,
-                f"one of the languages in the data ({listed})",
-                advice,
-            )
+        if code in known:
+            continue
+        similar = difflib.get_close_matches(code, known, n=1, cutoff=CLOSE_ENOUGH)
+        if similar:
+            advice = f"Did you mean {similar[0]!r}?"
+        else:
+            advice = f"Ask for those: languages=[{listed}]."
+        expected = f"one of the languages in the data ({listed})"
+        raise bad_value(place, None, "languages", code, expected, advice)

@@ -1,4 +1,4 @@
-"""Dev rows: held out of the training data with their copies, whole documents where there are any."""
+"""Dev rows, held out of the training data with their copies: whole documents if there are any."""
 
 from functools import partial
 
@@ -8,96 +8,130 @@ from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 
-from .parallel import document_numbers
+from .rows import document_numbers
 
 logger = logging.get_logger("tmde.training")
 
 Row = dict[str, str | None]  # text by language
 
+LARGEST_SHARE = 10  # At most one row in ten is held out,
+FEWEST_ROWS = 2  # but two of a small corpus: there is nothing to find in one row.
+
 
 def hold_out_rows(
     train: datasets.Dataset | datasets.IterableDataset, number: int, seed: int
 ) -> tuple[datasets.Dataset | datasets.IterableDataset, datasets.Dataset]:
-    """Split off `number` dev rows, but no more than a tenth or two, each once: of a dataset as `hold_out` draws them,
-    of a stream the first ones. The rest has no row with the very texts of one of them: mixed corpora repeat rows.
+    """Split off `number` dev rows, or a tenth of the rows if that is less, but at least two.
+
+    The rows of a dataset are drawn by `hold_out`, and of a stream the first ones are taken. Each
+    text is held out once. The rest has no row with the very texts of one of them, because corpora
+    that are mixed repeat rows.
 
     Returns:
         The rest, and the rows held out.
 
     Raises:
-        ValueError: Nothing would be left to train.
+        TmdeError: Nothing would be left to train.
     """
     if isinstance(train, datasets.Dataset):
-        share = min(number, max(len(train) // 10, 2))  # there is nothing to find in one row
+        share = _share(number, len(train))
         if share >= len(train):
             raise TmdeError(
-                f"dev_rows={number}: found {len(train)} rows in all, too few to hold out any; give --dev"
+                f"dev_rows={number}: found {len(train)} rows in all, too few to hold out any; "
+                "give --dev"
             )
         train, held = hold_out(train, share, seed)
     else:
-        first = list(train.take(10 * number))
-        held = datasets.Dataset.from_list(
-            first[: min(number, max(len(first) // 10, 2))], features=train.features
-        )
-    places = {_key(row): place for place, row in reversed(list(enumerate(held["translation"][:])))}
+        first_rows = list(train.take(LARGEST_SHARE * number))
+        share = _share(number, len(first_rows))
+        held = datasets.Dataset.from_list(first_rows[:share], features=train.features)
+    places = _first_places(held["translation"][:])
     held = held.select(sorted(places.values()))
-    # A dict, whose order does not depend on the process, so that all processes find the same cached tokens.
+    # The copies are looked up in a dict and not in a set, because its order does not depend on the
+    # process: so all processes find the same cached tokens.
     rest = train.filter(
-        partial(_are_others, known=places), input_columns="translation", batched=True
+        partial(_are_not_held_out, held_out=places), input_columns="translation", batched=True
     )
     if isinstance(rest, datasets.Dataset):
-        if not len(rest):
-            raise TmdeError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
-        if len(rest) < len(train):
-            logger.warning(
-                f"{len(train) - len(rest):,} rows are copies of rows held out, and are not trained"
-            )
+        _check_rest(len(rest), len(train) - len(rest), number)
     return rest, held
+
+
+def _share(number: int, row_count: int) -> int:
+    """Return how many of the rows to hold out."""
+    return min(number, max(row_count // LARGEST_SHARE, FEWEST_ROWS))
+
+
+def _first_places(rows: list[Row]) -> dict[tuple, int]:
+    """Return where each row occurs first."""
+    places: dict[tuple, int] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(_key(row), place)
+    return places
 
 
 def _key(row: Row) -> tuple:
     return tuple(sorted(row.items()))
 
 
-def _are_others(rows: list[Row], known: dict[tuple, int]) -> list[bool]:
-    return [_key(row) not in known for row in rows]
+def _are_not_held_out(rows: list[Row], held_out: dict[tuple, int]) -> list[bool]:
+    return [_key(row) not in held_out for row in rows]
+
+
+def _check_rest(row_count: int, copies: int, number: int) -> None:
+    """Raise TmdeError if no row is left to train, and log how many copies are not trained."""
+    if not row_count:
+        raise TmdeError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
+    if copies:
+        logger.warning(f"{copies:,} rows are copies of rows held out, and are not trained")
 
 
 def hold_out(
     rows: datasets.Dataset, number: int, seed: int
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Split off `number` rows at random, or fewer: whole documents, where the column `doc_id` names any.
+    """Split off `number` rows at random, or fewer: whole documents if `doc_id` names any.
 
-    A row without a document is taken for one of its own. If every document is too long, single rows are held out, and
-    a warning says so.
+    A row without a document is taken for one of its own. If every document is too long, single rows
+    are held out, and a warning says so.
 
     Returns:
         The rest, and the rows held out; the rows of a document stand together.
     """
     documents = document_numbers(rows)
-    held = [] if documents is None else _draw_documents(documents, number, seed)
-    if len(held):
-        return rows.select(np.setdiff1d(np.arange(len(rows)), held)), rows.select(held)
     if documents is not None:
+        held = _draw_documents(documents, number, seed)
+        if len(held):
+            rest = np.setdiff1d(np.arange(len(rows)), held)
+            return rows.select(rest), rows.select(held)
         logger.warning(
-            f"dev_rows: every document has more than {number:,} rows, so single rows of the training documents are "
-            "held out; raise dev_rows, or give dev"
+            f"dev_rows: every document has more than {number:,} rows, so single rows of the "
+            "training documents are held out; raise dev_rows, or give dev"
         )
     parts = rows.train_test_split(test_size=number, seed=seed)
     return parts["train"], parts["test"]
 
 
 def _draw_documents(documents: np.ndarray, number: int, seed: int) -> np.ndarray:
-    """Return at most `number` rows: those of documents drawn with equal chances as long as they fit."""
-    alone = documents < 0
-    documents[alone] = documents.max() + 1 + np.arange(alone.sum())
-    lengths = np.bincount(documents)
-    chosen, left = [], number
+    """Draw documents with equal chances, and take those that still fit.
+
+    Args:
+        documents: The document of each row, (rows,), or -1.
+        number: How many rows to take at most.
+        seed: The seed of the draws.
+
+    Returns:
+        The rows of the documents, (at most `number`,).
+    """
+    documents = documents.copy()
+    is_alone = documents < 0
+    documents[is_alone] = documents.max() + 1 + np.arange(is_alone.sum())
+    lengths = np.bincount(documents)  # (documents,)
+    chosen = []
+    rows_left = number
     for document in np.random.default_rng(seed).permutation(len(lengths)):
-        if lengths[document] <= left:
+        if lengths[document] <= rows_left:
             chosen.append(document)
-            left -= lengths[document]
+            rows_left -= lengths[document]
     held = np.flatnonzero(np.isin(documents, chosen))
-    return held[
-        np.argsort(documents[held], kind="stable")
-    ]  # rows of corpora that are mixed do not stand together
+    # In corpora that are mixed, the rows of a document do not stand together.
+    return held[np.argsort(documents[held], kind="stable")]

@@ -1,34 +1,37 @@
-"""Files that are written whole or not at all, by one process at a time, and YAML with 3e-4 as a number."""
+"""Write files as a whole or not at all, by one process at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import yaml
 from filelock import FileLock, Timeout
 from huggingface_hub.utils.sha import sha_fileobj
 
 from modeling_tmde import TmdeError
 
+from .plain_yaml import PlainLoader
+
+__all__ = ["PlainLoader", "digests", "locked", "replacing", "write_atomically"]
+
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of what is written to `path`: a hidden file beside it, or in it where only it is writable.
+    """Hold the lock of what is written to `path`.
+
+    The lock is a hidden file beside `path`, or in it if it is a folder and only that is writable.
 
     Raises:
-        ValueError: Another process holds it.
+        TmdeError: Another process holds the lock.
     """
-    path = path.resolve()  # the folder that a link names
-    inside = path.is_dir() and not os.access(path.parent, os.W_OK)
-    lock = (path if inside else path.parent) / f".{path.name}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
+    path = path.resolve()  # A link to a folder has the lock of the folder.
+    lock_path = _lock_path(path)
+    lock_path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(FileLock(lock, timeout=0))
+            stack.enter_context(FileLock(lock_path, timeout=0))
         except Timeout:
             raise TmdeError(
                 f"{path}: another process is writing to it; wait for it, or choose another"
@@ -36,33 +39,33 @@ def locked(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(PermissionError):  # Windows deletes no open file
-                lock.unlink(missing_ok=True)
+            with contextlib.suppress(PermissionError):  # Windows deletes no open file.
+                lock_path.unlink(missing_ok=True)
+
+
+def _lock_path(path: Path) -> Path:
+    name = f".{path.name}.lock"
+    if path.is_dir() and not os.access(path.parent, os.W_OK):
+        return path / name
+    return path.parent / name
 
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, renamed to `path` at the end and removed after an error."""
+    """Yield a temporary path beside `path`.
+
+    The file is renamed to `path` at the end, and removed after an error.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
         yield temporary
+        # Without it, the name may be there without the content after a crash of the machine.
         with temporary.open("rb+") as file:
-            os.fsync(
-                file.fileno()
-            )  # or after a crash of the machine the name may be there without the content
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def digests(files: Iterable[Path], folder: Path) -> str:
-    """SHA-256 of files, as `sha256sum` writes them down, by their names in the folder."""
-    lines = []
-    for path in sorted(files):
-        with path.open("rb") as file:
-            lines.append(f"{sha_fileobj(file).hex()}  {path.relative_to(folder).as_posix()}\n")
-    return "".join(lines)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -71,17 +74,17 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-class PlainLoader(yaml.SafeLoader):
-    """YAML as recipes mean it, as in YAML 1.2: 3e-4 is a number, only `true` and `false` are switches, and `no` is
-    Norwegian."""
+def digests(files: Iterable[Path], folder: Path) -> str:
+    """Return the SHA-256 of files, one a line as `sha256sum` writes them.
 
-
-_BOOL, _FLOAT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:float"
-PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-PlainLoader.add_implicit_resolver(_BOOL, re.compile(r"(true|false)$", re.IGNORECASE), list("tTfF"))
-PlainLoader.add_implicit_resolver(
-    _FLOAT, re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+    Args:
+        files: The files; the lines are in their order when sorted.
+        folder: The folder that the names are relative to.
+    """
+    lines = []
+    for path in sorted(files):
+        name = path.relative_to(folder).as_posix()
+        with path.open("rb") as file:
+            digest = sha_fileobj(file).hex()
+        lines.append(f"{digest}  {name}\n")
+    return "".join(lines)

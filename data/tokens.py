@@ -1,9 +1,12 @@
-"""Token ids of parallel texts: each is tokenised once, by `Dataset.map`, and batches are gathered from its cache."""
+"""Token ids of parallel texts.
 
-import itertools
+Each text is tokenized once, by `Dataset.map`, and batches are gathered from its cache.
+"""
+
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,13 +25,22 @@ from modeling_tmde import TmdeError
 from tmde.embedding.progress import progress_bar
 
 from .cpus import usable_cpus
-from .parallel import LABEL, document_numbers
+from .rows import LABEL, document_numbers
 
-BLOCK_ROWS = 2048  # tokenised at a time, and rows of a record batch of the cache
+BLOCK_ROWS = 2048  # tokenized at a time, and rows of a record batch of the cache
+
+
+# ---- Tokenizers
 
 
 class TextBounds(NamedTuple):
-    """Ids of the tokens before and after a text; `reads_bos`: whether the tokenizer puts the first of them there."""
+    """The special tokens around a text.
+
+    Args:
+        bos: The id before the text.
+        eos: The id after the text.
+        reads_bos: Whether the tokenizer itself puts `bos` before a text.
+    """
 
     bos: int
     eos: int
@@ -36,34 +48,46 @@ class TextBounds(NamedTuple):
 
 
 def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
-    """Return what a tokenizer puts around a text: `<s>` and `</s>`, as BERT does `[CLS]` and `[SEP]`, or as T5 `</s>`
-    alone. A decoder must begin with something; where the tokenizer has nothing for that, it is padding, as in T5.
+    """Return what a tokenizer puts around a text.
+
+    That is `<s>` and `</s>`, or BERT's `[CLS]` and `[SEP]`, or `</s>` alone in T5. A decoder must
+    begin with something: where the tokenizer puts nothing before a text, `bos` is padding, as in
+    T5.
 
     Raises:
-        ValueError: A tokenizer that makes something else of texts, or is not a fast one.
+        TmdeError: The tokenizer makes something else of texts, or is not a fast one.
     """
     if not tokenizer.is_fast:
         raise TmdeError(
             f"{type(tokenizer).__name__} is written in Python, expected a fast tokenizer"
         )
-    made, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
-    names = (("bos_token", "cls_token"), ("eos_token", "sep_token"))
-    first, last = ([getattr(tokenizer, f"{name}_id", None) for name in pair] for pair in names)
-    if made[1:-1] == plain and made[0] in first and made[-1] in last:
-        return TextBounds(made[0], made[-1])
-    if made[:-1] == plain and first == [None, None] and made[-1] in last:
-        return TextBounds(tokenizer.pad_token_id, made[-1], reads_bos=False)
+    wrapped_ids = tokenizer("a")["input_ids"]
+    text_ids = tokenizer("a", add_special_tokens=False)["input_ids"]
+    first_ids = [_special_id(tokenizer, "bos_token"), _special_id(tokenizer, "cls_token")]
+    last_ids = [_special_id(tokenizer, "eos_token"), _special_id(tokenizer, "sep_token")]
+    bos = wrapped_ids[0]
+    eos = wrapped_ids[-1]
+    if wrapped_ids == [bos, *text_ids, eos] and bos in first_ids and eos in last_ids:
+        return TextBounds(bos, eos)
+    has_no_first_token = first_ids == [None, None]
+    if wrapped_ids == [*text_ids, eos] and has_no_first_token and eos in last_ids:
+        return TextBounds(tokenizer.pad_token_id, eos, reads_bos=False)
     raise TmdeError(
-        f"The tokenizer makes {made} of 'a', whose own tokens are {plain}; expected its bos_token or cls_token "
-        f"{first} before and its eos_token or sep_token {last} after them"
+        f"The tokenizer makes {wrapped_ids} of 'a', whose own tokens are {text_ids}; expected its "
+        f"bos_token or cls_token {first_ids} before and its eos_token or sep_token {last_ids} "
+        "after them"
     )
 
 
-class TextEncoder:
-    """Texts to token ids without special tokens, never truncated.
+def _special_id(tokenizer: PreTrainedTokenizerBase, name: str) -> int | None:
+    return getattr(tokenizer, f"{name}_id", None)
 
-    It copies the inner tokenizer, which others may set to truncate, and calls it directly: that takes half the time,
-    since nothing but the ids is made.
+
+class TextEncoder:
+    """Turns texts into token ids without special tokens, never truncated.
+
+    It copies the inner tokenizer, because others may set that one to truncate, and calls the copy
+    directly. That takes half the time, since nothing but the ids is made.
 
     Args:
         tokenizer: Makes `<s> tokens </s>`, see `text_bounds`.
@@ -71,68 +95,84 @@ class TextEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         text_bounds(tokenizer)
-        self.dtype = np.dtype(
-            np.uint16 if len(tokenizer) <= 2**16 else np.int32
-        )  # no more memory than needed
+        # Most vocabularies fit 16 bits, and then the cache takes half the room.
+        fits_16_bits = len(tokenizer) <= 2**16
+        self.dtype = np.dtype(np.uint16 if fits_16_bits else np.int32)
         self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.backend.no_truncation()
         self.backend.no_padding()
-        self.backend.encode_special_tokens = True  # a literal `</s>` is text
+        self.backend.encode_special_tokens = True  # A literal `</s>` is text.
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text."""
         worker = get_worker_info()
         if worker is None:
             return self._encode(texts)
-        # The tokenizer's own threads do not survive the fork of a DataLoader worker; Python's begin anew.
+        # The tokenizer's own threads do not survive the fork of a DataLoader worker, but threads
+        # that Python starts after it work.
         threads = max(1, usable_cpus() // worker.num_workers)
         size = max(-(-len(texts) // threads), 1)
+        blocks = [texts[begin : begin + size] for begin in range(0, len(texts), size)]
         with ThreadPoolExecutor(threads) as pool:
-            parts = pool.map(
-                self._encode, [texts[begin : begin + size] for begin in range(0, len(texts), size)]
-            )
-            return list(itertools.chain.from_iterable(parts))
+            return list(chain.from_iterable(pool.map(self._encode, blocks)))
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [
-            encoding.ids
-            for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)
-        ]
+        encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
 
 def tokenize(table: pa.Table, encoder: TextEncoder, languages: Sequence[str]) -> pa.Table:
-    """Return, of rows with `translation`, the columns `ids`, of all languages one after the other, `lengths`, the
-    tokens of each language or -1 where there is no text, and `words`, the whitespace-separated words of each."""
-    texts = [
-        (row or {}).get(name) for row in table["translation"].to_pylist() for name in languages
-    ]
-    there = np.array([bool(text) for text in texts], bool)
-    texts = [text for text in texts if text]
+    """Return the tokens of rows.
+
+    Args:
+        table: Rows with `translation`.
+        encoder: What makes the tokens.
+        languages: The languages whose texts are tokenized.
+
+    Returns:
+        The columns `ids`, of all languages one after the other; `lengths`, the tokens of each
+        language, or -1 where there is no text; and `words`, the whitespace-separated words of each.
+    """
+    cells = []  # the texts, row by row and language by language
+    for row in table["translation"].to_pylist():
+        row_texts = row or {}
+        cells += [row_texts.get(language) for language in languages]
+    texts = [text for text in cells if text]
+    has_text = np.array([bool(text) for text in cells], bool)  # (rows * languages,)
     encoded = encoder(texts)
-    lengths, words = np.full(len(there), -1, np.int32), np.zeros(len(there), np.int32)
-    lengths[there] = [len(ids) for ids in encoded]
-    words[there] = [len(text.split()) for text in texts]
-    ends = np.maximum(lengths, 0).reshape(-1, len(languages)).sum(axis=1).cumsum()
-    ids = pa.array(np.fromiter(itertools.chain.from_iterable(encoded), encoder.dtype))
-    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    by_row = [
-        pa.FixedSizeListArray.from_arrays(values, len(languages)) for values in (lengths, words)
-    ]
-    return pa.table([pa.ListArray.from_arrays(offsets, ids), *by_row], ["ids", "lengths", "words"])
+    lengths = np.full(len(cells), -1, np.int32)
+    lengths[has_text] = [len(ids) for ids in encoded]
+    words = np.zeros(len(cells), np.int32)
+    words[has_text] = [len(text.split()) for text in texts]
+    row_lengths = np.maximum(lengths, 0).reshape(-1, len(languages)).sum(axis=1)  # (rows,)
+    offsets = np.concatenate([[0], row_lengths.cumsum()])
+    ids = np.fromiter(chain.from_iterable(encoded), encoder.dtype)
+    return pa.table(
+        {
+            "ids": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids)),
+            "lengths": pa.FixedSizeListArray.from_arrays(pa.array(lengths), len(languages)),
+            "words": pa.FixedSizeListArray.from_arrays(pa.array(words), len(languages)),
+        }
+    )
+
+
+# ---- Tokens of rows
 
 
 class Tokens:
     """Token ids of the texts of rows in some languages.
 
     Args:
-        table: From `tokenize`, perhaps of a memory-mapped cache.
-        documents: Of `document_numbers`, by which rows follow each other. Without it, a row is followed by the next
-            one with the same languages: the rows are a stream of sentences.
+        table: The result of `tokenize`, perhaps in a memory-mapped cache.
+        documents: The result of `document_numbers`, by which rows follow each other. Without it, a
+            row is followed by the next one with the same languages: the rows are a stream of
+            sentences.
         texts: The rows themselves, where something needs to read them.
-        labels: (rows,), numbers of classes, of rows that have them.
+        labels: The classes, (rows,), of rows that have them.
 
     Attributes:
-        lengths: (rows, languages), the tokens of each text without special tokens, -1 where there is none.
+        lengths: (rows, languages), the tokens of each text without special tokens, -1 where there
+            is none.
         words: (rows, languages), the whitespace-separated words of each text.
         following: (rows,), the row that continues the text of each, or -1.
         documented: Whether the documents are known.
@@ -145,62 +185,94 @@ class Tokens:
         texts: pa.Table | None = None,
         labels: np.ndarray | None = None,
     ):
-        self.table, self.documents, self.texts, self.labels = table, documents, texts, labels
-        self.lengths, self.words = (
-            table[name].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
-            for name in ("lengths", "words")
-        )
-        self._ids, starts = _flat(table["ids"])
-        lengths = np.maximum(self.lengths, 0)
-        self._starts = starts[:, None] + np.cumsum(lengths, axis=1) - lengths  # (rows, languages)
+        self.table = table
+        self.documents = documents
+        self.texts = texts
+        self.labels = labels
+        self.lengths = _matrix(table["lengths"])
+        self.words = _matrix(table["words"])
+        self._id_lists = _ListColumn(table["ids"])
+        filled_lengths = np.maximum(self.lengths, 0)
+        # Where the tokens of each language begin in the ids of a row, (rows, languages).
+        self._begins = np.cumsum(filled_lengths, axis=1) - filled_lengths
         self.documented = documents is not None
         self.following = self._follow()
 
     def __reduce__(self) -> tuple:
         return Tokens, (self.table, self.documents, self.texts, self.labels)
 
-    def _follow(self) -> np.ndarray:
-        following = np.full(len(self), -1, dtype=np.int64)
-        kind, order = self.documents, np.arange(len(self))
-        if not self.documented:
-            _, kind = np.unique(np.packbits(self.lengths >= 0, axis=1), axis=0, return_inverse=True)
-            kind = kind.reshape(-1)
-            order = np.argsort(kind, kind="stable")
-        same = (kind[order[:-1]] == kind[order[1:]]) & (kind[order[1:]] >= 0)
-        following[order[:-1]] = np.where(same, order[1:], -1)
-        return following
-
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def _follow(self) -> np.ndarray:
+        """Return the row that follows each row in its document or stream, or -1, (rows,)."""
+        if self.documented:
+            streams = self.documents
+            order = np.arange(len(self))
+        else:
+            languages_of_rows = np.packbits(self.lengths >= 0, axis=1)
+            _, streams = np.unique(languages_of_rows, axis=0, return_inverse=True)
+            streams = streams.reshape(-1)  # (rows,)
+            order = np.argsort(streams, kind="stable")
+        current = order[:-1]
+        following = order[1:]
+        is_same = (streams[current] == streams[following]) & (streams[following] >= 0)
+        result = np.full(len(self), -1, dtype=np.int64)
+        result[current] = np.where(is_same, following, -1)
+        return result
+
     def gather(self, rows: np.ndarray, languages: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the first `lengths` tokens of texts (row, language), one text after the other: (sum of lengths,)."""
-        shifts = self._starts[rows, languages] - (np.cumsum(lengths) - lengths)
-        return self._ids[np.arange(int(lengths.sum())) + np.repeat(shifts, lengths)]
+        """Return the first tokens of texts, one text after the other.
+
+        Args:
+            rows: The row of each text, (texts,).
+            languages: The column of its language, (texts,).
+            lengths: How many tokens to take, (texts,).
+
+        Returns:
+            (sum of lengths,)
+        """
+        return self._id_lists.gather(rows, self._begins[rows, languages], lengths)
 
 
-def _flat(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a list column as one array, without a copy, and where each list begins in it, (rows,).
+class _ListColumn:
+    """A column of lists in several buffers, such as those of a memory-mapped file.
 
-    The array spans all buffers, whether of one memory-mapped file or of several: a position in it is an address.
+    The buffers are read in place: the tokens of a large corpus do not fit into memory.
     """
-    blocks = [chunk.values.to_numpy() for chunk in column.chunks]
-    filled = [
-        block for block in blocks if len(block)
-    ] or blocks  # the address of an empty one is anything
-    begin = min(block.ctypes.data for block in filled)
-    end = max(block.ctypes.data + block.nbytes for block in filled)
-    starts = [
-        (block.ctypes.data - begin) // block.itemsize
-        + chunk.offsets.to_numpy()[:-1].astype(np.int64)
-        for block, chunk in zip(blocks, column.chunks, strict=True)
-    ]
-    return np.frombuffer(
-        pa.foreign_buffer(begin, end - begin, column), blocks[0].dtype
-    ), np.concatenate(starts)
+
+    def __init__(self, column: pa.ChunkedArray):
+        self._blocks = [chunk.values.to_numpy() for chunk in column.chunks]
+        begins = [chunk.offsets.to_numpy()[:-1] for chunk in column.chunks]
+        self._begins = np.concatenate(begins).astype(np.int64)  # (rows,), within its block
+        sizes = [len(chunk) for chunk in column.chunks]
+        self._block_numbers = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)  # (rows,)
+
+    def gather(self, rows: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the items from `begins` on of the lists of `rows`, (sum of lengths,)."""
+        starts = self._begins[rows] + begins
+        stops = starts + lengths
+        numbers = self._block_numbers[rows]
+        # A slice of a text costs well under a microsecond, and copies its tokens at once.
+        slices = [self._blocks[0][:0]]
+        for number, start, stop in zip(
+            numbers.tolist(), starts.tolist(), stops.tolist(), strict=True
+        ):
+            slices.append(self._blocks[number][start:stop])
+        return np.concatenate(slices)
+
+
+def _matrix(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of lists of equal lengths as (rows, length)."""
+    array = column.combine_chunks()
+    return array.flatten().to_numpy().reshape(len(array), -1)
+
+
+# ---- The cache
 
 
 def default_folder() -> Path:
+    """Return the folder of token caches if none is chosen."""
     return Path(datasets.config.HF_DATASETS_CACHE).expanduser() / "tmde_tokens"
 
 
@@ -212,52 +284,60 @@ def map_once(
     folder: str | os.PathLike | None,
     desc: str,
 ) -> datasets.Dataset:
-    """Return `function` of all rows, as `Dataset.map` makes it once and keeps it.
+    """Return `function` of all rows, made once by `Dataset.map` and kept in a file.
 
-    Several processes may call this at once: one makes the file, the others wait for it. The one that makes it shows
-    how far it is: as the progress bar of `datasets`, or where `tmde` turned that off, because stderr is a log, as a
-    line every 30 seconds.
+    Several processes may call this at once: one makes the file, the others wait for it. The one
+    that makes it shows its progress, as the bar of `datasets`. Where `tmde` turned that bar off,
+    because stderr is a log, it writes a line every 30 seconds instead.
 
     Args:
-        function: Of a table of rows.
-        content: What decides the result beside the rows, for the name of the file.
-        folder: Where the file is kept; `"auto"` is `tmde_tokens` in the cache folder of `datasets`. None keeps the
-            result in memory.
+        rows: The rows.
+        function: Makes a table out of a table of rows.
+        features: The columns that it makes.
+        content: What decides the result beside the rows; it goes into the name of the file.
+        folder: The folder of the file; `"auto"` is `tmde_tokens` in the cache folder of `datasets`.
+            None keeps the result in memory.
         desc: What the progress bar and the lines of a log begin with.
 
     Raises:
         OSError: A folder that can't be written.
     """
+    # `datasets` has no public name for the fingerprint of a dataset.
     fingerprint = Hasher.hash([rows._fingerprint, len(rows), content, str(features)])
     options = {
         "batched": True,
         "batch_size": BLOCK_ROWS,
         "writer_batch_size": BLOCK_ROWS,
         "features": features,
+        "remove_columns": rows.column_names,
+        "new_fingerprint": fingerprint,
+        "desc": desc,
     }
-    options |= {"remove_columns": rows.column_names, "new_fingerprint": fingerprint, "desc": desc}
     rows = rows.with_format("arrow")
-    if folder is None:  # every process makes its own, and one of them shows it
-        with _row_progress(len(rows), desc, is_first_process()) as bar:
+    if folder is None:
+        # Every process makes its own, and one of them shows it.
+        with _row_progress(len(rows), desc, is_shown=is_first_process()) as bar:
             return rows.map(_counting_rows(function, bar), keep_in_memory=True, **options)
     parent = default_folder() if folder == "auto" else Path(folder).expanduser()
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(parent / f"{fingerprint}.lock"):
-            file = str(parent / f"{fingerprint}.arrow")
-            with _row_progress(len(rows), desc) as bar:
-                return rows.map(_counting_rows(function, bar), cache_file_name=file, **options)
+        with (
+            FileLock(parent / f"{fingerprint}.lock"),
+            _row_progress(len(rows), desc) as bar,
+        ):
+            file_name = str(parent / f"{fingerprint}.arrow")
+            return rows.map(_counting_rows(function, bar), cache_file_name=file_name, **options)
     except OSError as error:
         raise OSError(
-            f"The cache can't be written in {parent} ({error}): set token_cache_dir to a folder with room, or to "
-            "null, which keeps it in memory"
+            f"The cache can't be written in {parent} ({error}): set token_cache_dir to a folder "
+            "with room, or to null, which keeps it in memory"
         ) from error
 
 
-def _row_progress(total: int, desc: str, shown: bool = True) -> tqdm:
-    """Return a bar for rows that shows nothing where `datasets` shows one of its own."""
-    shown = shown and datasets.are_progress_bars_disabled()
-    return progress_bar(total=total, desc=desc, unit=" rows", disable=not shown)
+def _row_progress(total: int, desc: str, is_shown: bool = True) -> tqdm:
+    """Return a bar that counts rows, hidden where `datasets` shows one of its own."""
+    is_needed = is_shown and datasets.are_progress_bars_disabled()
+    return progress_bar(total=total, desc=desc, unit=" rows", disable=not is_needed)
 
 
 def is_first_process() -> bool:
@@ -270,7 +350,7 @@ def is_first_process() -> bool:
 def _counting_rows(
     function: Callable[[pa.Table], pa.Table], bar: tqdm
 ) -> Callable[[pa.Table], pa.Table]:
-    """Return a function that does the same and then moves the bar by the rows it was given."""
+    """Return a function that does the same, and then moves the bar by the rows of its argument."""
 
     def count_rows(table: pa.Table) -> pa.Table:
         result = function(table)
@@ -291,27 +371,37 @@ def open_tokens(
     Args:
         rows: Rows `{"translation": {language: text or None}}`, perhaps with `doc_id` or `label`.
         tokenizer: Makes `<s> tokens </s>`.
-        languages: The languages whose texts are kept.
-        folder: Where the cache is kept, see `map_once`.
+        languages: The languages whose texts are tokenized.
+        folder: The folder of the cache, see `map_once`.
 
     Raises:
-        ValueError: A tokenizer that makes something else; see `text_bounds`.
+        TmdeError: The tokenizer makes something else; see `text_bounds`.
         OSError: A folder that can't be written.
     """
     if not isinstance(rows, datasets.Dataset):
         return None
     encoder = TextEncoder(tokenizer)
-    each = datasets.List(datasets.Value("int32"), length=len(languages))
-    ids = datasets.List(datasets.Value(encoder.dtype.name))
-    features = datasets.Features({"ids": ids, "lengths": each, "words": each})
-    texts, content = rows.select_columns("translation"), [list(languages), encoder.backend.to_str()]
-    made = map_once(
-        texts,
-        lambda table: tokenize(table, encoder, languages),
+    number_by_language = datasets.List(datasets.Value("int32"), length=len(languages))
+    features = datasets.Features(
+        {
+            "ids": datasets.List(datasets.Value(encoder.dtype.name)),
+            "lengths": number_by_language,
+            "words": number_by_language,
+        }
+    )
+
+    def tokenize_table(table: pa.Table) -> pa.Table:
+        return tokenize(table, encoder, languages)
+
+    tokenized = map_once(
+        rows.select_columns("translation"),
+        tokenize_table,
         features,
-        content,
+        [list(languages), encoder.backend.to_str()],
         folder,
         "Tokenizing",
     )
-    labels = np.array(rows[LABEL][:]) if LABEL in rows.column_names else None
-    return Tokens(made.with_format("arrow")[:], document_numbers(rows), labels=labels)
+    labels = None
+    if LABEL in rows.column_names:
+        labels = np.array(rows[LABEL][:])  # (rows,)
+    return Tokens(tokenized.with_format("arrow")[:], document_numbers(rows), labels=labels)

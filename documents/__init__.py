@@ -1,4 +1,4 @@
-"""Documents, many and long: searched, aligned, mined for parallel text, represented without their language."""
+"""Documents, many and long: search, alignment, mining, vectors without their language."""
 
 from tmde.documents.alignment import align_documents, alignment_quality
 from tmde.documents.index import DocumentIndex

@@ -1,6 +1,7 @@
-"""A built-in sample: parallel news sentences and labelled documents in five languages, with no file and no network.
+"""A built-in sample: parallel news sentences and labeled documents in five languages.
 
-A grammar makes the sentences: names, figures and events are invented.
+It needs no file and no network. A grammar makes the sentences: names, figures and events are
+invented.
 """
 
 from .generate import SPLITS, sample_documents, sample_parallel, sample_sentences

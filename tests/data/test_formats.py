@@ -126,7 +126,7 @@ def test_the_cache_is_used_until_the_file_changes(kind, write, monkeypatch):
     source = write(kind, ROWS)
     assert rows_of(load_parallel(source)) == ROWS
     with monkeypatch.context() as patch:
-        patch.setattr("tmde.data.parallel._check", None)
+        patch.setattr("tmde.data.row_checks.RowChecker.check", None)
         assert rows_of(load_parallel(source)) == ROWS
     changed = [dict(ROWS[0], de="Die Maus !")] + ROWS[1:]
     write(kind, changed)

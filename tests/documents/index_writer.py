@@ -1,6 +1,7 @@
 """Operations on a document index; see `test_index_kill.py`.
 
-Operations follow from their numbers, so that whoever knows how many were committed knows what the index must hold.
+Operations follow from their numbers, so that whoever knows how many were committed knows what the
+index must hold.
 """
 
 import random
@@ -15,25 +16,25 @@ DIMENSION = 16
 
 def vector_of(text: str) -> np.ndarray:
     """(16,), of length 1, that only this text has."""
-    vector = (
-        np.random.default_rng(zlib.crc32(text.encode()))
-        .standard_normal(DIMENSION)
-        .astype(np.float32)
-    )
+    rng = np.random.default_rng(zlib.crc32(text.encode()))
+    vector = rng.standard_normal(DIMENSION).astype(np.float32)
     return vector / np.linalg.norm(vector)
 
 
 def operation(state: dict[str, str], number: int) -> tuple[list[str], dict[str, str]]:
-    """What operation `number` deletes from, or puts into, the state: ids, or texts by id. Changes the state."""
+    """What operation `number` deletes from the state, or puts into it: ids, or texts by id."""
     rng = random.Random(number)
     if number % 4 == 3:
         deleted = rng.sample(sorted(state), 3)
         for id in deleted:
             del state[id]
         return deleted, {}
-    put = {f"{number}-{each}": f"text {number} {each}" for each in range(rng.randint(3, 6))}
+    put = {}
+    for document in range(rng.randint(3, 6)):
+        put[f"{number}-{document}"] = f"text {number} {document}"
     if number % 4 == 2:  # updates as well
-        put |= {id: f"{state[id]}, and {number}" for id in rng.sample(sorted(state), 2)}
+        for id in rng.sample(sorted(state), 2):
+            put[id] = f"{state[id]}, and {number}"
     state |= put
     return [], put
 
@@ -43,18 +44,23 @@ def operate(index: DocumentIndex, state: dict[str, str], number: int) -> None:
     deleted, put = operation(state, number)
     if deleted:
         index.delete(deleted)
-    else:
-        vectors = np.stack([vector_of(text) for text in put.values()])
-        index.upsert(list(put), list(put.values()), [{"number": number}] * len(put), vectors)
+        return
+    vectors = np.stack([vector_of(text) for text in put.values()])
+    metadata = [{"number": number}] * len(put)
+    index.upsert(list(put), list(put.values()), metadata, vectors)
 
 
 def check(index: DocumentIndex, state: dict[str, str]) -> None:
     """The index holds these texts and their vectors, and finds each by its vector."""
-    assert sorted(index) == sorted(state) and len(index) == len(state)
+    assert sorted(index) == sorted(state)
+    assert len(index) == len(state)
     if not state:
         return
     ids = sorted(state)
     expected = np.stack([vector_of(state[id]) for id in ids])
     np.testing.assert_allclose(index.vectors(ids), expected, atol=1e-6)
-    for id, (hit,) in zip(ids, index.search(expected, k=1), strict=True):
-        assert (hit.id, hit.text) == (id, state[id]) and abs(hit.score - 1) < 1e-5
+    for id, hits in zip(ids, index.search(expected, k=1), strict=True):
+        (hit,) = hits
+        assert hit.id == id
+        assert hit.text == state[id]
+        assert abs(hit.score - 1) < 1e-5

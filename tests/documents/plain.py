@@ -1,47 +1,48 @@
-"""Scores of all pairs by loops over Python floats, which searches are compared with; and the memory a search takes."""
-
-import tracemalloc
-from collections.abc import Callable
-from typing import Any
+"""Scores of all pairs by loops over Python floats, which searches are compared with."""
 
 import numpy as np
 
 
-def peak_memory(function: Callable, *arguments: Any, **options: Any) -> tuple[Any, int]:
-    """What the function returns, and the bytes that were in use at most."""
-    tracemalloc.start()
-    try:
-        return function(*arguments, **options), tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 def unit(vectors):
-    return [[x / (sum(y * y for y in row) ** 0.5 or 1.0) for x in row] for row in vectors.tolist()]
+    rows = []
+    for row in vectors.tolist():
+        norm = sum(x * x for x in row) ** 0.5 or 1.0
+        rows.append([x / norm for x in row])
+    return rows
+
+
+def product(x, y):
+    return sum(p * q for p, q in zip(x, y, strict=True))
+
+
+def mean_of_highest(values, k):
+    highest = sorted(values)[-k:]
+    return sum(highest) / len(highest)
+
+
+def plain_score(scoring, cosine, mean):
+    if scoring == "cosine":
+        return cosine
+    if scoring == "distance":
+        return cosine - mean
+    if mean > 1e-6:
+        return cosine / mean
+    return (cosine - 3) / 1e-6  # Pairs without a ratio come last, by cosine.
 
 
 def plain_scores(first, second, scoring, k):
     """Cosines, means m(x, y) of the k nearest, and scores: (n, m) each."""
-    cosines = [
-        [sum(p * q for p, q in zip(x, y, strict=True)) for y in unit(second)] for x in unit(first)
-    ]
-
-    def mean_of_highest(row):
-        return sum(sorted(row)[-k:]) / min(k, len(row))
-
-    of_first, of_second = (
-        [mean_of_highest(row) for row in each] for each in (cosines, np.array(cosines).T.tolist())
-    )
-    means = [[(a + b) / 2 for b in of_second] for a in of_first]
-
-    def score(cosine, mean):
-        ratio = (
-            cosine / mean if mean > 1e-6 else (cosine - 3) / 1e-6
-        )  # the latter come last, by cosine
-        return {"cosine": cosine, "distance": cosine - mean, "ratio": ratio}[scoring]
-
-    scores = [
-        [score(*each) for each in zip(*rows, strict=True)]
-        for rows in zip(cosines, means, strict=True)
-    ]
-    return np.array(cosines), np.array(means), np.array(scores)
+    first_rows = unit(first)
+    second_rows = unit(second)
+    cosines = np.zeros((len(first_rows), len(second_rows)))
+    for i, x in enumerate(first_rows):
+        for j, y in enumerate(second_rows):
+            cosines[i, j] = product(x, y)
+    first_means = [mean_of_highest(row, k) for row in cosines.tolist()]
+    second_means = [mean_of_highest(column, k) for column in cosines.T.tolist()]
+    means = np.zeros_like(cosines)
+    scores = np.zeros_like(cosines)
+    for i, j in np.ndindex(cosines.shape):
+        means[i, j] = (first_means[i] + second_means[j]) / 2
+        scores[i, j] = plain_score(scoring, cosines[i, j], means[i, j])
+    return cosines, means, scores

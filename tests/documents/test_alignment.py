@@ -7,16 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores
-from tmde.documents import alignment
-from tmde.documents.alignment import (
-    AlignedPair,
-    align_documents,
-    alignment_quality,
-    match_urls,
-    strip_language_markers,
-    website,
-)
+from tmde.documents import competitive_matching
+from tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
 from tmde.documents.neighbours import SCORINGS
+from tmde.documents.urls import match_urls, strip_language_markers, website
 
 
 def sorted_all(scores):
@@ -47,8 +41,8 @@ def test_equals_sorting_all_scores(data):
     kind = data.draw(st.sampled_from([np.asarray, scipy.sparse.csr_matrix]))
     for candidates in (1, 3, 32):
         with pytest.MonkeyPatch.context() as patch:
-            for name, size in (("_CANDIDATES", candidates), ("_CELLS", 20), ("_COLUMNS", 3)):
-                patch.setattr(alignment, name, size)
+            for name, size in (("CANDIDATES", candidates), ("CELLS", 20), ("COLUMNS", 3)):
+                patch.setattr(competitive_matching, name, size)
             found = align_documents(kind(first), kind(second), scoring, k)
         assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
         np.testing.assert_allclose(

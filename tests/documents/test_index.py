@@ -1,4 +1,4 @@
-"""A document index against plain loops: what it holds, what it finds, what it embeds, what it says to bad input."""
+"""A document index against plain loops: what it holds, finds and embeds, and its errors."""
 
 from types import SimpleNamespace
 
@@ -10,19 +10,24 @@ pytest.importorskip("lancedb")
 
 from modeling_tmde import BagConfig, BagModel
 from tests.documents.index_writer import DIMENSION, check, operate
-from tmde.documents import index as module
+from tmde.documents import index_table
 from tmde.documents.index import Changes, DocumentIndex, shortened
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 
 
 class WordCounts:
-    """Counts of words, hashed to few columns: vectors that can be worked out, and a record of what was embedded."""
+    """Counts of words, hashed to few columns, and a record of what was embedded."""
 
-    dimension, pooling, max_length, prompt, needs_language = 64, "cls", 1000, "", False
+    dimension = 64
+    pooling = "cls"
+    max_length = 1000
+    prompt = ""
+    needs_language = False
     long_document_settings = {"long_documents": "truncate"}
 
     def __init__(self) -> None:
-        self.model, self.encoded = SimpleNamespace(name_or_path="/no/model"), []
+        self.model = SimpleNamespace(name_or_path="/no/model")
+        self.encoded = []
 
     def encode(self, texts, language=None, show_progress_bar=None, normalize=False):
         return self.encode_with_report(texts, language, show_progress_bar, normalize).vectors
@@ -42,9 +47,10 @@ class WordCounts:
 @pytest.mark.parametrize("approximate_from", [20_000, 20])
 def test_many_operations_against_numpy(tmp_path, monkeypatch, approximate_from):
     """In memory and by scans of the table: the hits are those of a full sort."""
-    monkeypatch.setattr(module, "APPROXIMATE_FROM", approximate_from)
-    monkeypatch.setattr(module, "_FRAGMENTS", 3)
-    index, state = DocumentIndex.create(tmp_path / "index", dimension=DIMENSION), {}
+    monkeypatch.setattr(index_table, "APPROXIMATE_FROM", approximate_from)
+    monkeypatch.setattr(index_table, "FRAGMENTS", 3)
+    index = DocumentIndex.create(tmp_path / "index", dimension=DIMENSION)
+    state = {}
     for number in range(20):
         operate(index, state, number)
     for opened in (index, DocumentIndex.open(tmp_path / "index")):
@@ -60,52 +66,93 @@ def test_many_operations_against_numpy(tmp_path, monkeypatch, approximate_from):
 
 
 def test_the_approximate_index_has_the_recall_it_states(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "APPROXIMATE_FROM", 1000)
+    monkeypatch.setattr(index_table, "APPROXIMATE_FROM", 1000)
     rng = np.random.default_rng(0)
     centers = 4 * rng.standard_normal((40, 24))
     vectors = centers[rng.integers(40, size=4000)] + rng.standard_normal((4000, 24))
     ids = [str(row) for row in range(4000)]
+    metadata = [{"few": row % 400 == 0} for row in range(4000)]
     index = DocumentIndex.create(tmp_path / "index", dimension=24)
-    index.upsert(ids, ids, [{"few": row % 400 == 0} for row in range(4000)], vectors)
-    assert not index.exact and index.recall >= 0.985
-    assert DocumentIndex.open(tmp_path / "index").recall == index.recall
+    index.upsert(ids, ids, metadata, vectors)
     queries = vectors[:100] + 0.5 * rng.standard_normal((100, 24))
-    exact, found = index.search(queries, exact=True), index.search(queries)
-    shared = [
-        len({hit.id for hit in a} & {hit.id for hit in b})
-        for a, b in zip(exact, found, strict=True)
-    ]
-    assert sum(shared) >= 0.97 * 1000
-    few = index.search(
-        queries[:3], k=20, filter={"few": True}
-    )  # ten documents, far apart: all are found
+
+    assert not index.exact
+    assert index.recall >= 0.985
+    assert DocumentIndex.open(tmp_path / "index").recall == index.recall
+    shared = 0
+    for exact_hits, hits in zip(
+        index.search(queries, exact=True), index.search(queries), strict=True
+    ):
+        shared += len({hit.id for hit in exact_hits} & {hit.id for hit in hits})
+    assert shared >= 0.97 * 1000
+    # Ten documents, far apart: all are found.
+    few = index.search(queries[:3], k=20, filter={"few": True})
     assert [len(hits) for hits in few] == [10, 10, 10]
+
     index.upsert(["new"], ["new"], vectors=queries[:1])  # not yet in the inverted lists
     assert index.search(queries[:1], k=1)[0][0].id == "new"
 
 
-def test_what_is_embedded(tmp_path):
-    embedder = WordCounts()
+TEXTS = ["one dog", "two cats", "three birds"]
+
+
+@pytest.fixture
+def embedder():
+    return WordCounts()
+
+
+@pytest.fixture
+def index(tmp_path, embedder):
+    """An index of three documents, whose embedder has forgotten what it embedded for it."""
     index = DocumentIndex.create(tmp_path / "index", embedder)
-    texts = ["one dog", "two cats", "three birds"]
+    index.upsert(["a", "b", "c"], TEXTS, [{"n": 1}, {"n": 2}, {"n": 3}])
     embedder.encoded.clear()
-    changes = index.upsert(["a", "b", "c"], texts, [{"n": 1}, {"n": 2}, {"n": 3}])
+    return index
+
+
+def test_new_documents_are_embedded(tmp_path, embedder):
+    index = DocumentIndex.create(tmp_path / "index", embedder)
+    embedder.encoded.clear()
+    changes = index.upsert(["a", "b", "c"], TEXTS)
     assert changes == Changes(3, 0, 0, EncodeReport(3, 6))
-    assert index.upsert(["c", "a"], [texts[2], texts[0]], [{"n": 3}, {"n": 1}]) == Changes(0, 0, 2)
-    assert embedder.encoded == texts
-    # other metadata: the vector is kept; another text: a new one; and a new document
+    assert embedder.encoded == TEXTS
+
+
+def test_known_documents_are_left_alone(index, embedder):
+    changes = index.upsert(["c", "a"], [TEXTS[2], TEXTS[0]], [{"n": 3}, {"n": 1}])
+    assert changes == Changes(0, 0, 2)
+    assert embedder.encoded == []
+
+
+def test_only_new_texts_are_embedded(index, embedder, tmp_path):
+    """A has other metadata and keeps its vector, b another text, and d is new."""
     changes = index.upsert(
         ["a", "b", "d"], ["one dog", "two dogs", "four"], [{"n": 9}, {"n": 2}, {"n": 4}]
     )
     assert (changes.added, changes.updated, changes.unchanged) == (1, 2, 0)
-    assert embedder.encoded == [*texts, "two dogs", "four"]
+    assert embedder.encoded == ["two dogs", "four"]
     a, b = index.documents(["a", "b"])
-    assert a.metadata == {"n": 9} and b.text == "two dogs"
+    assert a.metadata == {"n": 9}
+    assert b.text == "two dogs"
+    expected = embedder.encode(["one dog", "two dogs", "three birds", "four"], normalize=True)
     for opened in (index, DocumentIndex.open(tmp_path / "index", embedder)):
-        expected = embedder.encode(["one dog", "two dogs", "three birds", "four"], normalize=True)
         np.testing.assert_allclose(opened.vectors(["a", "b", "c", "d"]), expected, atol=1e-6)
-        (hit,) = opened.search("two dogs", k=1)
-        assert hit.id == "b" and hit.score == pytest.approx(1) and hit.snippet == "two dogs"
+
+
+def test_a_text_finds_the_same_text(index):
+    (hit,) = index.search("two cats", k=1)
+    assert hit.id == "b"
+    assert hit.score == pytest.approx(1)
+    assert hit.snippet == "two cats"
+
+
+def test_a_result_holds_vectors_and_report(index, embedder):
+    result = index.search_queries(["one dog", "birds"], k=2)
+    assert result.hits == [index.search("one dog", k=2), index.search("birds", k=2)]
+    expected = embedder.encode(["one dog", "birds"], normalize=True)
+    np.testing.assert_allclose(result.query_vectors, expected, atol=1e-6)
+    assert result.report == EncodeReport(2, 3)
+    assert index.search_queries(expected).report is None
 
 
 def test_filters_against_plain_loops(tmp_path):
@@ -137,14 +184,10 @@ def test_filters_against_plain_loops(tmp_path):
     ]:
         (hits,) = index.search(np.ones((1, 2)), k=9, filter=filter)
         assert "".join(sorted(hit.id for hit in hits)) == expected, filter
-    assert index.values("topic") == {None, "pets", rows["d"]["topic"]} and index.values("n") == {
-        None,
-        1,
-        2,
-        2.5,
-        7,
-    }
-    assert index.values("tags") == {None, "x", "y", "z"} and index.values("unknown") == {None}
+    assert index.values("topic") == {None, "pets", rows["d"]["topic"]}
+    assert index.values("n") == {None, 1, 2, 2.5, 7}
+    assert index.values("tags") == {None, "x", "y", "z"}
+    assert index.values("unknown") == {None}
     assert index.documents(["c"])[0].metadata == rows["c"]
 
 
@@ -155,27 +198,39 @@ def test_a_snippet_is_the_nearest_sentence(tmp_path):
     text = f"A cat sat there.\n{middle} Nobody knows why."
     long = "word " * 100
     index.upsert(["a", "b"], [text, f"{long}. The end."], [{"language": "en"}, {"language": None}])
-    first, second = index.search("brown mud river", k=2)
-    assert (first.id, first.snippet) == ("a", middle)
+    first = index.search("brown mud river", k=2)[0]
+    assert first.id == "a"
+    assert first.snippet == middle
     assert index.search("word", k=1, snippet_width=20)[0].snippet == "word word word word…"
     assert index.search("brown mud river", k=1, snippet_width=0)[0].snippet == ""
     several = index.search(["brown mud river", "word"], k=1)
     assert several == [index.search(query, k=1) for query in ("brown mud river", "word")]
-    # a vector has no words: the beginning
-    vector = embedder.encode(["brown mud river"])
-    assert (
-        index.search(vector, k=1, snippet_width=24)[0][0].snippet
-        == "A cat sat there. The riv…"[:23] + "…"
-    )
-    assert shortened(" a\n b\t c ", 5) == "a b c" and shortened("a b cd", 5) == "a b…"
+
+
+def test_the_snippet_of_a_vector_is_the_beginning(tmp_path):
+    embedder = WordCounts()
+    index = DocumentIndex.create(tmp_path / "index", embedder)
+    index.upsert(["a"], ["A cat sat there.\nThe river carries mud."])
+    hits = index.search(embedder.encode(["river"]), k=1, snippet_width=24)[0]
+    assert hits[0].snippet == "A cat sat there. The ri…"
+
+
+def test_shortened():
+    assert shortened(" a\n b\t c ", 5) == "a b c"
+    assert shortened("a b cd", 5) == "a b…"
 
 
 def test_an_empty_index(tmp_path):
     DocumentIndex.create(tmp_path / "index", WordCounts())
     index = DocumentIndex.open(tmp_path / "index", WordCounts())
-    assert len(index) == 0 and "a" not in index and list(index) == [] and index.exact
-    assert index.search("a dog") == [] and index.values("language") == set()
-    assert index.upsert([], []) == Changes() and index.delete([]) == 0
+    assert len(index) == 0
+    assert "a" not in index
+    assert list(index) == []
+    assert index.exact
+    assert index.search("a dog") == []
+    assert index.values("language") == set()
+    assert index.upsert([], []) == Changes()
+    assert index.delete([]) == 0
 
 
 def test_bad_documents_change_nothing(tmp_path):
@@ -193,14 +248,23 @@ def test_bad_documents_change_nothing(tmp_path):
             index.upsert(ids, texts, None, vectors)
     with pytest.raises(ValueError, match="found no document 'x'; nothing was deleted"):
         index.delete(["a", "x", "y"])
-    assert list(DocumentIndex.open(tmp_path / "index")) == ["a"] == list(index)
-    with pytest.raises(
-        ValueError, match=r"filter: found 'm', expected a name of the metadata: \['n'\]"
-    ):
+    assert list(DocumentIndex.open(tmp_path / "index")) == ["a"]
+    assert list(index) == ["a"]
+
+
+def test_bad_queries(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", dimension=2)
+    index.upsert(["a"], ["text"], [{"n": 1}], np.ones((1, 2)))
+    message = r"filter: found 'm', expected a name of the metadata: \['n'\]"
+    with pytest.raises(ValueError, match=message):
         index.search(np.ones((1, 2)), filter={"m": 1})
     with pytest.raises(ValueError, match=r"query: found shape \(1, 3\), expected \(n, 2\)"):
         index.search(np.ones((1, 3)))
-    index.upsert(["z"], ["zero"], vectors=np.zeros((1, 2)))  # a vector of zeros has cosine 0 to all
+
+
+def test_a_vector_of_zeros_has_cosine_0_to_all(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", dimension=2)
+    index.upsert(["a", "z"], ["text", "zero"], vectors=[[1, 1], [0, 0]])
     assert [hit.score for hit in index.search(np.ones((1, 2)), k=2)[0]] == pytest.approx([1, 0])
 
 

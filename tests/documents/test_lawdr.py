@@ -1,4 +1,4 @@
-"""LAWDR: algorithm 1 in plain loops, planted languages and boilerplate, streams in any chunks, and what is on disk."""
+"""LAWDR: algorithm 1 in plain loops, planted languages, streams in any chunks, files."""
 
 import zlib
 
@@ -21,7 +21,10 @@ OFFSETS = 20 * np.eye(DIMENSION)[:3]  # of de, en, fr
 
 
 class Planted:
-    """A sentence is "code content": its vector is the language's offset plus a random one of the content."""
+    """A sentence is "code content".
+
+    Its vector is the language's offset plus a random one of the content.
+    """
 
     def encode(self, sentences):
         return np.stack([self._vector(*sentence.split(" ", 1)) for sentence in sentences]).astype(
@@ -37,20 +40,24 @@ class Planted:
 
 def corpus(code, count=40, boilerplate=0, seed=0):
     rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, 7, count)
-    return [
-        [f"{code} {number} {sentence}" for sentence in range(size)]
-        + [f"{code} menu {n}" for n in range(boilerplate)]
-        for number, size in enumerate(sizes)
-    ]
+    menu = [f"{code} menu {n}" for n in range(boilerplate)]
+    documents = []
+    for number, size in enumerate(rng.integers(2, 7, count)):
+        sentences = [f"{code} {number} {sentence}" for sentence in range(size)]
+        documents.append(sentences + menu)
+    return documents
 
 
 def cosine(first, second):
-    return (
-        (first * second).sum(axis=-1)
-        / np.linalg.norm(first, axis=-1)
-        / np.linalg.norm(second, axis=-1)
-    )
+    norms = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
+    return (first * second).sum(axis=-1) / norms
+
+
+def without_directions(vector, directions):
+    component = np.zeros(DIMENSION)
+    for direction in directions:
+        component += (vector @ direction) * direction
+    return vector - component
 
 
 def algorithm_1(documents, rank, bandwidth, kernel):
@@ -58,18 +65,17 @@ def algorithm_1(documents, rank, bandwidth, kernel):
     vectors = [Planted().encode(sentences).astype(np.float64) for sentences in documents]
     every = np.concatenate(vectors)
     directions = np.linalg.svd(every)[2][:rank]
-    analysis = PCA(5).fit(every)
-    tree = KernelDensity(kernel=kernel, bandwidth=bandwidth).fit(analysis.transform(every))
-    densities = np.exp(tree.score_samples(analysis.transform(every)))
+    points = PCA(5).fit(every).transform(every)
+    tree = KernelDensity(kernel=kernel, bandwidth=bandwidth).fit(points)
+    densities = np.exp(tree.score_samples(points))
     b = sum(densities) / (2 * len(densities))
-    sums, number = [], 0
+    sums = []
+    number = 0
     for sentences in vectors:
         total = np.zeros(DIMENSION)
         for vector in sentences:
             weight = b / (b + densities[number])
-            total += weight * (
-                vector - sum(vector @ direction * direction for direction in directions)
-            )
+            total += weight * without_directions(vector, directions)
             number += 1
         sums.append(total)
     return np.array(sums)
@@ -77,21 +83,24 @@ def algorithm_1(documents, rank, bandwidth, kernel):
 
 @pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
 def test_it_is_algorithm_1_of_each_language(kernel):
-    german, english = corpus("de", boilerplate=1), corpus("en", count=30, seed=1)
+    german = corpus("de", boilerplate=1)
+    english = corpus("en", count=30, seed=1)
     both = [*german, *english]
     languages = ["de"] * len(german) + ["en"] * len(english)
     order = np.random.default_rng(0).permutation(len(both))  # languages mixed
     lawdr = Lawdr(Planted(), {"de": 1, "en": 3}, SentenceDensity(5, kernel, bandwidth=1.7))
     found = lawdr.fit_transform([both[row] for row in order], [languages[row] for row in order])
-    assert found.dtype == np.float32 and found.shape == (70, DIMENSION)
+    assert found.dtype == np.float32
+    assert found.shape == (70, DIMENSION)
     expected = np.concatenate(
         [algorithm_1(german, 1, 1.7, kernel), algorithm_1(english, 3, 1.7, kernel)]
     )
     np.testing.assert_allclose(cosine(found, expected[order]), 1, atol=1e-5)
-    # the mean, not the sum: as long as the sentences are, however many
+    # The mean, not the sum: as long as the sentences are, however many.
     lengths = np.linalg.norm(expected[order], axis=1) / np.linalg.norm(found, axis=1)
     sizes = np.array([len(both[row]) for row in order])
-    assert (lengths < sizes).all() and np.corrcoef(lengths, sizes)[0, 1] > 0.5
+    assert (lengths < sizes).all()
+    assert np.corrcoef(lengths, sizes)[0, 1] > 0.5
 
 
 @settings(max_examples=20, deadline=None)
@@ -127,16 +136,15 @@ def test_with_a_document_embedder_truncated_sentences_are_counted():
 
 @pytest.mark.parametrize("options", [{}, {"debias": False}, {"density": None}])
 def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
-    documents, languages = [*corpus("de"), *corpus("fr", seed=1)], ["de"] * 40 + ["fr"] * 40
+    documents = [*corpus("de"), *corpus("fr", seed=1)]
+    languages = ["de"] * 40 + ["fr"] * 40
     lawdr = Lawdr(Planted(), rank={"de": np.int64(2), "fr": 1}, **options).fit(documents, languages)
     lawdr.save(tmp_path / "new" / "folder")
     embedder = Planted()
     loaded = Lawdr.load(tmp_path / "new" / "folder", embedder)
-    assert (
-        loaded.rank == lawdr.rank
-        and loaded.languages_ == ["de", "fr"]
-        and loaded.embedder is embedder
-    )
+    assert loaded.rank == lawdr.rank
+    assert loaded.languages_ == ["de", "fr"]
+    assert loaded.embedder is embedder
     np.testing.assert_array_equal(
         loaded.transform(documents, languages), lawdr.transform(documents, languages)
     )
@@ -145,46 +153,77 @@ def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
 GOOD = [["de a", "de b"], ["de c"]]
 
 
-def test_bad_documents_and_languages():
-    for documents, languages, message in [
+@pytest.mark.parametrize(
+    ("documents", "languages", "message"),
+    [
         ([], "de", "documents: found none, expected at least one"),
         ([*GOOD, " \n "], "de", "document 2 is empty, expected at least one sentence"),
         ("de a", "de", "found one str, expected an iterable"),
+        (
+            pd.DataFrame({"text": ["de a"]}),
+            "de",
+            "found one DataFrame, expected an iterable of documents",
+        ),
         (GOOD, ["de"], "languages: found 1, expected 2, one for each document"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            Lawdr(Planted()).fit(documents, languages)
+    ],
+)
+def test_bad_documents(documents, languages, message):
+    with pytest.raises(ValueError, match=message):
+        Lawdr(Planted()).fit(documents, languages)
+
+
+def test_it_must_be_fitted_first():
     with pytest.raises(ValueError, match="not fitted"):
         Lawdr(Planted()).transform(GOOD, "de")
+
+
+def test_a_language_that_was_not_fitted():
     lawdr = Lawdr(Planted()).fit(GOOD, "de")
-    with pytest.raises(
-        ValueError, match="found 'fr' for document 1, expected one of those fitted: de"
-    ):
+    message = "found 'fr' for document 1, expected one of those fitted: de"
+    with pytest.raises(ValueError, match=message):
         lawdr.transform(GOOD, ["de", "fr"])
+
+
+def test_an_iterator_cannot_be_read_twice():
     with pytest.raises(TypeError, match="found an iterator, which can be read once"):
-        lawdr.fit_transform(iter(GOOD), "de")
+        Lawdr(Planted()).fit_transform(iter(GOOD), "de")
 
 
 # ---- Directions of languages
 
 
-def test_bad_vectors_and_ranks():
-    """40 sentences that are two, of which one's multiple: nobody knows a third direction."""
+def two_directions():
+    """Forty sentences that are two, of which one's multiple: nobody knows a third direction."""
     vectors = np.tile(np.random.default_rng(0).standard_normal((2, 32)), (20, 1))
     vectors[::4] *= 2
+    return vectors
+
+
+def test_all_directions_can_be_removed():
+    vectors = two_directions()
     debiaser = LanguageDebiaser(2).fit(vectors, "de")
     assert np.abs(debiaser.transform(vectors, "de")).max() < 1e-5
-    table = pd.DataFrame(vectors)  # whose columns are not its rows
+
+
+def test_the_rows_of_a_table_are_vectors():
+    """A table is an iterable of its columns."""
+    vectors = two_directions()
+    table = pd.DataFrame(vectors)
     np.testing.assert_array_equal(
-        LanguageDebiaser(2).fit(table, "de").components_["de"], debiaser.components_["de"]
+        LanguageDebiaser(2).fit(table, "de").components_["de"],
+        LanguageDebiaser(2).fit(vectors, "de").components_["de"],
     )
     assert SentenceDensity().fit(table).bandwidth_ == SentenceDensity().fit(vectors).bandwidth_
-    with pytest.raises(ValueError, match="found one DataFrame, expected an iterable of documents"):
-        Lawdr(Planted()).fit(pd.DataFrame({"text": ["de a"]}), "de")
-    for rank, bad, message in [
-        (3, vectors, "rank: found 3 for 'de', .* span 2 of the 32"),
+
+
+@pytest.mark.parametrize(
+    ("rank", "vectors", "message"),
+    [
+        (3, two_directions(), "rank: found 3 for 'de', .* span 2 of the 32"),
         (1, np.zeros((4, 8)), "rank: found 1 for 'de', expected an integer from 1 to 0"),
-        (1, vectors * np.nan, "not finite"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            LanguageDebiaser(rank).fit(bad, "de")
+        (1, two_directions() * np.nan, "not finite"),
+    ],
+)
+def test_bad_vectors_and_ranks(rank, vectors, message):
+    with pytest.raises(ValueError, match=message):
+        LanguageDebiaser(rank).fit(vectors, "de")

@@ -1,4 +1,4 @@
-"""Bitext mining: margins by hand and against loops, retrieval, planted translations, and the protocol of BUCC."""
+"""Bitext mining: margins by hand and against loops, retrieval, texts, and gold lists."""
 
 import numpy as np
 import pytest
@@ -35,44 +35,66 @@ BY_HAND = {
 
 
 def as_dict(pairs):
-    return {
-        (i, j): s
-        for i, j, s in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores, strict=True)
-    }
+    return dict(zip(pairs.rows(), pairs.scores, strict=True))
 
 
+def score_by_hand(scoring, cosine, mean):
+    if scoring == "cosine":
+        return cosine
+    if scoring == "distance":
+        return cosine - mean
+    return cosine / mean
+
+
+# Listed with k 2: x0: y0, y2; x1: y2, y0; x2: y0, y1 (equal cosines, in order); y1: x1, x0; the
+# rest again.
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array])
 @pytest.mark.parametrize("scoring", SCORINGS)
 def test_by_hand(kind, scoring):
-    """Listed with k 2: x0: y0, y2; x1: y2, y0; x2: y0, y1 (equal cosines, in order); y1: x1, x0; the rest again."""
+    expected = {}
+    for pair, (cosine, mean) in BY_HAND.items():
+        expected[pair] = score_by_hand(scoring, cosine, mean)
     pairs = scored_pairs(kind(FIRST), kind(SECOND), scoring, k=2)
-    assert pairs.first.dtype == pairs.second.dtype == np.int64 and pairs.scores.dtype == np.float32
-    by_hand = {
-        "cosine": lambda c, m: c,
-        "distance": lambda c, m: c - m,
-        "ratio": lambda c, m: c / m,
-    }[scoring]
-    expected = {pair: by_hand(*each) for pair, each in BY_HAND.items()}
-    assert len(pairs) == len(expected) and as_dict(pairs) == pytest.approx(expected, abs=1e-6)
-    lengths = as_dict(
-        scored_pairs(kind(FIRST * [[7], [0.1], [3]]), kind(SECOND * 1e-3), scoring, k=2)
-    )
-    assert lengths == pytest.approx(expected, abs=1e-6)
+    assert pairs.first.dtype == np.int64
+    assert pairs.second.dtype == np.int64
+    assert pairs.scores.dtype == np.float32
+    assert len(pairs) == len(expected)
+    assert as_dict(pairs) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_lengths_of_vectors_do_not_matter(scoring):
+    expected = as_dict(scored_pairs(FIRST, SECOND, scoring, k=2))
+    scaled = scored_pairs(FIRST * [[7], [0.1], [3]], SECOND * 1e-3, scoring, k=2)
+    assert as_dict(scaled) == pytest.approx(expected, abs=1e-6)
+
+
+# Cosines: x0-y0 1, x0-y1 -0.8, x1-y0 -0.8, x1-y1 0.28; k 2: a(x0) = a(y0) = 0.1,
+# a(x1) = a(y1) = -0.26.
+RIGHT_ANGLES = np.array([[1, 0], [-0.8, 0.6]]), np.array([[1, 0], [-0.8, -0.6]])
 
 
 @pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
 def test_pairs_without_a_ratio_come_last(kind, caplog):
-    """Neighbours at a right angle or more: 0.28 over a floor would be the best ratio of all, -0.6 / -0.6 the next."""
-    # cosines: x0-y0 1, x0-y1 -0.8, x1-y0 -0.8, x1-y1 0.28; k 2: a(x0) = a(y0) = 0.1, a(x1) = a(y1) = -0.26
-    first, second = kind(np.array([[1, 0], [-0.8, 0.6]])), kind(np.array([[1, 0], [-0.8, -0.6]]))
+    """Neighbors at a right angle or more.
+
+    0.28 over a floor would be the best ratio of all, -0.6 / -0.6 the next.
+    """
+    first, second = (kind(side) for side in RIGHT_ANGLES)
     pairs = scored_pairs(first, second, "ratio", k=2).best_first()
-    assert list(zip(pairs.first, pairs.second, strict=True)) == [(0, 0), (1, 1), (0, 1), (1, 0)]
+    assert pairs.rows() == [(0, 0), (1, 1), (0, 1), (1, 0)]
     assert pairs.scores == pytest.approx([1 / 0.1, -2.72e6, -3.8e6, -3.8e6], rel=1e-6)
-    assert caplog.messages[0].startswith("3 of 4 pairs have no ratio: the mean")
-    for scoring in ("distance", "cosine"):
-        scored_pairs(first, second, scoring, k=2)
-    scored_pairs(kind(FIRST), kind(SECOND), "ratio", k=2)
     assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("3 of 4 pairs have no ratio: the mean")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "scoring"),
+    [(*RIGHT_ANGLES, "distance"), (*RIGHT_ANGLES, "cosine"), (FIRST, SECOND, "ratio")],
+)
+def test_only_pairs_without_a_ratio_are_logged(first, second, scoring, caplog):
+    scored_pairs(first, second, scoring, k=2)
+    assert caplog.messages == []
 
 
 @settings(max_examples=40, deadline=None)
@@ -85,14 +107,19 @@ def test_pairs_without_a_ratio_come_last(kind, caplog):
 )
 def test_equals_float64_loops(seed, sizes, k, scoring, sparse):
     rng = np.random.default_rng(seed)
-    centre = rng.normal(size=6) * 1.5  # means away from 0, where a ratio is well-conditioned
-    first, second = (rng.normal(size=(size, 6)) + centre for size in sizes)
+    center = rng.normal(size=6) * 1.5  # Means away from 0, where a ratio is well-conditioned.
+    first, second = (rng.normal(size=(size, 6)) + center for size in sizes)
     kind = scipy.sparse.csr_matrix if sparse else np.asarray
-    found = as_dict(scored_pairs(kind(first), kind(second), scoring, k))
+    pairs = as_dict(scored_pairs(kind(first), kind(second), scoring, k))
     cosines, _, scores = plain_scores(first, second, scoring, k)
-    expected = {(i, j) for i, row in enumerate(cosines) for j in np.argsort(-row)[:k]}
-    expected |= {(i, j) for j, column in enumerate(cosines.T) for i in np.argsort(-column)[:k]}
-    assert found == pytest.approx({pair: scores[pair] for pair in expected}, abs=1e-4, rel=1e-4)
+    expected = {}
+    for i, row in enumerate(cosines):
+        for j in np.argsort(-row)[:k]:
+            expected[i, j] = scores[i, j]
+    for j, column in enumerate(cosines.T):
+        for i in np.argsort(-column)[:k]:
+            expected[i, j] = scores[i, j]
+    assert pairs == pytest.approx(expected, abs=1e-4, rel=1e-4)
 
 
 # ---- Retrieval
@@ -124,28 +151,19 @@ def test_retrieval_equals_plain_loops(cells):
     assert found["max"] == greedy
 
 
-def planted(rows=400, translated=250, seed=0):
-    """Two sides around a few topics, so that many rows are near to each other; `right` are the translations."""
-    rng = np.random.default_rng(seed)
-    topics = rng.normal(size=(8, 48))
-    first, second = (
-        topics[rng.integers(0, 8, rows)] + 0.6 * rng.normal(size=(rows, 48)) for _ in range(2)
-    )
-    places = rng.permutation(rows)[:translated]
-    second[places] = first[:translated] + 0.2 * rng.normal(size=(translated, 48))
-    return first, second, set(zip(range(translated), places.tolist(), strict=True))
-
-
 def test_repeated_and_empty_texts_take_no_part():
-    """Without them the neighbours, and so the margins, are those of the rows that are left."""
-    first, second, _ = planted(40, 30)
-    first_texts, second_texts = (
-        [f"Satz {row}" for row in range(40)],
-        [f"sentence {row}" for row in range(40)],
-    )
-    first_texts[3], first_texts[5], first_texts[7] = "Caf\u00e9 3", " Cafe\u0301 \u00a0 3 ", "\t"
+    """Without them the neighbors, and so the margins, are those of the rows that are left."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(40, 48)) + rng.normal(size=48)
+    second = first + 0.5 * rng.normal(size=(40, 48))
+    first_texts = [f"Satz {row}" for row in range(40)]
+    first_texts[3] = "Caf\u00e9 3"
+    first_texts[5] = " Cafe\u0301 \u00a0 3 "
+    first_texts[7] = "\t"
+    second_texts = [f"sentence {row}" for row in range(40)]
     second_texts[0] = ""
-    rows, others = [row for row in range(40) if row not in (5, 7)], list(range(1, 40))
+    rows = [row for row in range(40) if row not in (5, 7)]
+    others = list(range(1, 40))
     mined = mine_bitext(first, second, first_texts, second_texts)
     expected = mine_bitext(first[rows], second[others])
     assert mined.rows() == [(rows[i], others[j]) for i, j in expected.rows()]
@@ -161,30 +179,40 @@ def test_bad_arguments():
 
 # ---- Gold lists
 
-FIRST_IDS, SECOND_IDS = ["de-1", "de-2", "de-3"], ["en-1", "en-2"]
+FIRST_IDS = ["de-1", "de-2", "de-3"]
+SECOND_IDS = ["en-1", "en-2"]
 
 
-def mined(*rows):
-    columns = list(zip(*rows, strict=True)) or [[], [], []]
+def pairs_with_scores(*rows):
+    first = [row for row, _, _ in rows]
+    second = [other for _, other, _ in rows]
+    scores = [score for _, _, score in rows]
     return ScoredPairs(
-        np.array(columns[0], np.int64),
-        np.array(columns[1], np.int64),
-        np.array(columns[2], np.float32),
+        np.array(first, np.int64), np.array(second, np.int64), np.array(scores, np.float32)
     )
 
 
 # right: (0, 0), (1, 1), (2, 2), (3, 3)
-MINED = mined((0, 0, 1.5), (1, 1, 1.25), (4, 2, 1.0), (2, 2, 0.75), (5, 5, 0.5))
+MINED = pairs_with_scores((0, 0, 1.5), (1, 1, 1.25), (4, 2, 1.0), (2, 2, 0.75), (5, 5, 0.5))
 GOLD = {(0, 0), (1, 1), (2, 2), (3, 3)}
 
 
 def test_quality_by_hand():
     quality = pair_quality(MINED.rows(), GOLD)
     assert (quality.correct, quality.found, quality.gold) == (3, 5, 4)
-    assert quality.precision == 3 / 5 and quality.recall == 3 / 4
+    assert quality.precision == 3 / 5
+    assert quality.recall == 3 / 4
     assert quality.f1 == pytest.approx(2 / (5 / 3 + 4 / 3))  # harmonic mean
+
+
+def test_quality_of_no_pairs():
     nothing = pair_quality([], GOLD)
     assert (nothing.precision, nothing.recall, nothing.f1) == (0, 0, 0)
+
+
+def test_quality_over_two_collections():
+    quality = pair_quality(MINED.rows(), GOLD) + pair_quality([(0, 0)], [(0, 0), (1, 1)])
+    assert (quality.correct, quality.found, quality.gold) == (4, 6, 6)
 
 
 @settings(max_examples=100, deadline=None)
@@ -194,32 +222,47 @@ def test_quality_by_hand():
 )
 def test_no_other_threshold_is_better(rows, missed):
     assume(any(right for _, right in rows))
-    pairs = mined(*((number, number, score / 7) for number, (score, _) in enumerate(rows)))
+    pairs = pairs_with_scores(
+        *((number, number, score / 7) for number, (score, _) in enumerate(rows))
+    )
     gold = {(number, number) for number, (_, right) in enumerate(rows) if right}
     gold |= {(100 + number, 0) for number in range(missed)}
     threshold, quality = best_threshold(pairs, gold)
-    kept = retrieved_pairs(
-        pairs, "forward", threshold
-    )  # each row has one pair: all of them, above the threshold
-    assert pair_quality(kept.rows(), gold) == quality
-    best = max(pair_quality(pairs[pairs.scores >= score].rows(), gold).f1 for score in pairs.scores)
-    assert quality.f1 == pytest.approx(best)
+    # Each row has one pair: all of them, above the threshold.
+    chosen = retrieved_pairs(pairs, "forward", threshold)
+    assert pair_quality(chosen.rows(), gold) == quality
+    best_f1 = 0.0
+    for score in pairs.scores:
+        above = pairs[pairs.scores >= score]
+        best_f1 = max(best_f1, pair_quality(above.rows(), gold).f1)
+    assert quality.f1 == pytest.approx(best_f1)
 
 
-def test_gold_list(tmp_path):
+def test_a_gold_list_with_a_header(tmp_path):
     path = tmp_path / "gold"
     path.write_bytes(b"score\tid_a\tid_b\n0.9\tde-3\ten-1\n")
     assert read_gold_pairs(path, FIRST_IDS, SECOND_IDS) == [(2, 0)]
+
+
+def test_a_gold_list_with_blank_and_repeated_lines(tmp_path):
+    path = tmp_path / "gold"
     path.write_bytes("\ufeffde-3\ten-1\r\n\r\nde-1\ten-2\r\nde-1\ten-2".encode())
     assert read_gold_pairs(path, FIRST_IDS, SECOND_IDS) == [(2, 0), (0, 1)]
-    for content, message in [
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
         (b"de-1\ten-1\nde-1 en-2", "gold, line 2: found 'de-1 en-2', expected 2 fields"),
         (
             b"de-1\ten-1\nen-2\tde-2",
             "line 2: found id 'en-2', which no text of the first side has, .* as 'de-1'",
         ),
         (b"\n", "gold: found no pair, expected one a line"),
-    ]:
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            read_gold_pairs(path, FIRST_IDS, SECOND_IDS)
+    ],
+)
+def test_bad_gold_lists(content, message, tmp_path):
+    path = tmp_path / "gold"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_gold_pairs(path, FIRST_IDS, SECOND_IDS)

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores, unit
-from tmde.documents import neighbours
+from tmde.documents import neighbour_graph, neighbours, unit_rows
 from tmde.documents.neighbours import SCORINGS, find_neighbours, target_ranks
 
 QUERIES = np.array([[1, 0], [0, 1.0]])
@@ -47,7 +47,7 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
     if sparse:
         queries, candidates = scipy.sparse.csr_matrix(queries), scipy.sparse.csr_matrix(candidates)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbours, "BLOCK", block)
+        patch.setattr(unit_rows, "BLOCK", block)
         assert target_ranks(queries, candidates, targets, scoring, k).tolist() == expected
     single = queries.astype(np.float32), candidates.astype(np.float32)
     assert target_ranks(*single, targets, scoring, k).tolist() == expected
@@ -60,7 +60,7 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
 @pytest.mark.parametrize("block", [1, 3, 10, 4096])
 @pytest.mark.parametrize("k", [1, 4, 40])
 def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
-    monkeypatch.setattr(neighbours, "BLOCK", block)
+    monkeypatch.setattr(unit_rows, "BLOCK", block)
     rng = np.random.default_rng(k)
     queries, candidates = rng.normal(size=(13, 6)), rng.normal(size=(40, 6))
     original = candidates.copy()
@@ -78,7 +78,7 @@ def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
 
 @pytest.mark.parametrize("block", [1, 2, 4096])
 def test_neighbours_that_tie_are_in_order(monkeypatch, block):
-    monkeypatch.setattr(neighbours, "BLOCK", block)
+    monkeypatch.setattr(unit_rows, "BLOCK", block)
     candidates = scipy.sparse.csr_matrix([[0, 1.0], [1, 0], [0, 0], [1, 0], [2, 0]])
     similarities, indices = find_neighbours(
         scipy.sparse.csr_matrix([[1.0, 0], [0, 0]]), candidates, 4
@@ -100,7 +100,7 @@ def share_found(found, exact):
 
 def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
     """Rows without any structure: the first effort finds less than 95 %, the one taken finds as much as it says."""
-    monkeypatch.setattr(neighbours, "FIRST_EFFORT", 1)
+    monkeypatch.setattr(neighbour_graph, "FIRST_EFFORT", 1)
     rng = np.random.default_rng(0)
     queries, candidates = rng.normal(size=(300, 24)), rng.normal(size=(3000, 24))
     numbers = find_neighbours(queries, candidates, 4)[1]

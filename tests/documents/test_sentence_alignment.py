@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tmde.documents import sentence_alignment
+from tmde.documents import alignment_path
 from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
 
 
@@ -156,13 +156,13 @@ def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
     kinds[20:20] = [(0, 1)] * (25 * (seed % 3))  # a part that the first document does not have
     first, second, gold = planted(rng, kinds)
     everything = align_sentences(first, second, skip=0.4)
-    monkeypatch.setattr(sentence_alignment, "_FULL", 8)
-    monkeypatch.setattr(sentence_alignment, "_ROWS", 5)
+    monkeypatch.setattr(alignment_path, "FULL", 8)
+    monkeypatch.setattr(alignment_path, "ROWS", 5)
     windows = []
-    original = sentence_alignment._windows
+    original = alignment_path.windows_near
     monkeypatch.setattr(
-        sentence_alignment,
-        "_windows",
+        alignment_path,
+        "windows_near",
         lambda *options: windows.append(original(*options)) or windows[-1],
     )
     for width in (3, 10):

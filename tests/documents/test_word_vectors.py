@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tmde.documents import word_vectors
+from tmde.documents import word_measures
 from tmde.documents.word_vectors import (
     WordVectors,
     align_words,
@@ -50,7 +50,7 @@ def test_without_a_dictionary():
 
 @pytest.mark.parametrize("scoring", ["cosine", "distance"])
 def test_precision_equals_a_plain_loop(scoring, monkeypatch):
-    monkeypatch.setattr(word_vectors, "NEIGHBORS", 3)
+    monkeypatch.setattr(word_measures, "NEIGHBORS", 3)
     rng = np.random.default_rng(1)
     first, second = (
         WordVectors([str(row) for row in range(40)], rng.normal(size=(40, 5))) for _ in range(2)

@@ -1,0 +1,79 @@
+"""Join the parts of a corpus: one after the other, or drawn at random by temperature."""
+
+import logging
+import math
+from collections.abc import Sequence
+
+import datasets
+
+from .files import AnyDataset
+from .parts import Part
+
+logger = logging.getLogger("tmde.data")
+
+
+def limits_of(
+    parts: Sequence[Part], max_rows: int | None, temperature: float | None
+) -> list[int | None]:
+    """Return how many rows to read of each part.
+
+    Hub configs that are not mixed share `max_rows` in proportion to their rows. Otherwise the first
+    pair of languages would be all there is.
+    """
+    are_configs = all(part.is_config for part in parts)
+    if max_rows is None or temperature is not None or not are_configs:
+        return [max_rows] * len(parts)
+    total_rows = sum(part.rows for part in parts)
+    return [math.ceil(max_rows * part.rows / total_rows) for part in parts]
+
+
+def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> list[float]:
+    """Return p ~ rows^(1/temperature) for parts of `sizes` rows.
+
+    The probabilities are uniform if a size is not known.
+    """
+    if any(size is None for size in sizes):
+        logger.warning(
+            "The rows of some parts are not known before they are read: "
+            "the parts are mixed uniformly."
+        )
+        return [1 / len(sizes)] * len(sizes)
+    # The ratio is taken first because a power of the size itself overflows below T = 1.
+    largest = max(sizes)
+    weights = [(size / largest) ** (1 / temperature) for size in sizes]
+    total_weight = sum(weights)
+    return [weight / total_weight for weight in weights]
+
+
+def mix(
+    loaded: list[AnyDataset], parts: Sequence[Part], temperature: float | None, seed: int
+) -> AnyDataset:
+    """Join the loaded rows of all parts.
+
+    Args:
+        loaded: The rows of each part.
+        parts: What they were loaded from.
+        temperature: As in `load_parallel`.
+        seed: The seed of the draws.
+    """
+    if len(loaded) == 1:
+        return loaded[0]
+    is_stream = isinstance(loaded[0], datasets.IterableDataset)
+    are_configs = all(part.is_config for part in parts)
+    # A stream's shuffle buffer is far smaller than a config, so configs in a row would come out
+    # language by language.
+    draws_configs = is_stream and are_configs
+    if temperature is None and not draws_configs:
+        return datasets.concatenate_datasets(loaded)
+    sizes: list[int | None] = []
+    for rows, part in zip(loaded, parts, strict=True):
+        sizes.append(part.rows if is_stream else len(rows))
+    if temperature is None:
+        probabilities = mixing_probabilities(sizes, 1.0)
+        strategy = "all_exhausted_without_replacement"
+    else:
+        probabilities = mixing_probabilities(sizes, temperature)
+        strategy = "all_exhausted"
+    return datasets.interleave_datasets(
+        loaded, probabilities, seed=seed, stopping_strategy=strategy
+    )

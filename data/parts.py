@@ -1,0 +1,287 @@
+"""Open the sources of a corpus: the sample, configs of Hub datasets, and files."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import datasets
+import pyarrow.parquet as pq
+
+from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
+from .files import AnyDataset, FileSource, Row, find_files, open_parquet, read_lines, read_rows
+from .sample import LANGUAGES, sample_parallel
+
+Source = str | os.PathLike | Mapping[str, str | os.PathLike]
+
+SAMPLE_ROWS = 20_000
+SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
+
+
+@dataclass
+class Part:
+    """What temperature mixes: a file, or a config of a Hub dataset.
+
+    Args:
+        source: A text file, or rows with `translation` or one column per language.
+        place: Its name in messages.
+        languages: The languages it holds; of a JSONL file at least the requested ones.
+        rows: The number of its rows; None if it is not known.
+        is_config: Whether it is a config of a Hub dataset.
+    """
+
+    source: FileSource | AnyDataset
+    place: str
+    languages: Sequence[str]
+    rows: int | None = None
+    is_config: bool = False
+
+
+@dataclass(frozen=True)
+class PartOpener:
+    """Opens sources. The arguments without a description are those of `load_parallel`.
+
+    Args:
+        text_names: The fields that hold texts, whatever they look like; None for all fields that
+            are named by language codes.
+        languages: The requested languages, sorted; None for all.
+        pivot_languages: See `load_parallel`, as the following ones.
+        split: The split of a Hub dataset or of the sample.
+        streaming: Whether to return streams.
+        seed: The seed of the sample.
+        config: The config or configs of a Hub dataset.
+        revision: The revision of a Hub dataset.
+        token: The token for private Hub datasets.
+        max_rows: How many rows of the sample to make.
+    """
+
+    text_names: tuple[str, ...] | None
+    languages: tuple[str, ...] | None
+    pivot_languages: Sequence[str] | None
+    split: str
+    streaming: bool
+    seed: int
+    config: str | Sequence[str] | None
+    revision: str | None
+    token: str | bool | None
+    max_rows: int | None
+
+    def open(self, source: Source) -> list[Part]:
+        """Return the parts of one source.
+
+        Raises:
+            CorpusError: No file is there, a file has no languages, or an option does not fit it.
+        """
+        if source == "sample":
+            return [self._sample_part()]
+        if not isinstance(source, Mapping):
+            source = os.path.expanduser(source)
+        files = find_files(source)
+        if files is None:
+            return self._config_parts(source)
+        self._check_file_options(source)
+        return [self._file_part(file) for file in files]
+
+    def _sample_part(self) -> Part:
+        split = SAMPLE_SPLITS.get(self.split, self.split)
+        rows = sample_parallel(self.max_rows or SAMPLE_ROWS, split=split, seed=self.seed)
+        place = f"sample (split {self.split})"
+        if self.streaming:
+            return Part(rows.to_iterable_dataset(), place, LANGUAGES, len(rows))
+        return Part(rows, place, LANGUAGES, len(rows))
+
+    # ---- Hub datasets
+
+    def _config_parts(self, path: str) -> list[Part]:
+        if self.config is None:
+            names = datasets.get_dataset_config_names(
+                path, revision=self.revision, token=self.token
+            )
+            configs = select_configs(names, self.languages, self.pivot_languages, path)
+        elif isinstance(self.config, str):
+            configs = [self.config]
+        else:
+            configs = self.config
+        return [self._config_part(path, config) for config in configs]
+
+    def _config_part(self, path: str, config: str) -> Part:
+        rows = datasets.load_dataset(
+            path,
+            config,
+            split=self.split,
+            streaming=self.streaming,
+            revision=self.revision,
+            token=self.token,
+        )
+        place = f"{path} (config {config}, split {self.split})"
+        languages = self._languages_of(rows.take(1), place)
+        return Part(rows, place, languages, self._row_count(rows), is_config=True)
+
+    def _row_count(self, rows: AnyDataset) -> int | None:
+        """Return the number of rows; of a stream the one that its card states, if it does."""
+        if isinstance(rows, datasets.Dataset):
+            return len(rows)
+        split_info = (rows.info.splits or {}).get(self.split)
+        if split_info is None:
+            return None
+        return split_info.num_examples or None
+
+    # ---- Files
+
+    def _check_file_options(self, source: Source) -> None:
+        is_slice = "[" in self.split
+        if self.config is None and self.revision is None and not is_slice:
+            return
+        options = Unquoted(
+            f"config={self.config!r}, revision={self.revision!r}, split={self.split!r}"
+        )
+        expected = "no config, revision or slice of a split"
+        advice = (
+            "Files have none of these; a folder laid out like a Hub dataset lists `configs` in "
+            "its README.md."
+        )
+        raise bad_value(str(source), None, "config", options, expected, advice)
+
+    def _file_part(self, file: FileSource) -> Part:
+        if file.format == "parquet":
+            path = file.paths[0]
+            rows = open_parquet(path, self.streaming)
+            languages = self._languages_of(rows.take(1), file.place)
+            return Part(rows, file.place, languages, pq.read_metadata(path).num_rows)
+        count = None
+        if file.format == "moses":
+            count = _count_lines(file)
+        rows = (row for _, row in read_rows(file))
+        languages = self._languages_of(rows, file.place, rows_differ=file.format == "jsonl")
+        return Part(file, file.place, languages, count)
+
+    # ---- Languages
+
+    def _languages_of(
+        self, rows: Iterable[Row], place: str, rows_differ: bool = False
+    ) -> list[str]:
+        """Return the languages of rows.
+
+        They are the fields of `translation`, or else the columns, that are named by a language
+        code or are among `text_names`.
+
+        Args:
+            rows: The rows of a part.
+            place: Its name in messages.
+            rows_differ: Whether rows may have different fields. Then all rows are read, or as many
+                as it takes to see all `text_names`.
+
+        Raises:
+            CorpusError: There are no rows, or none of their fields is a language.
+        """
+        requested = set(self.text_names or ())
+        languages: set[str] = set()
+        fields: Row | None = None  # of the last row that was read
+        for row in rows:
+            fields = row
+            texts = row.get("translation", row)
+            if isinstance(texts, dict):
+                fields = texts
+                languages |= _code_fields(texts)
+                languages |= requested & texts.keys()
+            has_requested = bool(requested) and requested <= languages
+            if has_requested or not rows_differ:
+                break
+        if languages:
+            return sorted(languages)
+        if fields is None:
+            description = Unquoted("no rows")
+        else:
+            description = Unquoted(f"the columns {list(fields)}")
+        expected = (
+            "an object `translation` of texts by language, or one column per language, named by "
+            "its code"
+        )
+        advice = "Rename the columns, or pass languages=[...] with those to take."
+        raise bad_value(place, None, "translation", description, expected, advice)
+
+
+def _code_fields(texts: Row) -> set[str]:
+    """Return the names of the fields that look like language codes and hold a text or None."""
+    codes = set()
+    for name, text in texts.items():
+        if is_code(name) and isinstance(text, str | None):
+            codes.add(name)
+    return codes
+
+
+def _count_lines(file: FileSource) -> int:
+    """Return the number of lines that all Moses files have.
+
+    Raises:
+        CorpusError: Their numbers of lines differ.
+    """
+    counts: dict[str, int] = {}
+    for path in file.paths:
+        counts[path] = sum(1 for _ in read_lines(path))
+    if len(set(counts.values())) > 1:
+        description = Unquoted(f"different numbers of lines {counts}")
+        advice = (
+            "Line n of each must be a translation of line n of the others: fetch or align the "
+            "files again."
+        )
+        raise bad_value(file.place, None, None, description, "equal ones", advice)
+    return counts[file.paths[0]]
+
+
+def select_configs(
+    names: Sequence[str],
+    languages: Sequence[str] | None,
+    pivot_languages: Sequence[str] | None,
+    place: str,
+) -> list[str]:
+    """Return the configs to load, given the names of all configs of a dataset.
+
+    Args:
+        names: The names of all configs.
+        languages: The requested languages; None for any.
+        pivot_languages: The languages of which a pair must have one; None for any.
+        place: The name of the dataset in messages.
+
+    Returns:
+        The pairs, such as `de-en`, that fit the languages. If there is none: the configs that are
+        named by a language, or the only config.
+
+    Raises:
+        CorpusError: A language is in no pair, or no config fits.
+    """
+    pairs = _language_pairs(names)
+    available = set().union(*pairs.values())
+    wanted = set(languages or available)
+    pivots = set(pivot_languages or available)
+    if pairs:
+        check_languages(sorted(wanted | pivots), available, place)
+    chosen = []
+    for name, pair in sorted(pairs.items()):
+        if pair <= wanted and pair & pivots:
+            chosen.append(name)
+    if chosen:
+        return chosen
+    if wanted.intersection(names):
+        return sorted(wanted.intersection(names))
+    if len(names) == 1:
+        return list(names)
+    raise _no_config_error(names, wanted, pivots, place)
+
+
+def _language_pairs(names: Sequence[str]) -> dict[str, set[str]]:
+    """Return both languages of each config that is named by two codes, such as `de-en`."""
+    pairs = {}
+    for name in names:
+        codes = name.split("-")
+        if len(codes) == 2 and all(map(is_code, codes)):
+            pairs[name] = set(codes)
+    return pairs
+
+
+def _no_config_error(
+    names: Sequence[str], wanted: set[str], pivots: set[str], place: str
+) -> CorpusError:
+    description = Unquoted(f"the configs {sorted(names)}")
+    expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
+    advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
+    return bad_value(place, None, "config", description, expected, advice)

@@ -1,0 +1,263 @@
+"""Check the rows of a corpus: texts are texts, a row has enough of them, and labels are known."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .checks import CorpusError, Unquoted, bad_value
+from .files import FileSource, Row, blocks_of, check_text, read_rows
+from .report import MAX_EXAMPLES, RowState
+from .rows import CLASSES, DOCUMENT_ID, LABEL, features_of
+
+Columns = Mapping[str, list | pa.Array]
+
+BATCH_ROWS = 500  # what a stream reads and checks ahead of the row it gives
+KEPT_TEXTS = 2  # that a row needs
+
+# What the checks add to each row, for the counts of the report.
+COUNTED_FEATURES = {
+    "empty": datasets.Value("int64"),
+    "state": datasets.Value("int64"),
+    "example": datasets.Value("string"),
+}
+_SKIP_ADVICE = 'Delete the row, or pass bad_rows="report" to skip it.'
+
+
+@dataclass
+class _CheckedRows:
+    """What the checks say about n rows.
+
+    Args:
+        texts: The texts of each language, (n,) each.
+        present: Whether a row has a text of a language, (n, languages).
+        empty: Whether that text is only whitespace, (n, languages).
+        raw_labels: The labels as the source writes them, (n,).
+        unlabeled: Whether a row lacks the label that it needs, (n,).
+        states: The [`RowState`] of each row, (n,).
+    """
+
+    texts: list[pa.Array]
+    present: np.ndarray
+    empty: np.ndarray
+    raw_labels: Sequence
+    unlabeled: np.ndarray
+    states: np.ndarray
+
+
+@dataclass(frozen=True)
+class RowChecker:
+    """Checks the rows of one file or data set.
+
+    Args:
+        place: Its name in messages.
+        languages: The requested languages, sorted.
+        has_other_languages: Whether the source has further languages. A row without two of the
+            requested ones is not bad then.
+        raise_on_bad: Whether a bad row raises an error; otherwise it is counted.
+        class_names: The classes that the numbers of labels mean, in lower case; () where rows
+            need no label.
+    """
+
+    place: str
+    languages: tuple[str, ...]
+    has_other_languages: bool
+    raise_on_bad: bool
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> datasets.Features:
+        """The columns of checked rows."""
+        columns = features_of(self.languages, document_ids=True, labels=True)
+        return datasets.Features(columns | COUNTED_FEATURES)
+
+    def check(self, columns: Columns, numbers: Sequence[int]) -> pa.Table:
+        """Check some rows.
+
+        Args:
+            columns: The texts by language, and perhaps `doc_id` and `label`.
+            numbers: The number of each row in its file.
+
+        Returns:
+            All rows, good and bad, with the columns of [`features_of`], the number of their
+            `empty` texts, which are now None, their `state`, and an `example` of what is bad in
+            the first few.
+
+        Raises:
+            CorpusError: A value is not a text; with `raise_on_bad` also a bad row.
+        """
+        missing = [None] * len(numbers)
+        texts = []
+        for language in self.languages:
+            values = columns.get(language, missing)
+            texts.append(self._text_array(values, language, numbers))
+        blank = [_is_blank(column) for column in texts]
+        raw_labels = columns.get(LABEL, missing)
+        class_numbers = self._class_numbers(raw_labels)
+        rows = _CheckedRows(
+            texts=texts,
+            present=np.stack([column.is_valid() for column in texts], axis=1),
+            empty=np.stack(blank, axis=1),
+            raw_labels=raw_labels,
+            unlabeled=self._unlabeled(class_numbers),
+            states=np.empty(len(numbers), np.int64),
+        )
+        rows.states[:] = self._states(rows)
+        examples = self._examples(rows, numbers)
+        documents = _as_strings(columns.get(DOCUMENT_ID, missing))
+        kept_texts = []
+        for column, is_blank in zip(texts, blank, strict=True):
+            kept_texts.append(pc.if_else(is_blank, pa.scalar(None, pa.string()), column))
+        return pa.table(
+            {
+                "translation": pa.StructArray.from_arrays(kept_texts, self.languages),
+                DOCUMENT_ID: pa.array(documents, pa.string()),
+                LABEL: pa.array(class_numbers, pa.int64()),
+                "empty": rows.empty.sum(axis=1),
+                "state": rows.states,
+                "example": pa.array(examples, pa.string()),
+            }
+        )
+
+    def _text_array(
+        self, values: list | pa.Array, language: str, numbers: Sequence[int]
+    ) -> pa.Array:
+        """Return the texts of a language, or raise the error of the first that is not a text."""
+        if isinstance(values, pa.Array):
+            return values
+        try:
+            return pa.array(values, pa.string())
+        except (pa.ArrowException, UnicodeError):
+            for number, value in zip(numbers, values, strict=True):
+                if value is not None:
+                    check_text(value, self.place, number, language)
+            raise
+
+    def _class_numbers(self, raw_labels: Sequence) -> list[int | None]:
+        """Return the position in CLASSES of each label: its name, or its number in the source."""
+        known: dict[str, int] = {}
+        for class_number, name in enumerate(CLASSES):
+            if name in self.class_names:
+                known[name] = class_number
+                known[str(self.class_names.index(name))] = class_number
+        return [known.get(str(label)) for label in raw_labels]
+
+    def _unlabeled(self, class_numbers: list[int | None]) -> np.ndarray:
+        """Return whether each row lacks a label that it needs, (rows,)."""
+        if not self.class_names:
+            return np.zeros(len(class_numbers), bool)
+        return np.array([number is None for number in class_numbers], bool)
+
+    def _states(self, rows: _CheckedRows) -> np.ndarray:
+        """Return the state of each row, (rows,)."""
+        enough = (rows.present & ~rows.empty).sum(axis=1) >= KEPT_TEXTS
+        states = np.where(enough, RowState.KEPT, RowState.BAD)
+        if self.has_other_languages:
+            states[rows.present.sum(axis=1) < KEPT_TEXTS] = RowState.OTHER_LANGUAGES
+        states[rows.unlabeled] = RowState.BAD
+        return states
+
+    def _examples(self, rows: _CheckedRows, numbers: Sequence[int]) -> list[str | None]:
+        """Return messages about the first rows with something bad, None for all others.
+
+        Raises:
+            CorpusError: There is such a row, and `raise_on_bad` is set.
+        """
+        examples: list[str | None] = [None] * len(numbers)
+        is_reported = rows.empty.any(axis=1) | (rows.states == RowState.BAD)
+        for row in np.flatnonzero(is_reported)[:MAX_EXAMPLES]:
+            error = self._error(rows, int(row), numbers[row])
+            if self.raise_on_bad:
+                raise error
+            examples[row] = str(error).removesuffix(f". {_SKIP_ADVICE}")
+        return examples
+
+    def _error(self, rows: _CheckedRows, row: int, number: int) -> CorpusError:
+        """Return the error of a bad row: its label, its first empty text, or too few texts."""
+        if rows.unlabeled[row]:
+            expected = f"one of {', '.join(CLASSES)}, or its number"
+            label = rows.raw_labels[row]
+            return bad_value(self.place, number, LABEL, label, expected, _SKIP_ADVICE)
+        if rows.empty[row].any():
+            column = int(rows.empty[row].argmax())
+            text = rows.texts[column][row].as_py()
+            return bad_value(
+                self.place, number, self.languages[column], text, "a text", _SKIP_ADVICE
+            )
+        codes = [self.languages[column] for column in np.flatnonzero(rows.present[row])]
+        description = Unquoted(f"{len(codes)} language(s) {codes}")
+        return bad_value(
+            self.place, number, "translation", description, "at least two languages", _SKIP_ADVICE
+        )
+
+
+def _is_blank(texts: pa.Array) -> pa.Array:
+    """Return whether each text is there and only whitespace, (rows,)."""
+    lengths = pc.binary_length(pc.utf8_trim_whitespace(texts))
+    return pc.fill_null(pc.equal(lengths, 0), False)
+
+
+def _as_strings(values: Sequence) -> list[str | None]:
+    return [None if value is None else str(value) for value in values]
+
+
+def check_file(
+    file: FileSource, limit: int | None, stamps: str, checker: RowChecker
+) -> Iterator[Row]:
+    """Yield the checked rows of a file.
+
+    Args:
+        file: Its format is JSONL, TSV or Moses.
+        limit: How many rows to read; None for all.
+        stamps: Size and time of the file. They are arguments so that a file that has changed gets
+            another cache.
+        checker: What checks the rows.
+    """
+    rows_read = islice(read_rows(file), limit)
+    for numbers, rows in blocks_of(rows_read, BATCH_ROWS):
+        texts = []
+        for number, row in zip(numbers, rows, strict=True):
+            texts.append(_texts_of(row, file.place, number))
+        columns: dict[str, list] = {}
+        for language in checker.languages:
+            columns[language] = [row_texts.get(language) for row_texts in texts]
+        for name in (DOCUMENT_ID, LABEL):
+            columns[name] = [row.get(name) for row in rows]
+        yield from checker.check(columns, numbers).to_pylist()
+
+
+def _texts_of(row: Row, place: str, number: int) -> dict[str, Any]:
+    """Return the texts of a row by language: its `translation`, or else the row itself."""
+    texts = row.get("translation", row)
+    if not texts:
+        return {}
+    if not isinstance(texts, dict):
+        expected = "an object of texts by language, or null"
+        advice = "Correct or delete the row."
+        raise bad_value(place, number, "translation", texts, expected, advice)
+    return texts
+
+
+def check_table(table: pa.Table, indices: Sequence[int], checker: RowChecker) -> pa.Table:
+    """Return the checked rows of a table, whose first row has the number `indices[0] + 1`."""
+    prefix = "translation." if "translation" in table.column_names else ""
+    table = table.flatten()
+    columns: dict[str, list | pa.Array] = {}
+    for language in checker.languages:
+        if prefix + language not in table.column_names:
+            continue
+        column = table[prefix + language]
+        if column.type == pa.string():
+            # Texts stay in Arrow's memory: as Python objects they take twice the time.
+            columns[language] = column.combine_chunks()
+        else:
+            columns[language] = column.to_pylist()
+    for name in (DOCUMENT_ID, LABEL):
+        if name in table.column_names:
+            columns[name] = table[name].to_pylist()
+    return checker.check(columns, [index + 1 for index in indices])

@@ -1,0 +1,35 @@
+"""Exact search of nearest neighbors by cosine, in blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tmde.documents.unit_rows import UnitRows, largest, products
+
+
+def exact_neighbours(
+    queries: UnitRows, candidates: UnitRows, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k candidates of highest cosine to each query.
+
+    Args:
+        queries: n rows.
+        candidates: m rows.
+        k: At most m.
+
+    Returns:
+        Cosines (n, k) float32, falling, and row numbers of the candidates (n, k) int64, equal
+        cosines in order of row number.
+    """
+    best_cosines = np.full((len(queries), k), -np.inf, np.float32)
+    best_candidates = np.full((len(queries), k), len(candidates), np.int64)
+    for columns, candidate_block in candidates.blocks("Searching"):
+        block_k = min(k, candidate_block.shape[0])
+        for rows, query_block in queries.blocks():
+            cosines, places = largest(products(query_block, candidate_block), block_k)
+            cosines = np.hstack([best_cosines[rows], cosines])  # (rows, k + block_k)
+            numbers = np.hstack([best_candidates[rows], places + columns.start])
+            order = np.lexsort((numbers, -cosines), axis=1)[:, :k]
+            best_cosines[rows] = np.take_along_axis(cosines, order, axis=1)
+            best_candidates[rows] = np.take_along_axis(numbers, order, axis=1)
+    return np.clip(best_cosines, -1, 1), best_candidates

@@ -1,0 +1,166 @@
+"""What an index stores about the embedder of its vectors, and how it recognizes that embedder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.preprocessing import normalize
+
+from modeling_tmde import TmdeError
+from tmde.data.io import write_atomically
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
+
+SETTINGS = "index.json"  # A folder with this file is an index.
+DENSITY = "density.npz"  # of an embedder that weights sentences by their density
+
+# An embedder is recognized by its vectors of these texts: they survive a moved folder, an update
+# of the package and (nearly) another dtype or device, and differ between any two trainings.
+PROBES = (
+    "Der Ausschuss hat 1998 beschlossen, die Brücke zu sperren. "
+    "The bridge is closed, but the river is not.",
+    "Il gatto dorme sul tavolo mentre fuori piove. "
+    "¿Cuántas lenguas hablan los niños? Le prix est de 42 euros.",
+)
+SAME_MODEL = 0.995  # cosine of two vectors of a probe; 8-bit weights stay above
+PROBE_DECIMALS = 4
+
+# Arguments of `DocumentEmbedder.from_pretrained` that are stored.
+_LOADING_OPTIONS = (
+    "prompt",
+    "pooling",
+    "max_length",
+    "long_documents",
+    "window",
+    "stride",
+    "aggregation",
+    "revision",
+)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of an index: `dimension`, `embedding`, and what search has tuned.
+
+    Raises:
+        TmdeError: The folder is not an index, or a damaged one.
+    """
+    try:
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        for name in ("dimension", "embedding"):
+            settings[name]
+        return settings
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise TmdeError(
+            f"{folder}: no index there that tmde index has written, or a damaged one ({error})"
+        ) from None
+
+
+def write_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Write the settings of an index as a whole."""
+    write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
+
+
+def describe_embedder(
+    embedder: DocumentEmbedder, folder: Path, revision: str | None
+) -> dict[str, Any]:
+    """Return the settings of an embedder that an index stores, as JSON values.
+
+    If the embedder weights sentences by a density, that is saved in the folder.
+    """
+    settings = _comparable_settings(embedder)
+    if _is_density(settings.get("aggregation")):
+        embedder.aggregation.save(folder / DENSITY)
+    splits_sentences = settings["long_documents"] == "sentences"
+    probes = np.round(_probe_vectors(embedder).astype(float), PROBE_DECIMALS)
+    settings["model"] = _model_name(embedder)
+    settings["revision"] = revision
+    settings["uses_language"] = embedder.needs_language or splits_sentences
+    settings["probes"] = probes.tolist()
+    return settings
+
+
+def loading_options(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the arguments, besides the name, that open a stored embedder again."""
+    options = {}
+    for name in _LOADING_OPTIONS:
+        if settings.get(name) is not None:
+            options[name] = settings[name]
+    if _is_density(options.get("aggregation")):
+        options["aggregation"] = str(folder / DENSITY)
+    return options
+
+
+def check_embedder(
+    embedder: DocumentEmbedder, settings: dict[str, Any], dimension: int, folder: Path
+) -> None:
+    """Raise TmdeError if an embedder makes other vectors than the one with the stored settings."""
+    stored = {"prompt": ""} | settings | {"dimension": dimension}
+    for name, value in _comparable_settings(embedder).items():
+        if value != stored.get(name):
+            raise TmdeError(
+                f"{folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}"
+            )
+    stored_vectors = unit_rows(stored["probes"], dimension, "probes")
+    cosines = np.sum(_probe_vectors(embedder) * stored_vectors, axis=1)
+    if not (cosines >= SAME_MODEL).all():
+        raise TmdeError(
+            f"{folder}: was made with another model, {stored['model']} (cosines "
+            f"{cosines.round(3)} for the same texts, expected 1); found "
+            f"{embedder.model.name_or_path}"
+        )
+
+
+def unit_rows(vectors: np.ndarray, dimension: int, name: str) -> np.ndarray:
+    """Return vectors, (n, d) float32, at length 1; zeros stay zeros.
+
+    Args:
+        vectors: (n, d) of any length.
+        dimension: d.
+        name: Their name in messages.
+
+    Raises:
+        TmdeError: Another shape, or a number that is not finite.
+    """
+    vectors = np.asarray(vectors, np.float32)
+    if vectors.ndim != 2 or vectors.shape[1] != dimension:
+        raise TmdeError(f"{name}: found shape {vectors.shape}, expected (n, {dimension})")
+    if not np.isfinite(vectors).all():
+        raise TmdeError(f"{name}: found a vector that is not finite, expected numbers")
+    if len(vectors) == 0:  # which scikit-learn refuses
+        return vectors
+    return normalize(vectors)
+
+
+def _comparable_settings(embedder: DocumentEmbedder) -> dict[str, Any]:
+    """Return the settings on which the vectors of an embedder depend."""
+    settings = {
+        "dimension": embedder.dimension,
+        "pooling": embedder.pooling,
+        "max_length": embedder.max_length,
+        "prompt": embedder.prompt,
+    }
+    return settings | embedder.long_document_settings
+
+
+def _is_density(aggregation: object) -> bool:
+    return isinstance(aggregation, str) and aggregation.startswith("density")
+
+
+def _model_name(embedder: DocumentEmbedder) -> str:
+    """Return the name by which the model is found again."""
+    name = str(embedder.model.name_or_path)
+    if name == str(DEFAULT_FOLDER):  # It may move with the package, so its short name is stored.
+        return DEFAULT_MODEL
+    if os.path.isdir(name):
+        return os.path.abspath(name)
+    return name
+
+
+def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
+    """Return the unit vectors of the probes, (2, d)."""
+    language = embedder.model.config.languages[0] if embedder.needs_language else None
+    return embedder.encode(list(PROBES), language=language, show_progress_bar=False, normalize=True)

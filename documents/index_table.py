@@ -1,0 +1,288 @@
+"""The LanceDB table of an index: rows in and out, exact search, and search by an inverted file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from modeling_tmde import TmdeError
+from tmde.documents.index_filters import has_id, has_name, has_value, load_metadata
+from tmde.documents.unit_rows import TIE
+
+TABLE = "documents"
+APPROXIMATE_FROM = 20_000  # documents; search is exact up to this many
+RECALL = 0.985  # share of the nearest documents for which the approximate search is tuned
+TUNING_QUERIES = 200
+TUNING_K = 10  # nearest documents of each of these queries
+FIRST_PROBES = 10  # Tuning begins above this number of lists, and goes on in steps of
+PROBES_FACTOR = 1.4
+FRAGMENTS = 32  # of the table, beyond which small ones are merged
+KEPT = timedelta(days=1)  # readers see the version they opened for at least this long
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class InvertedFile:
+    """The tuned approximate search of a table.
+
+    Args:
+        indexed: The number of documents when it was built.
+        nprobes: The number of lists that a search looks into.
+        recall: The share of the nearest documents that it found when it was tuned.
+    """
+
+    indexed: int
+    nprobes: int
+    recall: float
+
+
+class DocumentTable:
+    """A table of documents with their vectors. Every write is one commit.
+
+    Args:
+        folder: The folder of the index.
+        dimension: The dimension of the vectors.
+
+    Raises:
+        TmdeError: Its files are missing or damaged.
+        ImportError: LanceDB is not installed.
+    """
+
+    def __init__(self, folder: Path, dimension: int) -> None:
+        self.folder = folder
+        self.dimension = dimension
+        # The ids (n,) and vectors (n, d) of this version, for a search by one matrix product.
+        self._in_memory: tuple[np.ndarray, np.ndarray] | None = None
+        try:
+            self._table = _connect(folder).open_table(TABLE)
+        except (ValueError, RuntimeError, OSError) as error:
+            raise TmdeError(f"{folder}: missing or damaged files ({error})") from None
+
+    @staticmethod
+    def create(folder: Path, dimension: int) -> None:
+        """Make an empty table, and the folder."""
+        text = pa.string()
+        schema = pa.schema(
+            [
+                ("id", text),
+                ("text", text),
+                ("language", text),
+                ("metadata", text),
+                ("tags", pa.list_(text)),
+                ("vector", pa.list_(pa.float32(), dimension)),
+            ]
+        )
+        _connect(folder).create_table(TABLE, schema=schema, mode="overwrite")
+
+    def __len__(self) -> int:
+        return self._table.count_rows()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether every search is exact, because there are few documents."""
+        return len(self) <= APPROXIMATE_FROM
+
+    # ---- Reading
+
+    def column(self, name: str) -> list[str]:
+        """Return a column of all rows, in no particular order."""
+        return self._table.search().select([name]).to_arrow()[name].to_pylist()
+
+    def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
+        """Return rows by id, of those ids that are there."""
+        query = self._table.search().where(has_id(ids)).select(columns)
+        return {row["id"]: row for row in query.to_arrow().to_pylist()}
+
+    def condition(self, filter: Mapping[str, Any]) -> str | None:
+        """Return a filter by names and values of the metadata as SQL; None if it is empty.
+
+        Raises:
+            TmdeError: No document has such a name.
+        """
+        conditions = []
+        for name, wanted in filter.items():
+            if not self._table.count_rows(has_name(name)):
+                names = self._metadata_names()
+                raise TmdeError(f"filter: found {name!r}, expected a name of the metadata: {names}")
+            conditions.append(has_value(name, wanted))
+        return " AND ".join(conditions) or None
+
+    def _metadata_names(self) -> list[str]:
+        names: set[str] = set()
+        for text in self.column("metadata"):
+            names.update(load_metadata(text))
+        return sorted(names)
+
+    # ---- Writing
+
+    def refresh(self) -> None:
+        """Go to the last committed version."""
+        self._table.checkout_latest()
+
+    def forget(self) -> None:
+        """Forget the vectors that a search has read, because others may be there now."""
+        self._in_memory = None
+
+    def merge(self, rows: list[Row], vectors: np.ndarray) -> None:
+        """Add or replace rows.
+
+        Args:
+            rows: n rows with all columns but the vector.
+            vectors: (n, d) float32.
+
+        Raises:
+            TmdeError: The table cannot be written.
+        """
+        schema = self._table.schema
+        columns = []
+        for field in schema:
+            if field.name != "vector":
+                columns.append(pa.array([row[field.name] for row in rows], field.type))
+        values = pa.array(vectors.reshape(-1))
+        columns.append(pa.FixedSizeListArray.from_arrays(values, self.dimension))
+        merge = self._table.merge_insert("id")
+        merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        try:
+            merge.execute(pa.table(columns, schema=schema))
+        except (OSError, RuntimeError) as error:
+            raise TmdeError(
+                f"{self.folder}: cannot be written, nothing was changed ({error})"
+            ) from None
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete rows."""
+        self._table.delete(has_id(ids))
+
+    # ---- Search
+
+    def nearest(
+        self, vectors: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
+    ) -> list[list[tuple[Row, float]]]:
+        """Return the k rows of highest cosine to each query, best first, and their cosines.
+
+        Args:
+            vectors: Queries, (q, d) of length 1.
+            k: The number of rows.
+            condition: What rows must fulfill, as SQL; None for all rows.
+            inverted_file: What the search goes through if many rows fulfill the condition; None for
+                an exact search.
+        """
+        if condition is None and self.is_small:
+            # A matrix product is faster than a scan of the table.
+            return [self._nearest_in_memory(vector, k) for vector in vectors]
+        if inverted_file is not None and self._is_fulfilled_by_few(condition):
+            # The lists that a search looks into may hold none of them.
+            inverted_file = None
+        return [self._scan(vector, k, condition, inverted_file) for vector in vectors]
+
+    def _is_fulfilled_by_few(self, condition: str | None) -> bool:
+        return condition is not None and self._table.count_rows(condition) <= APPROXIMATE_FROM
+
+    def _nearest_in_memory(self, vector: np.ndarray, k: int) -> list[tuple[Row, float]]:
+        if self._in_memory is None:
+            table = self._table.search().select(["id", "vector"]).to_arrow()
+            self._in_memory = np.array(table["id"].to_pylist(), object), _vectors_of(table)
+        all_ids, all_vectors = self._in_memory
+        cosines = all_vectors @ vector  # (n,)
+        best = np.argsort(-cosines, kind="stable")[:k]
+        ids = all_ids[best]
+        rows = self.fetch(ids, ["id", "text", "metadata"])
+        return [(rows[id], cosine) for id, cosine in zip(ids, cosines[best], strict=True)]
+
+    def _scan(
+        self, vector: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
+    ) -> list[tuple[Row, float]]:
+        query = self._table.search(vector)
+        if inverted_file is None:
+            query = query.distance_type("dot").bypass_vector_index()
+        else:
+            query = query.distance_type("cosine").nprobes(inverted_file.nprobes)
+        query = query.where(condition).limit(k).select(["id", "text", "metadata", "_distance"])
+        return [(row, 1 - row["_distance"]) for row in query.to_arrow().to_pylist()]
+
+    # ---- Upkeep
+
+    def maintain(self, inverted_file: InvertedFile | None) -> InvertedFile | None:
+        """Merge small files, and keep the inverted file up to date. Each step is a commit.
+
+        Returns:
+            An inverted file if one was built; otherwise the present one still holds.
+        """
+        if self._table.stats()["fragment_stats"]["num_fragments"] > FRAGMENTS:
+            self._table.optimize(cleanup_older_than=KEPT)
+        count = len(self)
+        if count <= APPROXIMATE_FROM:
+            return None
+        if inverted_file is None or count > 2 * inverted_file.indexed:
+            return self._build_inverted_file(count)
+        if self._table.index_stats("vector_idx").num_unindexed_rows > APPROXIMATE_FROM // 2:
+            self._table.optimize(cleanup_older_than=KEPT)
+        return None
+
+    def _build_inverted_file(self, count: int) -> InvertedFile:
+        """Build an inverted file of sqrt(n) lists, and tune how many a search looks into."""
+        from lancedb.index import BTree, IvfFlat
+
+        lists = int(count**0.5)
+        self._table.create_index("id", config=BTree())
+        self._table.create_index(
+            "vector", config=IvfFlat(distance_type="cosine", num_partitions=lists)
+        )
+        queries = self._tuning_queries(count)
+        lowest_cosines = self._lowest_cosines(queries)
+        nprobes = FIRST_PROBES
+        recall = 0.0
+        while recall < RECALL and nprobes < lists:
+            nprobes = min(math.ceil(PROBES_FACTOR * nprobes), lists)
+            recall = self._recall(queries, lowest_cosines, nprobes)
+        return InvertedFile(indexed=count, nprobes=nprobes, recall=round(recall, 4))
+
+    def _tuning_queries(self, count: int) -> np.ndarray:
+        """Return the vectors of some documents, (TUNING_QUERIES, d)."""
+        has_few = count < TUNING_QUERIES
+        rows = np.random.default_rng(0).choice(count, TUNING_QUERIES, replace=has_few)
+        table = self._table.take_offsets(rows.tolist()).select(["vector"]).to_arrow()
+        return _vectors_of(table)
+
+    def _lowest_cosines(self, queries: np.ndarray) -> np.ndarray:
+        """Return the exact cosine of the TUNING_K-th nearest document of each query, (q,)."""
+        best = np.full((len(queries), TUNING_K), -np.inf, np.float32)
+        for batch in self._table.search().select(["vector"]).to_batches():
+            vectors = _vectors_of(pa.Table.from_batches([batch]))
+            cosines = np.hstack([best, queries @ vectors.T])  # (q, TUNING_K + rows)
+            best = np.partition(cosines, -TUNING_K, axis=1)[:, -TUNING_K:]
+        return best.min(axis=1)
+
+    def _recall(self, queries: np.ndarray, lowest_cosines: np.ndarray, nprobes: int) -> float:
+        """Return the share of the nearest documents that a search of so many lists finds."""
+        found = 0
+        for query, lowest_cosine in zip(queries, lowest_cosines, strict=True):
+            search = self._table.search(query).distance_type("cosine").nprobes(nprobes)
+            result = search.select(["_distance"]).limit(TUNING_K).to_arrow()
+            cosines = 1 - result["_distance"].to_numpy()
+            found += np.count_nonzero(cosines >= lowest_cosine - TIE)
+        return found / (len(queries) * TUNING_K)
+
+
+def _connect(folder: Path) -> Any:
+    """Return the LanceDB connection of a folder."""
+    # LanceDB warns of a table that does not exist before it is created.
+    os.environ.setdefault("LANCEDB_LOG", "error")
+    import lancedb  # It belongs to the extra `search`.
+
+    return lancedb.connect(folder)
+
+
+def _vectors_of(table: pa.Table) -> np.ndarray:
+    """Return the column of vectors, (n, d)."""
+    column = table["vector"].combine_chunks()
+    return column.flatten().to_numpy().reshape(-1, column.type.list_size)

@@ -1,0 +1,126 @@
+"""Ranks of the right candidates of queries, by cosine or by margin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from modeling_tmde import TmdeError
+from tmde.documents.exact_search import exact_neighbours
+from tmde.documents.margins import SMALLEST_MEAN, check_scoring
+from tmde.documents.unit_rows import TIE, Matrix, UnitRows, products, row_products, two_sides
+
+
+def target_ranks(
+    queries: Matrix,
+    candidates: Matrix,
+    targets: Sequence[int] | np.ndarray,
+    scoring: str = "cosine",
+    k: int = 4,
+) -> np.ndarray:
+    """Return the rank of the right candidate of each query among all candidates.
+
+    Candidates are ranked by cosine or by margin; see [`~tmde.documents.margins`]. A candidate that
+    ties with the right one counts as before it, so that a system gains nothing by equal vectors. It
+    ties if its cosine is less than 1e-6 below the one that would give it the right one's score: so
+    much do the vectors of one text differ in float32.
+
+    Args:
+        queries: (n, d), dense or sparse.
+        candidates: (m, d), of the same kind.
+        targets: (n,) row number of the right candidate of each query.
+        scoring: `cosine`, `ratio` or `distance`.
+        k: The neighbors of a margin; all rows of a side that has fewer.
+
+    Returns:
+        (n,) int64, from 1 to m.
+
+    Raises:
+        TmdeError: No rows, different dimensions, numbers that are not finite, targets that are no
+            row numbers of candidates, unknown scoring, `k` below 1.
+    """
+    check_scoring(scoring, k)
+    query_rows, candidate_rows = two_sides(("queries", queries), ("candidates", candidates))
+    targets = _checked_targets(targets, len(query_rows), len(candidate_rows))
+    target_cosines = []
+    for rows, query_block in query_rows.blocks():
+        target_cosines.append(row_products(query_block, candidate_rows[targets[rows]]))
+    margins = _margins(scoring, query_rows, candidate_rows, k)
+    target_scores = margins.target_scores(np.concatenate(target_cosines), targets)  # (n,)
+    ranks = np.ones(len(query_rows), np.int64)
+    for columns, candidate_block in candidate_rows.blocks():
+        for rows, query_block in query_rows.blocks():
+            cosines = products(query_block, candidate_block)  # (rows, columns)
+            # The right one is not before itself.
+            block_targets = targets[rows]
+            is_here = (block_targets >= columns.start) & (block_targets < columns.stop)
+            here = np.flatnonzero(is_here)
+            cosines[here, block_targets[here] - columns.start] = -np.inf
+            needed = margins.needed_cosines(target_scores[rows], rows, columns)
+            ranks[rows] += np.count_nonzero(cosines >= needed - np.float32(TIE), axis=1)
+    return ranks
+
+
+def _checked_targets(
+    targets: Sequence[int] | np.ndarray, query_count: int, candidate_count: int
+) -> np.ndarray:
+    targets = np.asarray(targets)
+    is_right_shape = targets.shape == (query_count,)
+    if not is_right_shape or targets.min() < 0 or targets.max() >= candidate_count:
+        raise TmdeError(
+            f"targets: found {targets}, expected {query_count} row numbers below {candidate_count}"
+        )
+    return targets
+
+
+@dataclass(frozen=True)
+class _Margins:
+    """The scores of pairs, and the cosines that lead to them.
+
+    Args:
+        scoring: `cosine`, `ratio` or `distance`.
+        of_queries: The mean cosine of each query to its nearest candidates, (n,); None for
+            `cosine`, which needs no neighbors.
+        of_candidates: The mean cosine of each candidate to its nearest queries, (m,); or None.
+    """
+
+    scoring: str
+    of_queries: np.ndarray | None
+    of_candidates: np.ndarray | None
+
+    def target_scores(self, cosines: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the scores of all queries and their targets, (n,), of their cosines."""
+        if self.scoring == "cosine":
+            return cosines
+        means = (self.of_queries + self.of_candidates[targets]) / 2
+        if self.scoring == "distance":
+            return cosines - means
+        return cosines / np.maximum(means, SMALLEST_MEAN)
+
+    def needed_cosines(self, scores: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
+        """Return the cosines that give candidates the scores, (rows, columns) or (rows, 1)."""
+        needed = scores[:, None].astype(np.float32)
+        if self.scoring == "cosine":
+            return needed
+        means = (self.of_queries[rows, None] + self.of_candidates[None, columns]) / 2
+        if self.scoring == "distance":
+            return needed + means
+        return needed * np.maximum(means, SMALLEST_MEAN)
+
+
+def _margins(scoring: str, queries: UnitRows, candidates: UnitRows, k: int) -> _Margins:
+    if scoring == "cosine":
+        return _Margins(scoring, None, None)
+    return _Margins(
+        scoring,
+        of_queries=_mean_cosines(queries, candidates, k),
+        of_candidates=_mean_cosines(candidates, queries, k),
+    )
+
+
+def _mean_cosines(queries: UnitRows, candidates: UnitRows, k: int) -> np.ndarray:
+    """Return the mean cosine of each query to its k nearest candidates, (n,)."""
+    cosines, _ = exact_neighbours(queries, candidates, min(k, len(candidates)))
+    return cosines.mean(axis=1)

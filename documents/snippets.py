@@ -1,0 +1,66 @@
+"""The sentence of a document that answers a query, as a line of a list of hits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.long_documents import split_sentences
+
+# What of a document is compared with a query at most.
+MOST_SENTENCES = 256
+MOST_CHARACTERS = 100_000
+
+
+def shortened(text: str, width: int) -> str:
+    """Return the text as one line of at most `width` characters."""
+    line = " ".join(text.split())
+    if len(line) <= width:
+        return line
+    return line[: width - 1].rstrip() + "…"
+
+
+def nearest_sentences(
+    texts: Sequence[str],
+    languages: Sequence[object],
+    query: np.ndarray,
+    embedder: DocumentEmbedder,
+) -> list[str]:
+    """Return the sentence of each document that is nearest to a query.
+
+    A document whose language the embedder needs and does not know is returned as it is.
+
+    Args:
+        texts: The documents.
+        languages: The language code of each, as its metadata say; anything else counts as unknown.
+        query: (d,) of length 1.
+        embedder: Embeds the sentences.
+    """
+    nearest = list(texts)
+    document_numbers: list[int] = []
+    sentence_languages: list[object] = []
+    sentences: list[str] = []
+    for number, (text, language) in enumerate(zip(nearest, languages, strict=True)):
+        if embedder.needs_language and language not in embedder.model.config.languages:
+            continue
+        code = language if isinstance(language, str) else None
+        parts = split_sentences(text, code)[:MOST_SENTENCES]
+        document_numbers += [number] * len(parts)
+        sentence_languages += [language] * len(parts)
+        sentences += parts
+    if not sentences:
+        return nearest
+    codes = sentence_languages if embedder.needs_language else None
+    vectors = embedder.encode(sentences, language=codes, show_progress_bar=False, normalize=True)
+    cosines = (vectors @ query).tolist()  # (sentences,)
+    best_cosines = [-math.inf] * len(texts)
+    for number, cosine, sentence in zip(document_numbers, cosines, sentences, strict=True):
+        # Of equally near sentences, the last one in the alphabet is taken, so that the order of the
+        # sentences in the document does not matter.
+        if (cosine, sentence) > (best_cosines[number], nearest[number]):
+            best_cosines[number] = cosine
+            nearest[number] = sentence
+    return nearest

@@ -93,7 +93,7 @@ def measure_task(
     Args:
         embedder: The model in training.
         data: From `load_eval_tasks`. Every split is encoded once.
-        args: Training arguments: `eval_head`.
+        args: Training arguments; none of them matters now that each task has one head.
         autocast: The context in which texts are encoded; classifiers are trained outside of it.
 
     Returns:
@@ -102,9 +102,8 @@ def measure_task(
     """
     with autocast:
         system = encode_dev_texts(embedder, _all_texts(data))
-    head = args.eval_head or data.head
-    dev_means = _means(data, system, head, "dev")
-    test_means = _means(data, system, head, "test")
+    dev_means = _means(data, system, "dev")
+    test_means = _means(data, system, "test")
     scores = {name: dev_means[name] for name in TASK_METRICS}
     scores["test_same"] = test_means["same"]
     scores["test_cross"] = test_means["cross"]
@@ -122,11 +121,9 @@ def _all_texts(data: ClassificationData) -> list[tuple[str, Sequence[str]]]:
     return columns
 
 
-def _means(
-    data: ClassificationData, system: EmbeddingSystem, head: str, test_split: str
-) -> dict[str, float]:
+def _means(data: ClassificationData, system: EmbeddingSystem, test_split: str) -> dict[str, float]:
     """Return the means `same`, `cross` and `all` of one run on a split."""
     # An evaluation during training disables gradients, which heads may need.
     with torch.enable_grad():
-        cells = evaluate_classification(data, system, head, test_split=test_split, seeds=(0,))
+        cells = evaluate_classification(data, system, data.head, test_split=test_split, seeds=(0,))
     return {name.lower(): value for name, value in summarize(cells).items()}

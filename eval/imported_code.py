@@ -23,8 +23,8 @@ PROJECT_PACKAGES = {"tmde", "modeling_tmde", "transformers_modules"}
 def imported_files(*modules: str) -> tuple[Path, ...]:
     """Return the files of modules and of all modules of this project that they import.
 
-    The `__init__.py` of a package counts where something is imported from it, but not where only one
-    of its modules is: it would bring in everything that the package offers.
+    The `__init__.py` of a package counts where something is imported from it, but not where only
+    one of its modules is: it would bring in everything that the package offers.
 
     Args:
         *modules: Dotted names. They may be of another project; its other modules are not followed.
